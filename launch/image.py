@@ -160,12 +160,11 @@ def log_in(engine: Engine, name: str) -> str:
     Raises UserError if the repository does not exist, and for any error of AWS.
     """
     # Only pushing to ECR needs boto3.
-    import boto3
     from botocore.exceptions import BotoCoreError, ClientError
 
-    from launch.sagemaker.aws import explain
+    from launch.sagemaker.aws import aws_client, explain, open_session
 
-    ecr = boto3.client("ecr")
+    ecr = aws_client(open_session(), "ecr")
     try:
         ecr.describe_repositories(repositoryNames=[name])
         grant = ecr.get_authorization_token()["authorizationData"][0]

@@ -45,7 +45,7 @@ def trainer(*overrides: str, session: Any = None) -> Any:
     """
     version = _installed_version()
     spec = load_spec(overrides)
-    boto_session = open_session()
+    boto_session = session.boto_session if session else open_session()
     prepare(spec, boto_session)
     # Afterwards, the caller's other use of the SDK keeps its own settings.
     with patch.dict(os.environ, _QUIET):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
@@ -12,7 +13,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
@@ -23,6 +24,8 @@ from entry_point.contract import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()
+# No list, dictionary, sweep, quotes or interpolation; commas within braces only.
+_PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*"""
 _BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
 
 
@@ -76,20 +79,25 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
     """Parse Hydra overrides; raises ConfigError for the first that is none."""
-    try:
-        return OverridesParser.create().parse_overrides([*map(_quoted, overrides)])
-    except OverrideParseException as error:
-        must = "not an override as in key=value; quote a value that has ,[]{}"
-        raise ConfigError(str(error.override), must=must) from error
+    parser = OverridesParser.create()
+    return [_parse(parser, override) for override in overrides]
 
 
-def _quoted(override: str) -> str:
-    """The override, with quotes around a pattern of paths: DIR/photos-{000..146}.tar.
+def _parse(parser: OverridesParser, override: str) -> Override:
+    """The parsed override; a value that Hydra cannot read is text, as in quotes, if it looks so.
 
-    Hydra reads braces only where a value starts with them.
+    Hydra reads no letters but ASCII's without quotes, and of `=(){}#&~` none within a value, all of
+    which paths have: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar.
     """
-    key, _, value = override.partition("=")
-    return f"{key}='{value}'" if re.fullmatch(r"""[^{}\[\]'",=$]+{[^']*""", value) else override
+    try:
+        return parser.parse_override(override)
+    except HydraException as error:
+        key, equals, value = override.partition("=")
+        if equals and re.fullmatch(_PLAIN_TEXT, value):
+            with suppress(HydraException):
+                return parser.parse_override(f"{key}='{value}'")
+        must = "not an override as in key=value; quote a value that has any of ,[]{}'"
+        raise ConfigError(override, must=must) from error
 
 
 def _groups(name: str) -> set[str]:

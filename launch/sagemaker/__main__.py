@@ -18,9 +18,10 @@ import argparse
 import logging
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from launch.sagemaker import jobs, processing, training
-from launch.sagemaker.aws import open_session, run_and_explain
+from launch.sagemaker.aws import open_session, refuse_dry_run, run_and_explain
 
 COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "download")
 
@@ -47,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     starts = {
-        "train": training.launch,
+        "train": partial(training.launch, wait=options.wait),
         "sweep": _sweep,
         "dataset": processing.pack,
         "predict": processing.predict,
@@ -58,6 +59,7 @@ def _run(options: argparse.Namespace) -> int:
     if command == "status":
         lines = _status(arguments)
     elif command == "stop":
+        refuse_dry_run("stop")
         lines = [jobs.stop(*jobs.open_job(arguments))]
     elif command == "download":
         lines = jobs.download(*jobs.open_job(arguments), checkpoints=options.checkpoints)

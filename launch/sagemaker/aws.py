@@ -44,7 +44,7 @@ _ADVICE: list[tuple[tuple[str, ...], str, str]] = [
     ),
     (
         ("ValidationException",),
-        "ecr",
+        ".dkr.ecr",
         "SageMaker cannot read target.image: push it with `make push`, and allow job.role "
         "ecr:BatchGetImage on it",
     ),
@@ -105,6 +105,12 @@ def _one_line(text: object) -> str:
 def is_dry_run() -> bool:
     """Whether `make ... DRY_RUN=1` asks to print what would be sent."""
     return os.environ.get("DRY_RUN", "") not in ("", "0")
+
+
+def refuse_dry_run(command: str) -> None:
+    """Raise UserError in a dry run, before a command that has none acts."""
+    if is_dry_run():
+        raise UserError(f"DRY_RUN=1: {command} has no dry run; nothing was done")
 
 
 def print_request(request: dict[str, Any]) -> None:

@@ -26,10 +26,10 @@ HINTS = {
     "job.role": "`make setup-aws` creates one",
     "job.output": "set it to an S3 prefix, s3://bucket/prefix",
 }
-# ACCOUNT.dkr.ecr[-fips].REGION.amazonaws.com[.cn]/REPOSITORY[:TAG|@DIGEST]
+# ACCOUNT.dkr.ecr[-fips].REGION.DOMAIN/REPOSITORY[:TAG|@DIGEST]; each partition of AWS has a domain.
 ECR_IMAGE = re.compile(
-    r"(?P<account>\d{12})\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.amazonaws\.com(?:\.cn)?/"
-    r"(?P<repository>[a-z0-9._/-]+)(?::(?P<tag>[\w.-]+))?(?:@(?P<digest>sha256:[0-9a-f]{64}))?"
+    r"\d{12}\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/"
+    r"[a-z0-9._/-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?"
 )
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
@@ -37,6 +37,8 @@ DATA_CHANNEL = "training"
 PYTHON = PROGRAM / ".venv/bin/python"
 
 _GPU_FAMILY = re.compile(r"ml\.(p|g)\d")
+# As the SageMaker SDK has it (`instance_supports_kms`), with the families that came later.
+_LOCAL_DISK = re.compile(r"ml\.(g[5-9]|p[5-9]|trn\d|[a-z]+\d+[a-z]*d)")
 # How the tag of an image names its device.
 _DEVICE_IN_TAG = {"GPU": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "CPU": re.compile(r"(^|[-_.])cpu")}
 # From AWS's pages on EC2 instance types: family -> GPUs of its sizes; "" is every other size.
@@ -118,6 +120,14 @@ def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
 def is_gpu(instance_type: str) -> bool:
     """Whether instances of this type have NVIDIA GPUs."""
     return bool(_GPU_FAMILY.match(instance_type))
+
+
+def has_local_disk(instance_type: str) -> bool:
+    """Whether instances of this type have disks of their own, which SageMaker uses.
+
+    Their hardware encrypts these disks, and AWS refuses a request with a KMS key for them.
+    """
+    return bool(_LOCAL_DISK.match(instance_type))
 
 
 def gpu_count(instance_type: str) -> int | None:
@@ -242,7 +252,12 @@ def _missing_path(
     key: str, value: str, channels: Collection[str], base: PurePosixPath | None = None
 ) -> Iterator[str]:
     path = (base or PurePosixPath()) / value
-    if not path.is_absolute() or _is_of_this_machine(path):
+    if value.startswith("s3://"):
+        yield (
+            f"{key}={value}: must be a path in the container; give the prefix as a channel: "
+            f"job.channels.NAME={value} {key}={CHANNELS}/NAME"
+        )
+    elif not path.is_absolute() or _is_of_this_machine(path):
         yield (
             f"{key}={value}: a path on this machine, but the job sees only its channels; after "
             f"`make upload` add {_channel('NAME')} {key}={CHANNELS}/NAME"

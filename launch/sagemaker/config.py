@@ -81,7 +81,8 @@ class Job:
     """What the job may reach: `{VpcConfig: {Subnets: [...], SecurityGroupIds: [...]},
     EnableNetworkIsolation: true}`, each as AWS takes it."""
     kms_key: str | None = None
-    """KMS key of the EBS volumes and of the output in S3."""
+    """KMS key of the EBS volumes and of the output in S3. Local NVMe disks, which their hardware
+    encrypts, take none."""
     queue: str | None = None
     """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
     request: dict[str, Any] = Field(default={})
@@ -156,9 +157,14 @@ def one_name(names: Sequence[str]) -> str:
 
 
 def split_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the arguments without `=`, and those with it, the overrides."""
-    names = [argument for argument in arguments if "=" not in argument]
-    return names, [argument for argument in arguments if "=" in argument]
+    """Return the names of jobs or S3 objects among the arguments, and the overrides."""
+
+    def is_name(argument: str) -> bool:
+        return "=" not in argument or argument.startswith("s3://")
+
+    return [each for each in arguments if is_name(each)], [
+        each for each in arguments if not is_name(each)
+    ]
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -26,10 +26,11 @@ from launch.sagemaker.aws import (
     aws_client,
     open_session,
     print_request,
+    refuse_dry_run,
     run_and_explain,
     session_unless_dry,
 )
-from launch.sagemaker.checks import is_gpu
+from launch.sagemaker.checks import is_gpu, require_sendable
 from launch.sagemaker.config import (
     DeployConfig,
     as_text,
@@ -83,7 +84,9 @@ def _deploy(arguments: Sequence[str]) -> int:
         )
     config.name = config.name or job_name
     if session is None:
-        print_request(requests(job, config, launch.job.tags))
+        planned = requests(job, config, launch.job.tags)
+        _require_sendable(planned)
+        print_request(planned)
         return 0
     _create_or_update(session, job, config, launch.job.tags)
     name = config.name
@@ -128,6 +131,11 @@ def requests(
     }
 
 
+def _require_sendable(requests: dict[str, dict[str, Any]]) -> None:
+    for operation, request in requests.items():
+        require_sendable(request, operation)
+
+
 def _capacity(job: dict[str, Any], config: DeployConfig) -> dict[str, Any]:
     if "ServerlessConfig" in config.variant:
         return {}
@@ -168,6 +176,7 @@ def _create_or_update(
             f'make sagemaker-deploy ARGS="undeploy {name}"'
         )
     to_send = requests(job, config, tags, exists=earlier is not None)
+    _require_sendable(to_send)
     own = to_send["CreateEndpointConfig"]["EndpointConfigName"]
     try:
         for operation, request in to_send.items():
@@ -232,6 +241,7 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _undeploy(arguments: Sequence[str]) -> int:
+    refuse_dry_run("undeploy")
     session, names = _session_and_names(arguments)
     sagemaker = aws_client(session, "sagemaker")
     for name in names:

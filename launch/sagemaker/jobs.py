@@ -95,17 +95,19 @@ def latest(session: Any) -> list[str]:
     """One line for each of the latest jobs, newest first, then one for each endpoint."""
     sagemaker = aws_client(session, "sagemaker")
 
-    def listed(noun: str, member: str) -> list[tuple[Any, str, str, str]]:
-        listing = getattr(sagemaker, xform_name(f"List{noun}s"))
-        answer = listing(SortBy="CreationTime", SortOrder="Descending", MaxResults=_SHOWN)
+    def listed(noun: str, member: str, most: int | None) -> list[tuple[Any, str, str, str]]:
+        listing = sagemaker.get_paginator(xform_name(f"List{noun}s"))
+        pages = listing.paginate(
+            SortBy="CreationTime", SortOrder="Descending", PaginationConfig={"MaxItems": most}
+        )
         return [
             (each["CreationTime"], noun, each[f"{noun}Status"], each[f"{noun}Name"])
-            for each in answer[member]
+            for each in pages.search(f"{member}[]")
         ]
 
-    jobs = [each for kind in KINDS for each in listed(f"{kind}Job", f"{kind}JobSummaries")]
-    # Endpoints are billed until they are deleted, however old they are.
-    found = [*sorted(jobs, reverse=True)[:_SHOWN], *listed("Endpoint", "Endpoints")]
+    jobs = [each for kind in KINDS for each in listed(f"{kind}Job", f"{kind}JobSummaries", _SHOWN)]
+    # Endpoints are billed until they are deleted: all of them.
+    found = [*sorted(jobs, reverse=True)[:_SHOWN], *listed("Endpoint", "Endpoints", None)]
     return [
         f"{created:%Y-%m-%d %H:%M}  {noun.removesuffix('Job'):<20}  {state:<10}  {name}"
         for created, noun, state, name in found

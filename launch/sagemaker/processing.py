@@ -19,7 +19,7 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract.program import UserError
 from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
-from launch.sagemaker.checks import missing, registry_problems
+from launch.sagemaker.checks import input_shape, missing, registry_problems
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.s3 import split_prefix
@@ -32,6 +32,7 @@ from launch.sagemaker.training_request import (
     permissions,
 )
 
+OPERATION = "CreateProcessingJob"
 ROOT = "/opt/ml/processing"
 SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
@@ -224,6 +225,10 @@ def _ignored(config: LaunchConfig) -> Iterator[str]:
     }.items():
         if value:
             yield f"{key}: not available for Processing jobs; drop it"
+    members = input_shape(OPERATION).members
+    for member, value in config.job.request.items():
+        if value is not None and member not in members:
+            yield f"job.request.{member}: Processing jobs have no such member; set it to null"
 
 
 def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
@@ -236,7 +241,7 @@ def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> N
 
 def _create(request: dict[str, Any], session: Any, what: str) -> Job | None:
     """Send the request; `what` tells the user what the job does."""
-    submit(session, "CreateProcessingJob", request)
+    submit(session, OPERATION, request)
     if session is None:
         return None
     name: str = request["ProcessingJobName"]

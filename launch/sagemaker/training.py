@@ -89,13 +89,18 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
 
 
-def launch(arguments: Sequence[str]) -> Job | None:
+def launch(arguments: Sequence[str], *, wait: bool = False) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    None also for a job that waits in `job.queue`. Raises UserError with one line for each problem;
-    AWS errors pass through.
+    None also for a job that waits in `job.queue`, which `wait` cannot watch. Raises UserError with
+    one line for each problem; AWS errors pass through.
     """
     spec = load_spec(arguments)
+    if wait and spec.config.job.queue:
+        raise UserError(
+            f"--wait: the job may stay in the queue {spec.config.job.queue} for long; drop it, and "
+            "watch the job once it has started: logs NAME --follow"
+        )
     session = session_unless_dry()
     prepare(spec, session)
     request = spec.request()
@@ -209,7 +214,8 @@ def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
 
 def next_steps(name: str, region: str) -> list[str]:
     """The commands for a job, and its page in the console."""
-    domain = "amazonaws.cn" if region.startswith("cn-") else "aws.amazon.com"
+    domains = {"cn": "amazonaws.cn", "us-gov": "amazonaws-us-gov.com"}
+    domain = domains.get(region.rsplit("-", 2)[0], "aws.amazon.com")
     return [
         f'make sagemaker ARGS="status {name}"     make sagemaker ARGS="logs {name} --follow"',
         f'make sagemaker ARGS="download {name}"   make sagemaker ARGS="stop {name}"',

@@ -81,9 +81,10 @@ class TuningSpec:
             yield f"tuning.objective={self.objective}: must be one of {shown}"
         if not self.is_grid and config.tuning.max_jobs is None:
             yield "tuning.max_jobs is missing; an interval has no end: say how many trials"
-        for member in config.job.request:
-            if member not in _members() and member != "Tags":
-                yield f"job.request.{member}: the trials of a sweep have no such member; drop it"
+        for member, value in config.job.request.items():
+            if value is not None and member not in _members() and member != "Tags":
+                must = "the trials of a sweep have no such member; set it to null"
+                yield f"job.request.{member}: {must}"
         if config.resume_from:
             start = "not for a sweep, whose trials start from scratch"
             yield f"resume_from={config.resume_from}: {start}"

@@ -48,6 +48,8 @@ class Call:
 
     operation: str
     body: bytes
+    key: str
+    """The caller's AWS_ACCESS_KEY_ID."""
 
     @property
     def request(self) -> dict[str, Any]:
@@ -119,7 +121,8 @@ class Aws:
             name = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
             if target:
                 name = target.rsplit(".", 1)[-1]
-            self.calls.append(Call(name, sent))
+            signature = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
+            self.calls.append(Call(name, sent, signature.partition("/")[0]))
             queue = self.answers.get(name, [None])
             if answer := queue.pop(0) if len(queue) > 1 else queue[0]:
                 if answer is DROPPED:

@@ -111,6 +111,31 @@ def test_a_pattern_of_paths_needs_no_quotes() -> None:
         load_train_config(["data.root=/a{b'"])
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "s3://b/year=2024/",
+        "/data/photos (1)",
+        "/home/zoë/データ",
+        "~/photos",
+        "/a&b/c#d;e!",
+        "/a[1]",
+    ],
+)
+def test_a_path_that_hydra_cannot_read_needs_no_quotes(path: str) -> None:
+    config, _ = load_train_config(["data=folder", f"data.root={path}"])
+    assert config.data.root == path
+
+
+@pytest.mark.parametrize(
+    "override", ["optim.lr=[1", "optim.lr={a:", "data.root=/a'b", "data.root=/ä,/ö", "x=a=${y}"]
+)
+def test_a_broken_list_or_quote_is_no_text(override: str) -> None:
+    with pytest.raises(ConfigError, match="quote a value that has any of") as refused:
+        load_train_config([override])
+    assert str(refused.value).startswith(f"{override}: ")
+
+
 def test_a_folder_may_be_called_by_a_number() -> None:
     config, _ = load_train_config(["data=folder", "data.root=2024"])
     assert config.data.root == "2024"

@@ -248,3 +248,14 @@ def test_missing_credentials_for_ecr_are_one_line(
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UserError, match="credentials"):
         image.log_in(find_engine(), "mine")
+
+
+def test_a_missing_region_for_ecr_is_one_line(
+    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    fake_engine("exit 0")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(UserError, match="no AWS region: set AWS_DEFAULT_REGION"):
+        image.log_in(find_engine(), "mine")

@@ -97,6 +97,14 @@ def test_service_error_is_one_line_with_advice(
     assert all(part in line for part in advice), line
 
 
+def test_advice_about_images_is_not_given_for_keys_and_secrets(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image = aws.pretend_image()
+    aws.refuse("CreateTrainingJob", "ValidationException", "not authorized: kms:Decrypt on secret")
+    assert "make push" not in error_line(capsys, *arguments(image))
+
+
 def test_missing_credentials_say_how_to_sign_in(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

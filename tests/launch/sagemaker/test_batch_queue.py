@@ -22,7 +22,10 @@ def test_the_queue_gets_the_dry_run_request(
     shown = json.loads(capsys.readouterr().out)
     monkeypatch.delenv("DRY_RUN")
     aws.answers["POST /v1/submitservicejob"] = [(200, ANSWER)]
-    assert main([*arguments, "--wait"]) == 0
+    assert main([*arguments, "--wait"]) == 1
+    assert "--wait: the job may stay in the queue night" in capsys.readouterr().err
+    assert not aws.calls
+    assert main(arguments) == 0
     assert "waits in the queue night as AWS Batch job 1234-abcd" in capsys.readouterr().out
     (sent,) = aws.made("POST /v1/submitservicejob")
     assert (sent["jobName"], sent["jobQueue"]) == ("mine", "night")

@@ -126,6 +126,26 @@ def test_a_dry_run_prints_what_is_then_sent(
     assert printed == {operation: job.made(operation)[0] for operation in printed}
 
 
+def test_a_dry_run_undeploys_nothing(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(capsys, JOB)
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert "DRY_RUN=1: undeploy has no dry run" in refused(capsys, "undeploy", JOB)
+    assert JOB in left(job)
+
+
+@pytest.mark.parametrize("dry", ["0", "1"])
+def test_what_boto3_would_not_send_is_refused_before_anything_is_created(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dry: str
+) -> None:
+    image = f"target.image={job.pretend_image()}"
+    monkeypatch.setenv("DRY_RUN", dry)
+    planned = [image, f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs"]
+    err = refused(capsys, JOB, "variant.InitialInstanceCount=two", *planned)
+    assert "InitialInstanceCount" in err and not job.made("CreateModel")
+
+
 def test_a_second_deployment_updates_the_endpoint_and_deletes_what_it_replaced(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,9 +174,16 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(
     listed = {"TrainingJobArn": ROLE, "CreationTime": 4e9, "TrainingJobStatus": "Completed"}
     jobs = [{**listed, "TrainingJobName": f"newer-{number}"} for number in range(10)]
     job.answers["ListTrainingJobs"] = [(200, {"TrainingJobSummaries": jobs})]
+    one = dict(answer_endpoint("InService")[1])
+    pages = [[{**one, "EndpointName": f"old-{page}-{n}"} for n in range(10)] for page in range(2)]
+    job.answers["ListEndpoints"] = [
+        (200, {"Endpoints": pages[0], "NextToken": "more"}),
+        (200, {"Endpoints": pages[1]}),
+    ]
     assert sagemaker.main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 11 and "Endpoint" in lines[-1] and lines[-1].endswith(JOB)
+    assert [line.split()[-1] for line in lines[:10]] == [f"newer-{n}" for n in range(9, -1, -1)]
+    assert len(lines) == 30 and all("Endpoint" in line for line in lines[10:])
 
 
 def test_an_update_keeps_a_config_that_somebody_else_made(

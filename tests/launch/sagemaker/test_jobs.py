@@ -9,6 +9,7 @@ import pytest
 
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.jobs import Job, summary
+from launch.sagemaker.training import next_steps
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
 from tests.launch.sagemaker.cloudwatch import write_lines
 
@@ -129,6 +130,26 @@ def test_stop_calls_the_service_once_and_not_for_ended_jobs(
     assert sagemaker.main(["stop", "the-job"]) == 0
     assert "has already ended: Completed" in capsys.readouterr().out
     assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
+
+
+def test_a_dry_run_stops_nothing(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert sagemaker.main(["stop", "the-job"]) == 1
+    assert "DRY_RUN=1: stop has no dry run" in capsys.readouterr().err and not aws.calls
+
+
+@pytest.mark.parametrize(
+    ("region", "host"),
+    [
+        ("ap-southeast-2", "ap-southeast-2.console.aws.amazon.com"),
+        ("cn-north-1", "cn-north-1.console.amazonaws.cn"),
+        ("us-gov-west-1", "us-gov-west-1.console.amazonaws-us-gov.com"),
+    ],
+)
+def test_each_partition_has_its_console(region: str, host: str) -> None:
+    assert next_steps("j", region)[-1].startswith(f"https://{host}/sagemaker/")
 
 
 def test_logs_of_all_hosts_are_sorted_by_time(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:

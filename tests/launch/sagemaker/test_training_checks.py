@@ -32,6 +32,16 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
         (["target.image=pytorch:latest"], "target.image=pytorch:latest", "make push"),
         ([f"target.image='{ECR.replace(REGION, 'us-east-1')}/ab:1'"], "target.image", "us-east-1"),
         ([f"target.image='{ECR}/ab:gpu-1'"], "target.image", "tag is for GPUs"),
+        (
+            ["target.image=123456789012.dkr.ecr.eusc-de-east-1.amazonaws.eu/ab:1"],
+            "target.image",
+            "AWS_DEFAULT_REGION=eusc-de-east-1",
+        ),
+        (
+            ["data=folder", "data.root=s3://b/year=2024/"],
+            "data.root=s3://b/year=2024/",
+            "job.channels.NAME=s3://b/year=2024/ data.root=/opt/ml/input/data/NAME",
+        ),
     ],
     ids=lambda value: value[0].split("=", 1)[-1][:40] if isinstance(value, list) else None,
 )

@@ -82,11 +82,26 @@ def test_every_setting_arrives_in_its_member() -> None:
     assert sent["Environment"] == {"LEVEL": "info"}
     assert sent["Tags"] == [{"Key": "team", "Value": "vision"}]
     assert sent["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
-    assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/ours"
+    # AWS refuses a key for the disks of a GPU type, which are its own.
+    assert "VolumeKmsKeyId" not in sent["ResourceConfig"]
     assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/ours"
     assert sent["EnableNetworkIsolation"] is True
     # A job that may train on the CPU would hide a GPU that does not work.
     assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]
+
+
+@pytest.mark.parametrize(
+    ("instance_type", "is_local"),
+    [
+        *(("ml.c7i.2xlarge", False), ("ml.m5.large", False), ("ml.p3.2xlarge", False)),
+        *(("ml.inf2.xlarge", False), ("ml.g4dn.xlarge", True), ("ml.c5d.xlarge", True)),
+        *(("ml.g6e.xlarge", True), ("ml.p4de.24xlarge", True), ("ml.p6-b200.48xlarge", True)),
+    ],
+)
+def test_a_key_is_for_volumes_that_are_no_local_disks(instance_type: str, is_local: bool) -> None:
+    sent = checked(f"target.instance_type={instance_type}", "job.kms_key=alias/ours")
+    key = sent["ResourceConfig"].get("VolumeKmsKeyId")
+    assert key == (None if is_local else "alias/ours")
 
 
 def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:

@@ -89,6 +89,18 @@ t.{begin}()
 t.{begin}(wait=False)
 print([name for name in os.environ if name.startswith("SAGEMAKER_")])
 """
+OTHER_SESSION = {
+    sdk: f"""
+import sys, boto3
+from {module} import Session
+from launch.notebook import trainer
+keys = dict(aws_access_key_id="OTHER", aws_secret_access_key="other")
+boto_session = boto3.Session(region_name="eu-west-1", **keys)
+t = trainer(*sys.argv[1:], session=Session(boto_session=boto_session))
+t.{BEGIN[sdk]}(wait=False)
+"""
+    for sdk, module in (("2", "sagemaker"), ("3", "sagemaker.core.helper.session_helper"))
+}
 TELEMETRY = {
     "2": "sagemaker.telemetry.telemetry_logging",
     "3": "sagemaker.core.telemetry.telemetry_logging",
@@ -220,6 +232,20 @@ def test_v2_says_what_it_cannot_send(aws: Aws, tmp_path: Path, job: str) -> None
     # The SDK prints tracebacks by rich, in lines of the terminal's width.
     assert line in " ".join((done.stdout + done.stderr).split())
     assert not aws.made("CreateTrainingJob")
+
+
+@pytest.mark.parametrize("sdk", ENVIRONMENTS)
+def test_everything_is_checked_and_sent_with_the_account_of_the_given_session(
+    aws: Aws, tmp_path: Path, sdk: str
+) -> None:
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
+    aws.calls.clear()
+    done = run_python(
+        sdk, aws, tmp_path, "-c", OTHER_SESSION[sdk], *arguments, AWS_DEFAULT_REGION="us-east-1"
+    )
+    assert done.returncode == 0, done.stderr
+    assert aws.made("CreateTrainingJob")
+    assert {call.key for call in aws.calls} == {"OTHER"}
 
 
 @pytest.mark.parametrize("sdk", ENVIRONMENTS)
