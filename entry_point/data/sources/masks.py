@@ -12,6 +12,7 @@ from them, and they do not count in an evaluation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -43,13 +44,18 @@ IGNORED, OUTSIDE = 255, 254
 """Values of pixels: of no class; and beyond the mask, where masks of several sizes lie in one
 tensor."""
 _MODES = ("1", "L", "P")
+_SCALED = {"L;2": 85, "L;4": 17}
+"""What Pillow multiplies gray values of 2 and 4 bits by."""
+_LOOKED_AT = 256
+"""Masks in which the second class of two is looked for."""
 
 
 class MaskSource(FileSource):
     """The images of one split, sorted by path or in the order of the table.
 
-    A training sample's target is its mask, cut, resized (nearest) and flipped as the image was,
-    uint8 `(side, side)`. A validation sample's is what its box holds, in the image's pixels.
+    A training sample's target is its mask, cut, resized (nearest, by the centers of pixels, as
+    images are) and flipped as the image was, uint8 `(side, side)`. A validation sample's is what
+    its box holds, in the image's pixels.
     """
 
     def __init__(
@@ -68,18 +74,13 @@ class MaskSource(FileSource):
     def file(self, index: int) -> str:
         return f"{self.folder}/{self._files[index]}"
 
+    def mask_file(self, index: int) -> str:
+        return f"{self.folder}/{self._masks[index]}"
+
     def mask(self, index: int, height: int, width: int) -> NDArray[np.uint8]:
         """The class of each pixel of the upright image, which has this size. Raises DataError."""
-        file = f"{self.folder}/{self._masks[index]}"
-        try:
-            with Image.open(file, formats=["PNG"]) as image:
-                mode, mask = image.mode, np.asarray(image, dtype=np.uint8)
-        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise DataError(f"{printable(file)}: cannot be read as a mask: {reason}") from error
-        if mode not in _MODES:
-            must = "must be a PNG with one number of 8 bits per pixel, the class"
-            raise DataError(f"{printable(file)}: {must}; it has the mode {mode}")
+        file = self.mask_file(index)
+        mask = _read_mask(file)
         if mask.shape != (height, width):
             size = f"{mask.shape[1]}x{mask.shape[0]}"
             must = f"its image is {width}x{height} upright"
@@ -110,7 +111,7 @@ class MaskSource(FileSource):
         cut = torch.from_numpy(mask[top : top + height, left : left + width].copy())
         if not self._is_train:
             return cut
-        cut = functional.interpolate(cut[None, None], geometry.side)[0, 0]
+        cut = functional.interpolate(cut[None, None], geometry.side, mode="nearest-exact")[0, 0]
         return cut.flip(1) if geometry.flips[i] else cut
 
 
@@ -126,12 +127,48 @@ def open_masks(data: DataConfig, root: Path, split: str) -> MaskSource:
         require_folder("data.root", root)
         folder, classes = str(root), _read_classes(root / CLASSES)
         files, masks = _pairs(root, split)
-    return MaskSource(files, masks, classes, folder, is_train=split == "train")
+    source = MaskSource(files, masks, classes, folder, is_train=split == "train")
+    if len(classes) == 2 and split == "train":
+        _require_second_class(source)
+    return source
+
+
+def _read_mask(file: str) -> NDArray[np.uint8]:
+    """The numbers of a mask's pixels. Raises DataError."""
+    try:
+        with Image.open(file, formats=["PNG"]) as image:
+            mode, scale = image.mode, _SCALED.get(str(image.tile[0][3]), 1)
+            mask = np.asarray(image, dtype=np.uint8)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise DataError(f"{printable(file)}: cannot be read as a mask: {reason}") from error
+    if mode not in _MODES:
+        must = "must be a PNG with one number of at most 8 bits per pixel, the class"
+        raise DataError(f"{printable(file)}: {must}; it has the mode {mode}")
+    return mask if scale == 1 else mask // scale
+
+
+def _require_second_class(source: MaskSource) -> None:
+    """Refuse masks of 0 and 255, as programs for two classes write them: 255 is of no class.
+
+    A model that always answers the first class would be right everywhere.
+    """
+    found = np.zeros(256, bool)
+    for index in np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT), dtype=int):
+        with suppress(DataError):  # told when it is drawn
+            found[_read_mask(source.mask_file(index))] = True
+        if found[1]:
+            return
+    if found[0] and found[IGNORED]:
+        raise DataError(
+            f"{source.folder}: the masks hold only 0 and 255, and 255 is of no class: write the "
+            f"second class of {CLASSES} as 1"
+        )
 
 
 def _read_classes(file: Path) -> list[str]:
     try:
-        names = file.read_text(encoding="utf-8").split("\n")
+        names = file.read_text(encoding="utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8"
         must = "must name the classes of the masks, one per line, from number 0 on"
@@ -140,6 +177,8 @@ def _read_classes(file: Path) -> list[str]:
     while names and not names[-1]:
         names.pop()
     for number, name in enumerate(names):
+        if not name:
+            raise DataError(f"{file}, line {number + 1}: is empty; remove it")
         if not is_class_name(name):
             raise DataError(f"{file}, line {number + 1}: {CLASS_NAME}")
     if not 1 <= len(names) <= OUTSIDE or len({*names}) < len(names):

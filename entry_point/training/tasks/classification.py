@@ -12,6 +12,7 @@ from torch.nn import functional
 from entry_point.config.task_config import ClassificationKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import METRICS_OF, Metric
+from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
 from entry_point.training.tasks.losses import (
     choose_loss,
@@ -44,6 +45,11 @@ class Classification(Task):
         gamma: float = ClassificationKwargs.gamma,
     ) -> None:
         self.names = list(train.classes)
+        if len(self.names) < 2:
+            raise DataError(
+                f"all images are of the class {self.names[0]!r}, and training needs two: if it is "
+                "a folder of class folders, name it as data.root"
+            )
         self.outputs = len(self.names)
         self.export = Export("classification", nn.Softmax(dim=1))
         self._has_top = len(self.names) > TOP

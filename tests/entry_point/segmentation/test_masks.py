@@ -1,6 +1,8 @@
 """Masks that follow the crop: as a source, against torchvision."""
 
 import shutil
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +10,6 @@ import pytest
 import torch
 from PIL import Image
 from torchvision.transforms import v2
-from torchvision.tv_tensors import Mask
 
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig, TableConfig
@@ -22,6 +23,7 @@ from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_o
 from tests.masked_shapes import CLASSES, write_shapes
 
 CASES, BATCH = 10_000, 100
+CENTERED = v2.InterpolationMode.NEAREST_EXACT
 
 
 @pytest.fixture(scope="module")
@@ -60,12 +62,66 @@ def test_masks_are_those_of_torchvision_for_the_same_boxes_and_flips(root: Path)
         found = source.targets(indices, Geometry(side, boxes, flips, heights, widths))
         assert found.shape == (BATCH, side, side) and found.dtype == torch.uint8
         for place, mask in enumerate(masks):
-            expected = v2.functional.resized_crop(
-                Mask(mask.copy()[None]), *boxes[place].tolist(), [side, side]
-            )
+            box = boxes[place].tolist()
+            image = torch.from_numpy(mask.copy())[None]  # of a Mask, it would shift the pixels
+            expected = v2.functional.resized_crop(image, *box, [side, side], CENTERED)
             if flips[place]:
                 expected = v2.functional.horizontal_flip(expected)
             assert torch.equal(found[place], expected[0]), (boxes[place], side)
+
+
+def test_a_mask_is_not_shifted_against_its_image(root: Path) -> None:
+    """Its edges lie where those of the image do, and flipping it before or after is the same."""
+    source, size = opened(root), 1021  # odd: no pixel is as near as another
+    for side in (64, 100, 224, 256):
+        for edge in range(300, 320):
+            mask = np.zeros((size, size), np.uint8)
+            mask[:, edge:] = 1
+            boxes = np.array([[0, 0, size, size]])
+            sizes = np.array([size])
+            source.mask = lambda *_, mask=mask: mask  # type: ignore[method-assign]
+            geometry = Geometry(side, boxes, np.zeros(1, bool), sizes, sizes)
+            (found,) = source.targets(np.array([0]), geometry)
+            assert abs((found[0] == 0).sum() - edge * side / size) <= 0.5
+            source.mask = lambda *_, mask=mask: mask[:, ::-1]  # type: ignore[method-assign]
+            turned = Geometry(side, boxes, np.ones(1, bool), sizes, sizes)
+            assert torch.equal(source.targets(np.array([0]), turned)[0], found)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_gray_values_of_any_depth_are_numbers_of_classes(own: Path, bits: int) -> None:
+    """Pillow scales those of 2 and 4 bits, and does not write them."""
+    values = np.arange(16, dtype=np.uint8).reshape(4, 4) % min(1 << bits, 4)
+    packed = np.zeros((4, 4 * bits // 8 or 1), np.uint8)
+    for (row, column), value in np.ndenumerate(values):
+        place = column * bits
+        packed[row, place // 8] |= value << (8 - bits - place % 8)
+    lines = b"".join(b"\0" + bytes(row) for row in packed)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", 4, 4, bits, 0, 0, 0, 0)),
+        (b"IDAT", zlib.compress(lines)),
+        (b"IEND", b""),
+    )
+    parts = (
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        for kind, data in chunks
+    )
+    source = opened(own)
+    Path(source.mask_file(0)).write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+    assert np.array_equal(source.mask(0, 4, 4), values)
+
+
+@pytest.mark.parametrize("second", [1, 255])
+def test_masks_of_0_and_255_are_not_two_classes(own: Path, second: int) -> None:
+    (own / "classes.txt").write_text("\ufeffground\nshape\n", encoding="utf-8")
+    for file in (own / "train" / "masks").rglob("*.png"):
+        mask = np.array(Image.open(file))
+        Image.fromarray(np.where(mask % 255, second, mask).astype(np.uint8)).save(file)
+    if second == 1:
+        assert opened(own).classes == ["ground", "shape"]
+        return
+    with pytest.raises(DataError, match=r"hold only 0 and 255, .* the second class .* as 1"):
+        opened(own)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -169,6 +225,7 @@ LAYOUTS = {
     "classes.txt: must hold 1 to 254 different names": lambda root: (
         root / "classes.txt"
     ).write_text("a\na\n"),
+    "classes.txt, line 2: is empty": lambda root: (root / "classes.txt").write_text("a\n\nb\n"),
     "val/masks is missing": lambda root: shutil.rmtree(root / "val" / "masks"),
     "val/images holds no images; they end in .jpg": lambda root: [
         file.unlink() for file in (root / "val/images/all").iterdir()

@@ -10,6 +10,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.task_config import LOSSES_OF
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.metrics_line import METRICS_OF
+from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
 from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.devices import Devices
@@ -91,6 +92,12 @@ def test_what_is_no_task_for_the_data_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         task_of(source, *overrides)
+
+
+def test_one_class_is_not_trained_on() -> None:
+    """As of a dataset in a folder of its own, below which the classes are."""
+    with pytest.raises(DataError, match=r"all images are of the class 'a'.* name it as data\.root"):
+        task_of(classes(1))
 
 
 def test_arguments_reach_an_own_task() -> None:
