@@ -114,7 +114,7 @@ def build_prediction_loader(
     data = DataConfig(image_size=image_size, resize=resize, crop=crop, max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     plan = RangePlan(stretch.samples, batch_size)
-    return build_loader(stretch.source, spec, build_decoder(spec, tries_again=True), plan)
+    return build_loader(stretch.source, spec, build_decoder(spec), plan)
 
 
 def build_loaders(
@@ -178,19 +178,16 @@ def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
     return WorkerEngine(feed, spec)
 
 
-def build_decoder(spec: LoaderSpec, *, tries_again: bool = False) -> Decoder:
-    """The decoder of `pipeline`; see AnyFormat for `tries_again`.
-
-    Pillow needs no operator and therefore no compiler.
-    """
+def build_decoder(spec: LoaderSpec) -> Decoder:
+    """The decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
     if spec.pipeline.engine == "dali":
-        return AnyFormat(_dali(spec), tries_again)
+        return AnyFormat(_dali(spec))
     if spec.pipeline.decoder == "pillow":
         from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
 
         return PillowDecoder()
     custom_op.load()  # once, before any worker starts
-    return AnyFormat(OperatorDecoder(), tries_again)
+    return AnyFormat(OperatorDecoder())
 
 
 def _dali(spec: LoaderSpec) -> Decoder:

@@ -23,8 +23,6 @@ class AnyFormat:
     """Leaves JPEGs to another decoder; Pillow decodes other formats."""
 
     jpegs: Decoder
-    tries_again: bool = False
-    """Whether Pillow also decodes the JPEGs that the other refuses, such as incomplete ones."""
 
     @property
     def uses_indexes(self) -> bool:
@@ -32,14 +30,12 @@ class AnyFormat:
 
     def open(self, encoded: Encoded) -> Opened:
         jpegs = _jpegs_among(encoded.files)
-        if len(jpegs) == len(encoded) and not self.tries_again:
+        if len(jpegs) == len(encoded):
             return self.jpegs.open(encoded)
         others = sorted({*range(len(encoded))} - {*jpegs})
         parts = [(jpegs, self.jpegs.open(encoded.only(jpegs)))] if jpegs else []
-        if others:
-            parts.append((others, _pillow().open(encoded.only(others))))
-        again = set(jpegs) if self.tries_again else set[int]()
-        return OpenedMixture(encoded, parts, again)
+        parts.append((others, _pillow().open(encoded.only(others))))
+        return OpenedMixture(encoded, parts)
 
     def close(self) -> None:
         self.jpegs.close()
@@ -73,8 +69,6 @@ class OpenedMixture:
     encoded: Encoded
     parts: list[tuple[list[int], Opened]]
     """Positions in the batch, and their images."""
-    again: set[int]
-    """The positions that Pillow decodes if they are refused."""
 
     @property
     def sizes(self) -> tuple[Ints, Ints]:
@@ -86,31 +80,21 @@ class OpenedMixture:
     def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
         each = len(plan) // len(self.encoded)
         if len(self.parts) == 1:
-            whole = self.parts[0][1].decode(plan, allocate)
-            if self.again.isdisjoint(whole.damage):
-                return whole
-            made = [(self.parts[0][0], whole)]
-        else:
-            made = [(at, part.decode(plan.of(at, each), reused_memory)) for at, part in self.parts]
-        refused = sorted(at[i] for at, decoded in made for i in decoded.damage)
-        if again := [i for i in refused if i in self.again]:
-            photos = _pillow().open(self.encoded.only(again))
-            made.append((again, photos.decode(plan.of(again, each), reused_memory)))
+            return self.parts[0][1].decode(plan, allocate)
+        made = [(at, part.decode(plan.of(at, each), reused_memory)) for at, part in self.parts]
         return _joined(made, plan, len(self.encoded), allocate)
 
 
 def _joined(
     made: Sequence[tuple[list[int], Decoded]], plan: CropPlan, count: int, allocate: Allocate
 ) -> Decoded:
-    """One batch of `count` images; of an image that was decoded twice, the second result."""
+    """One batch of `count` images."""
     device, each = made[0][1].images.device, len(plan) // count
     images = empty_images(allocate, len(plan), plan.side).to(device)
     damage: dict[int, str] = {}
     new = [torch.empty(0, dtype=torch.uint8)] * count
     for positions, decoded in made:
         images[torch.from_numpy(rows(positions, each))] = decoded.images.to(device)
-        for i in positions:
-            damage.pop(i, None)
         damage |= {positions[i]: reason for i, reason in decoded.damage.items()}
         for i, index in zip(positions, decoded.new_indexes, strict=False):  # none, or one for each
             new[i] = index

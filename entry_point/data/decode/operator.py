@@ -83,5 +83,5 @@ def why_refused(file: Tensor, boxes: Tensor) -> str:
     try:
         decode_crop_resize_batch([file], boxes[None], 1, num_threads=1)
     except JpegError as error:
-        return str(error).removeprefix("image 0 of the batch: ")
+        return str(error).removeprefix("image 0 of the batch: ").removeprefix("view 0: ")
     return ""

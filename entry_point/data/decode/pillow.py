@@ -223,11 +223,12 @@ def _refuse_many_parts(content: bytes | bytearray | memoryview) -> None:
 def rgb(image: Image.Image) -> tuple[Image.Image, str]:
     """The image with 8 bits for each of red, green and blue; and what it lost, if anything.
 
-    16 bits are divided by 257, so that white stays white. What is transparent shows the background,
+    Gray values of 16 bits are divided by 257, so that white stays white; of colors of 16 bits,
+    Pillow keeps the upper 8. What is transparent shows the background,
     not the color that the file has there. Raises UnusableImageError for 32 bits per value.
     """
-    # Older releases of Pillow read 16-bit PNGs as 32-bit integers.
-    if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PNG"):
+    # Pillow reads PGM, and before release 11 also PNG, of 16 bits as 32-bit integers.
+    if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         levels = np.rint(np.asarray(image, dtype=np.float32) / 257).astype(np.uint8)
         return Image.fromarray(levels).convert("RGB"), "16 bits became 8"
     if image.mode in ("I", "F"):

@@ -100,6 +100,18 @@ def test_a_folder_gives_images_of_any_format_below_it_counts_others_and_ignores_
     assert "skipping 2 files, which are no images by their names: 1 .txt, 1 .heic" in caplog.text
 
 
+def test_a_damaged_jpeg_is_not_predicted_though_pillow_would_read_it(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    whole = (images / "a/0.jpg").read_bytes()
+    (tmp_path / "cut.jpg").write_bytes(whole[: len(whole) // 2] + whole[-len(whole) // 3 :])
+    with Image.open(tmp_path / "cut.jpg") as image:
+        image.load()
+    assert run(model, tmp_path / "cut.jpg", tmp_path / "output") == 0
+    (row,) = rows(tmp_path / "output")
+    assert row["error"].startswith("Corrupt JPEG data") and row["class"] is None
+
+
 def test_an_image_alone_is_named_without_its_folder(
     model: Path, images: Path, tmp_path: Path
 ) -> None:

@@ -151,7 +151,7 @@ def test_avif_is_read() -> None:
 
 def test_16_bits_are_scaled_so_that_white_stays_white() -> None:
     levels = np.array([[0, 257, 128 * 257, 65535]], np.uint16)
-    for kind in ("PNG", "TIFF"):
+    for kind in ("PNG", "TIFF", "PPM"):
         photo, _ = opened(file_of(Image.fromarray(levels), kind))
         assert np.asarray(photo)[0].tolist() == [[v] * 3 for v in (0, 1, 128, 255)]
 
