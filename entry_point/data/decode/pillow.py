@@ -196,6 +196,9 @@ def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
     if image.width * image.height > MOST_PIXELS:
         size = f"{image.width}x{image.height}"
         raise TooManyPixelsError(f"{size}: more than {MOST_PIXELS} pixels")
+    if image.format in ("JPEG", "MPO"):
+        # Without EXIF, Pillow takes the orientation from XMP: no browser does, nor the operator.
+        image.info.pop("xmp", None)
     return image
 
 

@@ -15,12 +15,13 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageOps
+from PIL import ExifTags, Image, ImageOps
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.decoder import Decoded
+from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.plan.crops import CropPlan, CropPlanner
 from entry_point.data.plan.samples import Samples
@@ -206,3 +207,14 @@ def test_a_batch_takes_the_memory_of_one_photo(tmp_path: Path) -> None:
     process.join()
     assert process.exitcode == 0
     assert float((tmp_path / "peak").read_text()) < 64
+
+
+def test_a_jpeg_is_not_turned_by_its_xmp_in_any_decoder() -> None:
+    out = io.BytesIO()
+    xmp = b'<x xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
+    Image.new("RGB", (40, 24)).save(out, "JPEG", xmp=xmp)
+    assert Image.open(io.BytesIO(out.getvalue())).getexif().get(ExifTags.Base.Orientation) == 6
+    for decoder in (PillowDecoder(), OperatorDecoder()):
+        heights, widths = decoder.open(Encoded([tensor(out.getvalue())])).sizes
+        assert (int(heights[0]), int(widths[0])) == (24, 40)
+    assert read_photo(tensor(out.getvalue())).size == (40, 24)
