@@ -99,10 +99,13 @@ class Checkpoints:
     def _write(self, state: State, step: int, best: bool) -> None:
         _check_finite(state, step, self._folder)
         path = self._folder / f"step-{step:09d}.pt"
-        save_tensors(state, path)
         if best:
-            with replacing(self._folder / BEST) as temporary:
-                shutil.copyfile(path, temporary)
+            # First: a run that resumes from `path` does not write these weights again.
+            save_tensors(state, self._folder / BEST)
+            with replacing(path) as temporary:
+                shutil.copyfile(self._folder / BEST, temporary)
+        else:
+            save_tensors(state, path)
         others = [old for old in newest_first(self._folder) if old != path]
         for old in others[KEPT - 1 :]:
             old.unlink(missing_ok=True)
@@ -155,7 +158,7 @@ def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices
 
 
 def load_newest(folder: Path) -> State | None:
-    """The newest checkpoint that is whole, at last the best one; None if there are none.
+    """The newest `step-<step>.pt` that is whole, else the best one; None if there are none.
 
     Raises:
         CheckpointError: all of them are damaged.

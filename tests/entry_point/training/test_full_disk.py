@@ -76,8 +76,7 @@ def test_a_job_without_room_for_a_checkpoint_ends_with_one_line(
     assert forked.run(root, photo_folder, model) == exit_codes.FAILED
     folder = root / "checkpoints"
     reason = (
-        f"{folder}/step-000000003.pt: No space left on device: "
-        "free up space and run the same command again"
+        f"{folder}/best.pt: No space left on device: free up space and run the same command again"
     )
     assert (root / "output" / "failure").read_text() == reason
     log = (root / "log").read_text()

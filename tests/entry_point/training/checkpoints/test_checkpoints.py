@@ -1,6 +1,9 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
+import errno
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 
@@ -11,6 +14,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
+from entry_point.contract.whole_file import replacing
 from entry_point.data.loader import open_source
 from entry_point.training import checkpoints
 from entry_point.training.checkpoints import (
@@ -54,6 +58,34 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     save(tmp_path, [1, 2, 3, 4], best=2)
     assert names(tmp_path) == ["best.pt", "step-000000003.pt", "step-000000004.pt"]
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
+
+
+@pytest.mark.parametrize("earlier", [[1], []], ids=["earlier", "first"])
+def test_a_best_checkpoint_is_not_lost_if_its_epochs_checkpoint_cannot_be_written(
+    earlier: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run repeats the epoch, or resumes from the best checkpoint if it is the only one."""
+    if earlier:
+        save(tmp_path, earlier, best=1)
+    written: list[Path] = []
+
+    @contextmanager
+    def failing(path: Path) -> Iterator[Path]:
+        written.append(path)
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        with replacing(path) as temporary:
+            yield temporary
+
+    monkeypatch.setattr(checkpoints, "replacing", failing)
+    with pytest.raises(OSError, match="No space left"):
+        save(tmp_path, [2], best=2)
+    newest = load_newest(tmp_path)
+    assert newest is not None and newest["step"] == (1 if earlier else 2)
+    assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
+    monkeypatch.undo()
+    save(tmp_path, [3])
+    assert names(tmp_path) == ["best.pt", *(f"step-{step:09d}.pt" for step in [*earlier, 3])]
 
 
 def test_a_damaged_newest_checkpoint_is_set_aside(tmp_path: Path) -> None:
