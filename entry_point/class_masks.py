@@ -33,12 +33,15 @@ PALETTE = _palette()
 def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
     """The likeliest class of each pixel, uint8 `(height, width)`.
 
+    Their logarithms are resized (bilinear). They differ from the logits by one number per pixel,
+    so the mask is the one that training and evaluation measure.
+
     Args:
-        answer: Probabilities of a whole image at any size, float32 `(classes, h, w)`. They are
-            resized bilinearly.
+        answer: Probabilities of a whole image at any size, float32 `(classes, h, w)`.
     """
     mask = np.empty((height, width), np.uint8)
     classes, rows, _ = answer.shape
+    logits = answer.clamp(min=torch.finfo(answer.dtype).tiny).log()
     at = ((torch.arange(height) + 0.5) * (rows / height) - 0.5).clamp(0, rows - 1)
     first = at.floor().long()
     second, share = (first + 1).clamp(max=rows - 1), at - first
@@ -47,7 +50,7 @@ def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
         band = slice(start, start + step)
         low, high = int(first[start]), int(second[band][-1]) + 1
         wide = functional.interpolate(
-            answer[None, :, low:high], (high - low, width), mode="bilinear"
+            logits[None, :, low:high], (high - low, width), mode="bilinear"
         )[0]
         above, below = wide[:, first[band] - low], wide[:, second[band] - low]
         mask[band] = torch.lerp(above, below, share[band, None]).argmax(0).byte().numpy()

@@ -164,7 +164,7 @@ def masks_of(
     normalize = Normalize(data.mean, data.std).to(device)
     (answer,) = network(normalize(batch.images.to(device))).float().cpu()
     mask = batch.labels[0].numpy()
-    return mask, class_mask(answer, *mask.shape)
+    return mask, class_mask(answer.softmax(0), *mask.shape)
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
