@@ -60,7 +60,7 @@ def focal(
         targets = functional.one_hot(targets, count).to(outputs.dtype)
     targets = targets * (1 - smoothing) + smoothing / count
     logarithms = outputs.log_softmax(1)
-    terms = -targets * (1 - logarithms.exp()) ** gamma * logarithms
+    terms = -targets * _power(1 - logarithms.exp(), gamma) * logarithms
     return (terms if weights is None else terms * weights).sum(1).mean()
 
 
@@ -78,7 +78,12 @@ def binary_focal(
     )
     probabilities = outputs.sigmoid()
     right = probabilities * targets + (1 - probabilities) * (1 - targets)
-    return ((1 - right) ** gamma * losses).mean()
+    return (_power(1 - right, gamma) * losses).mean()
+
+
+def _power(missing: Tensor, gamma: float) -> Tensor:
+    """missing^gamma. Below 1, the power's gradient at 0 is infinite."""
+    return missing.clamp(min=torch.finfo(missing.dtype).eps) ** gamma
 
 
 def class_weights(

@@ -36,6 +36,21 @@ def test_focal_loss_is_cross_entropy_times_the_missing_probability() -> None:
     torch.testing.assert_close(task.loss(OUTPUTS, TARGETS), expected)
 
 
+@pytest.mark.parametrize("gamma", [0, 0.5, 1, 2])
+@pytest.mark.parametrize("kind", ["classification", "multilabel"])
+def test_focal_loss_has_finite_gradients_where_a_model_is_certain(kind: str, gamma: float) -> None:
+    source = classes(4) if kind == "classification" else labels("labels", list("abcd"), MANY)
+    focus = ("task.loss=focal", f"task.kwargs.gamma={gamma}")
+    outputs = torch.full((1, 4), -200.0)
+    outputs[0, 1] = 200
+    outputs.requires_grad_()
+    target = torch.tensor([1])
+    task_of(source, f"task={kind}", *focus).loss(
+        outputs, target if kind == "classification" else functional.one_hot(target, 4).float()
+    ).backward()
+    assert outputs.grad is not None and outputs.grad.isfinite().all()
+
+
 def test_automatic_weights_give_every_class_the_same_share_of_the_loss() -> None:
     task = task_of(UNEVEN, "task.class_weights=auto", "task.label_smoothing=0")
     losses = functional.cross_entropy(OUTPUTS, UNEVEN.labels, reduction="none")
