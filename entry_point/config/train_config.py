@@ -105,6 +105,9 @@ class OptimConfig:
         if self.schedule_kwargs and self.schedule == "cosine":
             must = "optim.schedule=cosine has none; remove it"
             raise ConfigError("optim.schedule_kwargs", self.schedule_kwargs, must)
+        if "weight_decay" in self.kwargs:
+            must = "remove it, and set optim.weight_decay"
+            raise ConfigError("optim.kwargs.weight_decay", self.kwargs["weight_decay"], must)
 
 
 @dataclass(config=SETTINGS)

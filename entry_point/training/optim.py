@@ -147,6 +147,7 @@ def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Calla
         after_warmup = _shape(config, steps_per_epoch, epochs)
 
     def factor(step: int) -> float:
+        step = min(step, total - 1)  # LambdaLR asks for the one after the last, too
         return (step + 1) / warmup if step < warmup else after_warmup(step)
 
     return factor

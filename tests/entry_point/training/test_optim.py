@@ -198,6 +198,10 @@ def test_kwargs_reach_the_optimizer() -> None:
         ),
         (["optim.kwargs.lr=1"], "optim.kwargs.lr=1: is set by the job; remove it"),
         (
+            ["optim.kwargs.weight_decay=0.1"],
+            "optim.kwargs.weight_decay=0.1: remove it, and set optim.weight_decay",
+        ),
+        (
             ["optim.groups={head.*:{lr:1}}"],
             "optim.groups=head.*: matches none of the parameters 0.weight, 2.weight, ..., 2.bias, "
             "6.bias",
@@ -259,9 +263,22 @@ def test_an_own_schedule_follows_the_warm_up_and_knows_the_epoch() -> None:
         schedule="tests.own_optimizers.falling", schedule_kwargs={"power": 2}, warmup_epochs=1
     )
     factor = rate_factor(config, steps_per_epoch=10, epochs=4)
-    assert [factor(step) for step in (0, 9, 20, 30, 40)] == pytest.approx(
-        [0.1, 1.0, 0.25, 0.0625, 0.0]
+    assert [factor(step) for step in (0, 9, 20, 30, 39)] == pytest.approx(
+        [0.1, 1.0, 0.25, 0.0625, 0.000625]
     )
+
+
+def test_an_own_schedule_is_not_asked_for_an_epoch_after_the_last() -> None:
+    """torch computes the rate of the step after the last one, too."""
+    config = OptimConfig(schedule="tests.own_optimizers.listed", warmup_epochs=0)
+    optimizer = build_optimizer(config, tiny_net(4), CPU)
+    schedule = build_schedule(config, optimizer, steps_per_epoch=2, epochs=3)
+    rates = []
+    for _ in range(6):
+        rates.append(optimizer.param_groups[0]["lr"] / config.lr)
+        optimizer.step()
+        schedule.step()
+    assert rates == pytest.approx([1, 1, 0.5, 0.5, 0.1, 0.1])
 
 
 OWN = (
