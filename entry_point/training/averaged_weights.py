@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 _Pairs = list[tuple[list[torch.Tensor], list[torch.Tensor]]]
 """(averages, values) of tensors that one kernel can update together: of one device and type."""
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class AveragedWeights:
@@ -23,28 +24,26 @@ class AveragedWeights:
     (the ramp of TensorFlow's ExponentialMovingAverage).
 
     Batch normalization's running statistics belong to the weights that made them; neither copies
-    nor averages of them fit the averaged weights (`estimate_statistics`).
+    nor averages of them fit the averaged weights (`estimate_statistics`). Those of a norm that
+    `source` keeps in eval mode are constants, which are copied.
     """
 
     def __init__(self, source: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(source).requires_grad_(False).eval()
         self._decay, self._updates = decay, 0
+        modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [
-            module
-            for module in self.model.modules()
-            if isinstance(module, _NormBase) and module.track_running_stats
+            own
+            for own, other in modules
+            if isinstance(own, _NormBase) and own.track_running_stats and other.training
         ]
-        estimated = {
-            id(buffer)
-            for norm in self._norms
-            for buffer in (norm.running_mean, norm.running_var, norm.num_batches_tracked)
-        }
         self._parameters = _pairs(zip(self.model.parameters(), source.parameters(), strict=True))
-        self._buffers = _pairs(
-            (own, value)
-            for own, value in zip(self.model.buffers(), source.buffers(), strict=True)
-            if id(own) not in estimated
-        )
+        self._copied = [
+            (own, other, name)
+            for own, other in modules
+            for name, _ in own.named_buffers(recurse=False)
+            if own not in self._norms or name not in _STATISTICS
+        ]
 
     @torch.no_grad()
     def update(self) -> None:
@@ -59,7 +58,9 @@ class AveragedWeights:
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:
                 torch._foreach_copy_(averages, values)
-        for copies, values in self._buffers:
+        # Looked up at each step: a model may assign another tensor to a buffer.
+        buffers = ((getattr(own, name), getattr(other, name)) for own, other, name in self._copied)
+        for copies, values in _pairs(buffers):
             torch._foreach_copy_(copies, values)
         self._updates += 1
 

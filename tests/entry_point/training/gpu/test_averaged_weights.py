@@ -97,6 +97,21 @@ def test_batch_statistics_are_those_that_torch_computes_for_the_averaged_weights
         torch.testing.assert_close(value, expected[key])
 
 
+def test_the_statistics_of_a_norm_in_eval_mode_are_copied() -> None:
+    """A model freezes them so, in a `train()` of its own."""
+    frozen, free = nn.BatchNorm2d(3).eval(), nn.BatchNorm2d(3)
+    own = AveragedWeights(nn.Sequential(frozen, free), 0.9)
+    statistics = [frozen.running_mean, frozen.running_var, free.running_mean, free.running_var]
+    for each in statistics:
+        assert each is not None
+        each.fill_(7)
+    own.update()
+    own.estimate_statistics(torch.zeros(4, 3, 8, 8), 1.0)
+    state = own.model.state_dict()
+    assert state["0.running_mean"].tolist() == state["0.running_var"].tolist() == [7] * 3
+    assert 7 not in [*state["1.running_mean"].tolist(), *state["1.running_var"].tolist()]
+
+
 def test_other_buffers_are_copied() -> None:
     model = nn.Sequential(nn.BatchNorm1d(3), nn.Identity())
     mask = torch.tensor([-torch.inf, 1.0])
@@ -106,6 +121,9 @@ def test_other_buffers_are_copied() -> None:
         mask[1] = value
         own.update()
     assert own.model.state_dict()["1.mask"].tolist() == [-torch.inf, 3.0]
+    model[1].mask = torch.tensor([5.0, 5.0])  # another tensor in its place
+    own.update()
+    assert own.model.state_dict()["1.mask"].tolist() == [5, 5]
 
 
 def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None:
