@@ -66,6 +66,8 @@ def run(arguments: Sequence[str]) -> int:
     trainer = read_config(folder).trainer
     # As in training, but on what this machine has.
     here = replace(trainer, device="auto", nproc_per_host=None, batch_size=config.batch_size)
+    if here.precision == "tf32" and not torch.cuda.is_available():
+        here = replace(here, precision="fp32")
     with join_devices(here) as devices:
         trained = load_trained(folder, devices.device)
         data = config.changed(trained.config.data)
@@ -150,7 +152,7 @@ def _write(
     counts = {"images": len(evaluation.indices), "damaged": evaluation.damaged}
     result = {**facts, **counts, "metrics": evaluation.metrics}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    title = f"{config.split} of {data.root}"
+    title = f"{config.split} of {facts['data']}"
     page = output / "evaluation.html"
     write_evaluation(page, title, facts, trained.task, evaluation, source, trained.network, data)
     for metric in (*trained.task.metrics, LOSS):

@@ -73,6 +73,31 @@ def test_another_dataset_may_lack_classes(run: Path, photo_folder: Path, tmp_pat
     assert 0 <= right[0] - right[1] <= 6
 
 
+def test_a_model_trained_with_tf32_is_evaluated_without_a_gpu(run: Path, tmp_path: Path) -> None:
+    changed(run, tmp_path, "precision: auto", "precision: tf32")
+    assert results(tmp_path, tmp_path / "output")["images"] == 24
+
+
+def test_the_input_channel_is_named(
+    run: Path, photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed(run, tmp_path, f"root: {photo_folder}", "root: null")
+    channel = tmp_path / "input/data/training"
+    channel.parent.mkdir(parents=True)
+    channel.symlink_to(photo_folder)
+    monkeypatch.setattr(evaluate, "CONTAINER_ROOT", tmp_path)
+    assert results(tmp_path, tmp_path / "output")["data"] == "the input channel"
+    assert "val of the input channel" in (tmp_path / "output/evaluation.html").read_text()
+
+
+def changed(run: Path, other: Path, old: str, new: str) -> None:
+    """Copy the model to `other` with another text in its configuration."""
+    shutil.copytree(run / "model", other / "model")
+    config = other / "model/config.yaml"
+    assert old in config.read_text()
+    config.write_text(config.read_text().replace(old, new))
+
+
 def test_a_table_of_other_files_is_evaluated(run: Path, photo_folder: Path, tmp_path: Path) -> None:
     rows = [
         f"{file},{file.parent.name},{split}"
@@ -123,9 +148,6 @@ def test_a_mistake_is_one_line(
 def test_a_source_that_only_the_model_folder_names_is_not_run(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    model = tmp_path / "model"
-    shutil.copytree(run / "model", model)
-    config = model / "config.yaml"
-    config.write_text(config.read_text().replace("format: folder", "format: os.system"))
-    assert evaluate.main([f"model_dir={model}"]) == exit_codes.USAGE
+    changed(run, tmp_path, "format: folder", "format: os.system")
+    assert evaluate.main([f"model_dir={tmp_path / 'model'}"]) == exit_codes.USAGE
     assert "data.format=os.system: named by" in capsys.readouterr().err
