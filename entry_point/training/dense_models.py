@@ -56,6 +56,11 @@ class PyramidHead(nn.Module):
         )
         self.classify = nn.Conv2d(_WIDTH, classes, 1)
 
+    def set_grad_checkpointing(self, enable: bool = True) -> None:
+        """Of the encoder; see `model.gradient_checkpointing`."""
+        model: Any = self.encoder.model
+        model.set_grad_checkpointing(enable)
+
     def forward(self, images: Tensor) -> Tensor:
         maps = self.encoder(images)[self._first :]
         merged, *larger = [

@@ -23,7 +23,8 @@ from entry_point.data.sources.source import FileSource
 from entry_point.evaluate import main as evaluate
 from entry_point.model_folder import load_model
 from entry_point.predict import main as predict
-from entry_point.training.models import build_model
+from entry_point.training.dense_models import PyramidHead
+from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.segmentation import Segmentation
 from tests.chromium import COMMAND, browser
@@ -126,6 +127,28 @@ def test_models_answer_for_each_pixel(overrides: list[str]) -> None:
     model = build_model(config.model, 5).eval()
     with torch.no_grad():
         assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 5, 224, 224)
+
+
+def test_gradient_checkpointing_computes_an_encoders_activations_again() -> None:
+    config, _ = load_train_config([*MASKS, *DENSE])
+    images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
+    calls, gradients = [], []
+    for is_saving in (False, True):
+        torch.manual_seed(0)
+        model = build_model(config.model, 4)
+        assert isinstance(model, PyramidHead)
+        if is_saving:
+            checkpoint_gradients(model, config.model.name)
+        calls.append(0)
+
+        def count(*_: object) -> None:
+            calls[-1] += 1
+
+        model.encoder.get_submodule("model.layer1.0").register_forward_pre_hook(count)
+        model(images).square().mean().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert calls == [1, 2]
+    torch.testing.assert_close(*gradients)
 
 
 def test_published_weights_fit_the_models(tmp_path: Path) -> None:
