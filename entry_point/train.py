@@ -49,7 +49,7 @@ def train(arguments: Sequence[str]) -> int:
     with large_imports():
         from entry_point.training.devices import join_devices
         from entry_point.training.trainer import run_training
-    with join_devices(config.trainer) as devices:
+    with join_devices(config.trainer, config.optim.accumulate) as devices:
         # It writes the text, and uses the values of `config`.
         return run_training(config, masked(yaml), RunFolder.from_environment(), devices)
 

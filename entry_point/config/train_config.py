@@ -88,7 +88,7 @@ class OptimConfig:
     """Largest gradient norm. null: no clipping."""
     accumulate: Count = 1
     """Number of pieces in which each rank computes its share of a batch, to save memory. Must
-    divide `trainer.batch_size`."""
+    divide each rank's share."""
     mixup_alpha: Float = Field(default=0.0, ge=0)
     """Parameter of MixUp's Beta distribution. 0: off."""
     cutmix_alpha: Float = Field(default=0.0, ge=0)
@@ -157,14 +157,14 @@ class TrainerConfig:
     ten steps of the first epoch into output/data/profile/ and log a table of them. `one_batch`:
     train on the first batch only; if the loss does not fall, there is a bug."""
 
-    def __post_init__(self) -> None:
-        check_ranks(self, self.nproc_per_host or 1)
 
-
-def check_ranks(trainer: TrainerConfig, ranks: int) -> None:
-    """Raise ConfigError unless `ranks` ranks can share a batch equally."""
-    if trainer.batch_size % ranks:
+def check_ranks(trainer: TrainerConfig, ranks: int, accumulate: int) -> None:
+    """Raise ConfigError unless `ranks` ranks can share a batch equally, each in equal pieces."""
+    pieces = ranks * accumulate
+    if trainer.batch_size % pieces:
         must = f"must be a multiple of the {ranks} ranks that share it"
+        if accumulate > 1:
+            must = f"must be a multiple of {pieces}, ranks={ranks} x optim.accumulate={accumulate}"
         raise ConfigError("trainer.batch_size", trainer.batch_size, must)
 
 
@@ -204,9 +204,7 @@ class TrainConfig:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
         self._check_augment()
         self._check_views()
-        if self.trainer.batch_size % self.optim.accumulate:
-            must = f"must divide trainer.batch_size={self.trainer.batch_size}"
-            raise ConfigError("optim.accumulate", self.optim.accumulate, must)
+        check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)
 
     def _check_views(self) -> None:
         for name in ("mixup", "cutmix"):

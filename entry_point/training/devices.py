@@ -117,12 +117,14 @@ class Devices:
 
 
 @contextmanager
-def join_devices(config: TrainerConfig) -> Iterator[Devices]:
+def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices]:
     """Choose the device; of several ranks, also join the others, and leave them at the end.
+
+    `accumulate` is the number of pieces of a rank's share of a batch.
 
     Raises:
         ConfigError: there is no CUDA device, or one that torch cannot use, unless trainer.device
-            allows the CPU; or a batch size that is not a multiple of the ranks.
+            allows the CPU; or a batch size that the ranks cannot share in equal pieces.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
     folder, meeting = shared_folder(), None
@@ -132,7 +134,7 @@ def join_devices(config: TrainerConfig) -> Iterator[Devices]:
         meeting = _Meeting(folder, local_rank)
         rank, world_size = meeting.place()
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
-    check_ranks(config, world_size)
+    check_ranks(config, world_size, accumulate)
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)

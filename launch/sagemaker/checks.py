@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from entry_point.config.train_config import ModelConfig, TrainConfig, TrainerConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import ModelConfig, TrainConfig, check_ranks
 from entry_point.contract.own_code import PROGRAM
 from entry_point.contract.program import UserError
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
@@ -166,7 +167,7 @@ def job_problems(
     target, job = launch.target, launch.job
     yield from _missing_inputs(train, job.channels)
     yield from code_problems(train, overrides)
-    yield from _rank_problems(train.trainer, target.instance_type, target.instance_count)
+    yield from _rank_problems(train, target.instance_type, target.instance_count)
     yield from _sharding_problems(train, job, target)
 
 
@@ -196,8 +197,9 @@ def _names_code(train: TrainConfig) -> bool:
     return train.model.name != ModelConfig.name or any("." in (word or "") for word in words)
 
 
-def _rank_problems(trainer: TrainerConfig, instance_type: str, hosts: int) -> Iterator[str]:
+def _rank_problems(train: TrainConfig, instance_type: str, hosts: int) -> Iterator[str]:
     """The ranks of all hosts share a batch equally, and each has its own GPU."""
+    trainer = train.trainer
     on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
     gpus = gpu_count(instance_type) if on_gpus else None
     asked = trainer.nproc_per_host
@@ -208,11 +210,10 @@ def _rank_problems(trainer: TrainerConfig, instance_type: str, hosts: int) -> It
         yield f"trainer.nproc_per_host={asked}: {limit}"
         return
     ranks = hosts * (asked or gpus or 1)
-    if trainer.batch_size % max(ranks, 1):
-        yield (
-            f"trainer.batch_size={trainer.batch_size}: must be a multiple of the {ranks} ranks "
-            f"that share it on {hosts} x {instance_type}"
-        )
+    try:
+        check_ranks(trainer, max(ranks, 1), train.optim.accumulate)
+    except ConfigError as error:
+        yield f"{error} on {hosts} x {instance_type}"
 
 
 def _sharding_problems(train: TrainConfig, job: Job, target: Target) -> Iterator[str]:

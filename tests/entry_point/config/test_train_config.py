@@ -168,6 +168,15 @@ def test_the_ranks_of_a_host_must_share_the_batch() -> None:
         load_train_config(["trainer.nproc_per_host=3", "trainer.batch_size=16"])
 
 
+def test_the_pieces_of_a_batch_must_divide_each_ranks_share() -> None:
+    settings = ["trainer.nproc_per_host=4", "trainer.batch_size=32"]
+    load_train_config([*settings, "optim.accumulate=8"])
+    with pytest.raises(ConfigError) as caught:
+        load_train_config([*settings, "optim.accumulate=16"])
+    must = "must be a multiple of 64, ranks=4 x optim.accumulate=16"
+    assert str(caught.value) == f"trainer.batch_size=32: {must}"
+
+
 def test_a_dollar_sign_can_be_escaped() -> None:
     config, _ = load_train_config(["data=folder", r"data.root=\${x}/photos"])
     assert config.data.root == "${x}/photos"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -63,12 +64,25 @@ def test_hosts_with_different_numbers_of_ranks_share_a_batch(
     assert read_records(tmp_path / HOSTS[0])[-1]["step"] == 4
 
 
+@pytest.mark.parametrize(
+    ("overrides", "refused"),
+    [
+        (
+            ["trainer.batch_size=16"],
+            "trainer.batch_size=16: must be a multiple of the 3 ranks that share it",
+        ),
+        (
+            ["trainer.batch_size=12", "optim.accumulate=6"],
+            "trainer.batch_size=12: must be a multiple of 18, ranks=3 x optim.accumulate=6",
+        ),
+    ],
+    ids=["ranks", "pieces"],
+)
 def test_every_host_refuses_a_batch_that_all_their_ranks_cannot_share_with_the_same_line(
-    tmp_path: Path, photo_folder: Path
+    overrides: list[str], refused: str, tmp_path: Path, photo_folder: Path
 ) -> None:
     """A multiple of twice the first host's ranks, and of twice the second's."""
-    ended = run_hosts(tmp_path, photo_folder, (2, 1), ["trainer.batch_size=16"])
-    refused = "trainer.batch_size=16: must be a multiple of the 3 ranks that share it"
+    ended = run_hosts(tmp_path, photo_folder, (2, 1), overrides)
     for name, (code, output) in zip(HOSTS, ended, strict=True):
         assert code == exit_codes.USAGE
         lines = [line for line in output.splitlines() if line.startswith("train:")]

@@ -66,6 +66,12 @@ GPUS_8 = Target(instance_type="ml.p5.48xlarge", instance_count=3)
             "trainer.batch_size=100: must be a multiple of the 24 ranks that share it on "
             "3 x ml.p5.48xlarge",
         ),
+        (
+            "trainer.batch_size=96 optim.accumulate=8",
+            GPUS_8,
+            "trainer.batch_size=96: must be a multiple of 192, ranks=24 x optim.accumulate=8 on "
+            "3 x ml.p5.48xlarge",
+        ),
         ("data=folder data.root=/", Target(), "data.root=/: a path on this machine"),
         (
             "trainer.nproc_per_host=8 trainer.batch_size=64",
