@@ -33,7 +33,7 @@ SAFETENSORS = ".safetensors"
 WEIGHT_SUFFIXES = (".pt", ".pth", SAFETENSORS)
 # Training programs wrap their state dict in one of these.
 _WRAPPERS = ("model", "state_dict")
-# What DistributedDataParallel and torch.compile put before each name.
+# What DistributedDataParallel and torch.compile put before each name, in the order of the wrappers.
 _PREFIXES = ("module.", "_orig_mod.")
 # DenseNet's published weights say norm.1 where the model says norm1.
 _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
@@ -210,9 +210,8 @@ def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
         isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
     ):
         raise ConfigError("model.weights", path, "must be a torch state dict: names and tensors")
-    for prefix in _PREFIXES:
-        if all(key.startswith(prefix) for key in state):
-            state = {key.removeprefix(prefix): value for key, value in state.items()}
+    while found := [p for p in _PREFIXES if state and all(key.startswith(p) for key in state)]:
+        state = {key.removeprefix(found[0]): value for key, value in state.items()}
     return {
         _DENSE_LAYER.sub(r"\1", key): value
         for key, value in state.items()

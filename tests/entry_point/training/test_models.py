@@ -176,7 +176,9 @@ def test_a_pickled_model_is_not_run_and_the_error_says_how_to_save_its_weights(
         build_model(ModelConfig(weights=str(tmp_path / "model.pt")), 7)
 
 
-@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "module._orig_mod."])
+@pytest.mark.parametrize(
+    "prefix", ["module.", "_orig_mod.", "module._orig_mod.", "_orig_mod.module."]
+)
 def test_weights_of_wrapped_models_load(prefix: str, tmp_path: Path) -> None:
     """DistributedDataParallel and torch.compile put a prefix before each name."""
     source = torchvision.models.resnet18(num_classes=3)
