@@ -65,8 +65,6 @@ class Batcher:
         self._lock = threading.Lock()
         self._idle: dict[int, threading.Condition] = {}
         self._busy = 0
-        self.computing = 0
-        """Items in the batches that are being computed."""
         self._is_stopping = False
         self._threads: list[threading.Thread] = []
 
@@ -99,6 +97,13 @@ class Batcher:
         """Items that all workers together can compute at the same time."""
         return len(self._threads) * self._max_batch
 
+    @property
+    def waiting(self) -> int:
+        """Items in the queue that somebody still wants."""
+        with self._lock:
+            self._drop_cancelled()
+            return len(self._queue)
+
     def submit(self, item: Any) -> Future[Any]:
         """Queue an item. Cancel the future if nobody wants the answer any more."""
         with self._lock:
@@ -127,7 +132,6 @@ class Batcher:
                 job.answer(answer)
             with self._lock:
                 self._busy -= 1
-                self.computing -= len(picked)
 
     def _at_work(self) -> int:
         """The number of busy workers, and the next one if items wait for it."""
@@ -147,9 +151,7 @@ class Batcher:
                 patience = self._patience()
                 if self._queue and patience <= 0:
                     self._busy += 1
-                    picked = self._pick()
-                    self.computing += len(picked)
-                    return picked
+                    return self._pick()
                 self._idle[number] = awake
                 awake.wait(patience if self._queue else None)
                 del self._idle[number]

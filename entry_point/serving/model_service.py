@@ -52,7 +52,7 @@ class ModelService:
         _check_accept(self._default_accept)
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         self._gpus, self._max_batch = gpus, config.max_batch or (32 if gpus else 8)
-        self.metrics = ServingMetrics(self._waiting)
+        self.metrics = ServingMetrics(lambda: self._batcher.waiting)
         self._batcher = Batcher(
             max_batch=self._max_batch,
             max_wait_s=MAX_WAIT_S,
@@ -75,14 +75,10 @@ class ModelService:
         gc.freeze()
         self.is_ready = True
 
-    def _waiting(self) -> int:
-        """Requests whose images are decoded or wait."""
-        return max(0, self._unanswered - self._batcher.computing)
-
     def stop(self, patience_s: float) -> bool:
         """End the workers; returns whether all ended in time."""
         ended = self._batcher.stop(patience_s)
-        return (self._images is None or self._images.stop(0)) and ended
+        return (self._images is None or self._images.stop()) and ended
 
     def _workers(self) -> list[_Predictor]:
         count = self.config.workers or self._gpus or min(usable_cores(), _MOST_WORKERS)

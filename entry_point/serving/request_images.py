@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import io
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -170,11 +170,11 @@ class RequestImages:
             if not (image.for_operator and self._with_operator(image) is not None):
                 self._with_pillow(image)
 
-    def stop(self, patience_s: float) -> bool:
-        """Decode nothing more; returns whether what was begun ended in time."""
+    def stop(self) -> bool:
+        """Decode nothing more; returns whether nothing is being decoded."""
         for pool in (self._small, self._large):
             pool.shutdown(wait=False, cancel_futures=True)
-        return not wait(self._unfinished.copy(), patience_s).not_done
+        return not self._unfinished
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
         future = pool.submit(work)

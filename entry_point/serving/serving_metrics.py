@@ -20,7 +20,7 @@ _IMAGES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 class ServingMetrics:
-    """Counts requests and batches, in any thread. `waiting` returns the length of the queue."""
+    """Counts requests and batches, in any thread. `waiting` returns the images in the queue."""
 
     def __init__(self, waiting: Callable[[], int]) -> None:
         disable_created_metrics()
@@ -35,7 +35,7 @@ class ServingMetrics:
         self._batches = Histogram(
             "serve_batch_images", "Images per batch.", buckets=_IMAGES, registry=own
         )
-        queue = Gauge("serve_queue_requests", "Requests that wait for the model.", registry=own)
+        queue = Gauge("serve_queue_images", "Images that wait for a batch.", registry=own)
         queue.set_function(waiting)
         # Since the last line of the log.
         self._lock = threading.Lock()

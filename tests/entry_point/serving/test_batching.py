@@ -86,7 +86,10 @@ def test_a_request_that_nobody_waits_for_is_not_computed() -> None:
     queue = batcher(model)
     first = queue.submit(0)
     model.has_started.acquire(timeout=PATIENCE_S)
-    queue.submit(1).cancel()
+    dropped = queue.submit(1)
+    assert queue.waiting == 1
+    dropped.cancel()
+    assert queue.waiting == 0
     last = queue.submit(2)
     model.may_finish.release(2)
     assert (first.result(PATIENCE_S), last.result(PATIENCE_S)) == (0, 4)

@@ -268,4 +268,4 @@ def test_metrics_count_requests_and_images(server: Served) -> None:
         assert after[name] == before.get(name, 0) + 1
     assert after["serve_request_seconds_count"] == before["serve_request_seconds_count"] + 2
     assert after["serve_batch_images_sum"] == before["serve_batch_images_sum"] + 3
-    assert after["serve_queue_requests"] == 0
+    assert after["serve_queue_images"] == 0

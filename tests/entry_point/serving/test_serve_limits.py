@@ -232,7 +232,7 @@ def test_a_client_that_has_gone_leaves_its_place_in_the_queue(serve: Serve, tmp_
 
 def waiting(server: Served) -> int:
     page = server.request("GET", "/metrics").body.decode()
-    return int(float(page.rsplit("serve_queue_requests ", 1)[1]))
+    return int(float(page.rsplit("serve_queue_images ", 1)[1]))
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
