@@ -106,7 +106,9 @@ def _decode_base64(instance: Any, place: str) -> bytes:
     try:
         if content.startswith("data:"):
             content = content.partition(";base64,")[2]
-        return base64.b64decode(content, validate=True)
+        # `base64 FILE` and MIME break lines.
+        text = content.encode("ascii").translate(None, b" \t\r\n")
+        return base64.b64decode(text, validate=True)
     except (AttributeError, ValueError) as error:
         raise RequestError(400, f"{place}: must be an image in base64") from error
 

@@ -104,6 +104,12 @@ def as_b64(images: list[bytes]) -> str:
     return json.dumps({"instances": [{"b64": in_base64(image)} for image in images]})
 
 
+def as_wrapped_base64(images: list[bytes]) -> str:
+    """As `base64 FILE` prints it, and with the line ends of Windows."""
+    first, *others = [base64.encodebytes(image).decode() for image in images]
+    return json.dumps({"instances": [first.replace("\n", "\r\n"), *others]})
+
+
 def as_data_urls(images: list[bytes]) -> str:
     urls = [f"data:image/png;base64,{in_base64(image)}" for image in images]
     return json.dumps({"instances": urls})
@@ -119,6 +125,7 @@ def as_lines(images: list[bytes]) -> str:
         (as_json, "application/json; charset=utf-8"),
         (as_objects, "application/json"),
         (as_b64, "application/json"),
+        (as_wrapped_base64, "application/json"),
         (as_data_urls, "application/json"),
         (as_lines, "application/jsonlines"),
         (as_lines, "application/x-ndjson"),
