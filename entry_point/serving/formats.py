@@ -56,17 +56,29 @@ def read_instances(body: bytes | bytearray, content_type: str) -> list[bytes | b
 
     Raises RequestError.
     """
-    instances = _split(body, media_type(content_type), content_type)
+    instances = _split(body, content_type)
     if not instances:
         raise RequestError(400, "the body: holds no images; send at least one")
     return instances
 
 
-def _split(body: bytes | bytearray, kind: str, content_type: str) -> list[bytes | bytearray]:
+def is_image(body: bytes | bytearray, content_type: str) -> bool:
+    """Whether the body is one image, which nothing has to parse."""
+    kind = _kind(body, content_type)
+    return kind.startswith("image/") or kind in (_IMAGE, "application/octet-stream")
+
+
+def _kind(body: bytes | bytearray, content_type: str) -> str:
+    kind = media_type(content_type)
     if kind in _UNNAMED:
         kind = JSON if body[:100].lstrip()[:1] == b"{" else _IMAGE
-    if kind.startswith("image/") or kind in (_IMAGE, "application/octet-stream"):
+    return kind
+
+
+def _split(body: bytes | bytearray, content_type: str) -> list[bytes | bytearray]:
+    if is_image(body, content_type):
         return [body]
+    kind = _kind(body, content_type)
     if kind == FORM:
         return _read_form(body, content_type)
     if kind == JSON:

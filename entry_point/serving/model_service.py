@@ -37,8 +37,8 @@ MAX_INSTANCES = 1000
 """Images in one request."""
 DEFAULT_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
 """SageMaker's variable: the format of the answers to requests that accept any."""
-# Requests up to this size are parsed where they arrive, larger ones in a thread: /ping must not
-# wait for them.
+# Larger texts and forms are parsed in a thread. It shares the GIL with the event loop: /ping waits
+# less, but it waits.
 _PARSED_AT_ONCE = 2**16
 
 
@@ -193,7 +193,6 @@ def _check_accept(default: str) -> None:
 
 
 async def _parse(body: bytearray, content_type: str) -> list[bytes | bytearray]:
-    is_text = formats.media_type(content_type) in (formats.JSON, formats.JSON_LINES)
-    if len(body) <= _PARSED_AT_ONCE or not is_text:
+    if len(body) <= _PARSED_AT_ONCE or formats.is_image(body, content_type):
         return formats.read_instances(body, content_type)
     return await asyncio.to_thread(formats.read_instances, body, content_type)

@@ -1,6 +1,8 @@
 """What a model of each kind answers: in Python, JSON, CSV, on the command line, on the page."""
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ import torch
 
 from entry_point import predict
 from entry_point.model_folder import load_model
-from entry_point.serving import formats
+from entry_point.serving import formats, model_service
 from tests.chromium import COMMAND, browser
 from tests.entry_point.prediction.predicted import center_crop, rows, score_names
 from tests.entry_point.serving.conftest import Serve
@@ -76,6 +78,31 @@ def test_probabilities_are_rounded_as_python_rounds(folders: dict[str, Path]) ->
     described = formats.describe(answers.view(-1, len(CLASSES)), model)
     found = [value for each in described for value in each["probabilities"].values()]
     assert found == [round(value, 6) for value in answers.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("content_type", "start", "at_once"),
+    [
+        ("image/jpeg", b"{", True),
+        ("", b"\xff\xd8\xff", True),
+        ("application/json", b"{", False),
+        ("", b" {", False),
+        ("multipart/form-data; boundary=x", b"--x", False),
+    ],
+)
+def test_large_texts_and_forms_are_parsed_in_another_thread_than_the_servers(
+    content_type: str, start: bytes, at_once: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = []
+
+    def read(body: bytearray, _content_type: str) -> list[bytearray]:
+        threads.append(threading.current_thread())
+        return [body]
+
+    monkeypatch.setattr(formats, "read_instances", read)
+    for size in (0, 100_000):
+        asyncio.run(model_service._parse(bytearray(start + bytes(size)), content_type))
+    assert [thread is threading.main_thread() for thread in threads] == [True, at_once]
 
 
 @pytest.mark.parametrize("kind", KINDS)
