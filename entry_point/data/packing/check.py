@@ -37,9 +37,9 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import crc32, read_bytes
 from entry_point.data.sources.folder import (
     FolderSource,
-    existing_splits,
     holds_masks,
     require_folder,
+    split_folders,
     visible_files,
 )
 from entry_point.data.sources.formats import holds_parquet, holds_tars
@@ -132,7 +132,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         config_of = DataConfig(format="masks", root=str(root))
         return _masked({split: open_masks(config_of, root, split) for split in SPLITS})
     require_folder("root", root)
-    splits = existing_splits(root)
+    splits = split_folders(root)
     # Without splits, a fraction of 0 leaves every image in `train`.
     fraction = None if splits else 0.0
     sources = [FolderSource(root, split, fraction) for split in splits or SPLITS[:1]]

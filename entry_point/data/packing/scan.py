@@ -27,9 +27,9 @@ from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.folder import (
     FolderSource,
     class_names,
-    existing_splits,
     layout_of,
     require_folder,
+    split_folders,
 )
 from entry_point.data.sources.formats import (
     holds_parquet,
@@ -82,9 +82,9 @@ def open_splits(
         tars = DataConfig(format="webdataset", root=str(source), val_fraction=fraction)
         return {split: open_tars(tars, source, split) for split in SPLITS}
     require_folder("source", source)
-    found = existing_splits(source)
+    found = split_folders(source)
     if found:
-        _warn_of_others(source)
+        _warn_of_others(source, found.values())
     splits = found if layout_of(source, fraction).fraction is None else SPLITS
     return {split: FolderSource(source, split, fraction, share=share) for split in splits}
 
@@ -115,9 +115,9 @@ def require_table(key: str, source: Path, config: OptimizeConfig | CheckConfig) 
             raise ConfigError(name, must=f"needs a table as {key}, not {source}")
 
 
-def _warn_of_others(folder: Path) -> None:
-    """Name what is beside the splits."""
-    known = (*SPLITS, FOLDER_INDEX)
+def _warn_of_others(folder: Path, splits: Iterable[str]) -> None:
+    """Name what is beside the folders of the splits."""
+    known = (*splits, FOLDER_INDEX)
     others = sorted(each.name for each in folder.iterdir() if each.name not in known)
     if others:
         names = printable(", ".join(others[:5]))

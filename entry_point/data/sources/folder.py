@@ -39,13 +39,13 @@ IMAGES, MASKS, CLASSES = "images", "masks", "classes.txt"
 """What a split of images with masks holds, and the file beside the splits: see masks.py."""
 VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
+VAL_FOLDERS = ("val", "valid", "validation")
 _SPLIT_STREAM = 41
 _SPLIT_OF = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation"), "val"),
+    **dict.fromkeys(VAL_FOLDERS, "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_OTHER_SPLITS = _SPLIT_OF.keys() - {*SPLITS}
 
 
 def require_folder(key: str, folder: Path) -> None:
@@ -78,15 +78,19 @@ class Layout:
 
 def layout_of(root: Path, val_fraction: float | None) -> Layout:
     """The layout of a folder. Raises DataError."""
-    splits = existing_splits(root)
+    splits = split_folders(root)
     if val_fraction is not None and "val" in splits:
-        raise DataError(f"val_fraction={val_fraction}: {root / 'val'} exists; remove one of them")
+        folder = root / splits["val"]
+        raise DataError(f"val_fraction={val_fraction}: {folder} exists; remove one of them")
     if splits or not root.is_dir():
-        undivided = {split: split for split in SPLITS}
+        undivided = {split: split for split in SPLITS} | splits
         return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)
-    found = [entry.name for entry in _entries(root) if _is_class(entry)]
-    if found and all(name.lower() in _OTHER_SPLITS for name in found):
-        raise DataError(f"{root / found[0]}: the folders of splits must be named train and val")
+    found = sorted(entry.name for entry in _entries(root) if _is_class(entry))
+    if found and all(name.lower() in _SPLIT_OF for name in found):
+        raise DataError(
+            f"{root} holds {' and '.join(found)}: the folders of splits must be named train and "
+            f"val: rename them; if they are classes, move them into {root / 'train'}"
+        )
     return _divided("", VAL_FRACTION if val_fraction is None else val_fraction)
 
 
@@ -94,8 +98,19 @@ def _divided(folder: str, fraction: float) -> Layout:
     return Layout(dict.fromkeys(SPLITS, folder), fraction)
 
 
-def existing_splits(root: Path) -> list[str]:
-    return [split for split in SPLITS if (root / split).is_dir()]
+def split_folders(root: Path) -> dict[str, str]:
+    """Split -> its folder below the root, for the splits that have one.
+
+    That of `val` may be called `valid` or `validation` beside `train`; alone, these are classes.
+    Raises DataError for two of them.
+    """
+    folders = {"train": "train"} if (root / "train").is_dir() else {}
+    names = VAL_FOLDERS if folders else VAL_FOLDERS[:1]
+    found = [name for name in names if (root / name).is_dir()]
+    if len(found) > 1:
+        both = " and ".join(found)
+        raise DataError(f"{root}: {both} are both for validation; remove or rename one")
+    return folders | ({"val": found[0]} if found else {})
 
 
 def class_names(root: Path, split: str, least: int = 1) -> list[str]:
@@ -222,7 +237,7 @@ class FolderSource(FileSource):
     ) -> None:
         layout = layout_of(root, val_fraction)
         folder = layout.folders[split]
-        splits = [folder, *(each for each in existing_splits(root) if each != folder)]
+        splits = [folder, *(each for each in split_folders(root).values() if each != folder)]
         if share:
             classes = sorted({name for each in splits for name in class_names(root, each, least=0)})
         else:

@@ -19,7 +19,7 @@ from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import SPLITS, is_packed
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import FolderSource, log_formats
+from entry_point.data.sources.folder import VAL_FOLDERS, FolderSource, log_formats
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import KINDS, FileSource, Source
 from entry_point.data.sources.stream import PackedStream
@@ -34,7 +34,7 @@ _TABLE = "entry_point.data.sources.table.open_manifest"
 _PARQUET = "entry_point.data.sources.parquet"
 _MASKS = "entry_point.data.sources.masks.open_masks"
 _TARS = "entry_point.data.sources.webdataset.open_tars"
-_SPLIT_FOLDERS = {"train": ("train",), "val": ("val", "valid", "validation")}
+_SPLIT_FOLDERS = {"train": ("train",), "val": VAL_FOLDERS}
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
 
 

@@ -16,7 +16,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
-from tests.entry_point.data.packing.pack_command import copy, pack, rejected, report
+from tests.entry_point.data.packing.pack_command import copy, index_bytes, pack, rejected, report
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 
 CELLS: dict[str, list[Any]] = {
@@ -154,6 +154,21 @@ def test_a_folder_without_val_is_packed_as_it_would_be_trained(
             for data in (folder, shards)
         ]
         assert names[0] == names[1] and len(names[0]) > 5
+
+
+def test_a_folder_valid_is_packed_checked_and_indexed_as_val(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, packed = tmp_path / "source", tmp_path / "packed"
+    copy(photo_folder / "train", root / "train")
+    copy(photo_folder / "val", root / "valid")
+    with caplog.at_level(logging.INFO):
+        assert pack(root, packed) == pack(root, root, "output_format=index") == 0
+        assert check_dataset([f"root={root}"]) == 0
+    assert "72 images checked" in caplog.text and "ignored" not in caplog.text
+    folder = open_source(DataConfig(root=str(root)), "val", root)
+    shards = open_source(DataConfig(format="shards", root=str(packed)), "val", root)
+    assert len(shards) == len(folder) == 24 and any(index_bytes(folder))
 
 
 def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(

@@ -98,6 +98,11 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
         (["1.jpg", "2.jpg"], "root has no class folders: .* in a table .data=manifest"),
         (["training/a/1.jpg", "test/a/1.jpg"], "must be named train and val"),
+        (["Train/a/1.jpg", "Test/a/1.jpg"], "holds Test and Train: .* must be named train and val"),
+        (
+            ["train/a/1.jpg", "val/a/1.jpg", "valid/a/1.jpg"],
+            "val and valid are both for validation",
+        ),
         (["a/1.jpg", "b/1.jpg"], "val_fraction=0.1 leaves no image for val"),
         (
             ["train/1.tar", "val/1.tar", "dataset.json"],
@@ -116,6 +121,21 @@ def test_unusable_folder_is_an_error_with_the_reason(
     root = _write(tmp_path / "root", files)
     with pytest.raises(DataError, match=message):
         FolderSource(root, "val")
+
+
+@pytest.mark.parametrize("name", ["valid", "validation"])
+def test_the_folder_for_validation_may_have_another_name_beside_train(
+    tmp_path: Path, name: str
+) -> None:
+    _write(tmp_path, [file.replace("val/", f"{name}/") for file in FILES])
+    source = FolderSource(tmp_path, "val")
+    keys = [source.key(i) for i in range(len(source))]
+    assert keys == [f"{tmp_path}/{name}/a/3.jpg", f"{tmp_path}/{name}/b/4.jpg"]
+    with pytest.raises(DataError, match=f"val_fraction=0.5: .*/{name} exists; remove one of them"):
+        FolderSource(tmp_path, "train", val_fraction=0.5)
+    (tmp_path / name / "c").mkdir()
+    with pytest.raises(DataError, match=f"train and .*/{name} differ, only one has c"):
+        FolderSource(tmp_path, "train")
 
 
 def test_classes_may_have_the_names_of_splits(tmp_path: Path) -> None:
