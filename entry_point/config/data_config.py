@@ -100,10 +100,10 @@ class DataConfig:
     """`format=manifest`: folder that the table's paths start from. null: the table's folder."""
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
-    """Share of the images to validate on, chosen by a hash of their paths: for a folder without
-    `val`, a table without a column of splits, and tar or Parquet files whose names tell no split.
-    null: 0.1 for such files, and for a folder with neither `train` nor `val`. It must not be
-    set for others."""
+    """Share of the images to validate on, chosen by a hash of their paths, for a dataset without
+    `val`: of `train`, or of all images if neither folders, nor a column of a table, nor the names
+    of tar or Parquet files tell splits. null: 0.1 of all images in the latter case. It must not be
+    set for a dataset with `val`."""
     balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""

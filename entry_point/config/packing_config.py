@@ -77,9 +77,7 @@ class OptimizeConfig:
     """`source=TABLE`: folder that the table's paths start from. null: the table's folder."""
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
-    """Share of the images for `val`, chosen by a hash of their paths: for a folder without
-    `val`, and for a table without a column of splits. null: 0.1 for such a table, and for a folder
-    with neither `train` nor `val`. It must not be set for others."""
+    """Share of the images for `val`, chosen by a hash of their paths, as `data.val_fraction`."""
     output: str | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""

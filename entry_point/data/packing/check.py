@@ -17,14 +17,14 @@ from torch import Tensor
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.config.packing_config import CheckConfig, OptimizeConfig
+from entry_point.config.packing_config import CheckConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import UnusableImageError, read_photo
 from entry_point.data.errors import DataError
-from entry_point.data.packing.scan import is_listed, open_rows, open_splits, require_table
+from entry_point.data.packing.scan import is_listed, require_table
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
     SPLITS,
@@ -42,11 +42,12 @@ from entry_point.data.sources.folder import (
     split_folders,
     visible_files,
 )
-from entry_point.data.sources.formats import holds_parquet, holds_tars
+from entry_point.data.sources.formats import holds_parquet, holds_tars, parquet_reader
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.masks import MaskSource, open_masks
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded, Source
+from entry_point.data.sources.webdataset import all_images
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -110,13 +111,14 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         from entry_point.data.sources.table import read_table  # it imports polars
 
         images = Path(config.images) if config.images else None
-        table = read_table(root, images, config.table, None, "table")
+        # Asks for no row of `val`: training may take a fraction of `train`.
+        table = read_table(root, images, config.table, 0.0, "table")
         paths = (table.paths[place] for place in range(len(table.paths)))
         names = (f"row {row}: " for row in table.rows.tolist())
         rows = zip(paths, names, strict=True)
         return len(table.rows), _files(config, Path(table.folder), rows, damage)
     if holds_parquet(root):
-        return _samples(open_rows(root, config.table))
+        return _samples(root, parquet_reader().all_rows(root, config.table.path))
     require_table("root", root, config)
     if is_packed(root):
         if config.index_root is not None:
@@ -127,7 +129,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
     if holds_tars(root):
-        return _samples(open_splits(root, OptimizeConfig()))
+        return _samples(root, all_images(root))
     if holds_masks(root):
         config_of = DataConfig(format="masks", root=str(root))
         return _masked({split: open_masks(config_of, root, split) for split in SPLITS})
@@ -141,14 +143,12 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
 
 
-def _samples(splits: Mapping[str, Source]) -> tuple[int, Iterator[Image]]:
-    """The images of files that hold many, as their sources read them."""
-    images = (
-        Image(source.key(i), partial(source.read, i))
-        for source in splits.values()
-        for i in range(len(source))
-    )
-    return sum(map(len, splits.values())), images
+def _samples(root: Path, source: Source) -> tuple[int, Iterator[Image]]:
+    """The images of files that hold many, of all splits. Raises DataError if there are none."""
+    if not len(source):
+        raise DataError(f"root={root} holds no images")
+    images = (Image(source.key(i), partial(source.read, i)) for i in range(len(source)))
+    return len(source), images
 
 
 def _masked(splits: Mapping[str, MaskSource]) -> tuple[int, Iterator[Image]]:

@@ -31,11 +31,12 @@ class Division:
 
     @classmethod
     def of(cls, folder: str | Path, files: Sequence[str], val_fraction: float | None) -> Division:
-        """Raises DataError for a share of files whose names tell their split."""
-        known = [file for file in files if split_of(file) in SPLITS]
-        if not any(map(split_of, files)):
+        """Raises DataError for a share although files are for `val` by their names."""
+        splits = [split_of(file) for file in files]
+        known = [file for file, split in zip(files, splits, strict=True) if split in SPLITS]
+        if not any(splits):
             return cls(folder, list(files), VAL_FRACTION if val_fraction is None else val_fraction)
-        if val_fraction is not None:
+        if val_fraction is not None and "val" in splits:
             raise DataError(
                 f"data.val_fraction={val_fraction}: the names of the files in {folder} say which "
                 "are for validation; remove one of them"
@@ -44,7 +45,7 @@ class Division:
             raise DataError(f"{folder}: no name of a file says train or val")
         if others := len(files) - len(known):
             log.info("%s: ignoring %d files of other splits than train and val", folder, others)
-        return cls(folder, known, None)
+        return cls(folder, known, val_fraction)
 
     def is_val(self, file_of: NDArray[np.integer], names: Iterable[str]) -> NDArray[np.bool_]:
         """Of images with these names, in the files at these positions.
@@ -57,9 +58,10 @@ class Division:
             found = chosen_for_val(list(names), self.fraction)
         for split, count in (("train", (~found).sum()), ("val", found.sum())):
             if not count:
-                raise DataError(
-                    f"{self.folder}: no image is for {split}: both train and val need some"
-                )
+                must = "both train and val need some"
+                if split == "val" and self.fraction is None:
+                    must += "; data.val_fraction=0.1 takes a tenth of train"
+                raise DataError(f"{self.folder}: no image is for {split}: {must}")
         return found
 
     def log(self, is_val: NDArray[np.bool_], kind: Kind, names: Sequence[str]) -> None:

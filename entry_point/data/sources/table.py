@@ -142,6 +142,10 @@ class Rows(NamedTuple):
     tables: Sequence[tuple[int, Path]] = ()
     """Of several tables, the place of the first row of each."""
 
+    def setting(self, name: str) -> str:
+        """A setting beside the group: `data.images`, or `images` when packing."""
+        return self.key.removesuffix("table") + name
+
     def error(self, place: int, reason: str) -> DataError:
         file = next((each for first, each in reversed(self.tables) if first <= place), self.file)
         return DataError(f"{file}, row {self.numbers[place]}: {reason}")
@@ -160,7 +164,8 @@ def read_table(
     Args:
         file: A table, or a folder with `metadata_tables`.
         images: Folder of the images; None: the table's.
-        val_fraction: Share of the rows that is `val`; not for a table with a column of splits.
+        val_fraction: Share of the rows that is `val`, for a table that has no row for it; 0: there
+            need be none.
         key: Group of the settings in messages: `data.table`, or `table` when packing.
     """
     by_split = metadata_tables(file)
@@ -169,23 +174,18 @@ def read_table(
     path = settings.path or _usual(first, names, PATHS, f"the images' paths: set {key}.path")
     labels = settings.labels or [_usual(first, names, LABELS, f"labels: set {key}.labels")]
     split = SPLIT if by_split else settings.split or (SPLIT if SPLIT in names else None)
-    if split is not None and val_fraction is not None:
-        setting = f"{key.removesuffix('table')}val_fraction={val_fraction}"
-        has = "a table for each split" if by_split else f"the column {quoted(split)}"
-        raise DataError(f"{setting}: {file} has {has}; remove one")
     if by_split:
         rows, frame = _read_each(file, by_split, key, path, labels)
     else:
         frame = _read(file, names, [path, *([split] if split else [])], labels)
         rows = Rows(file, key, _count(frame))
     paths = _relative_paths(rows, frame[path], folder, settings.prefix)
-    if split is None:
-        fraction = VAL_FRACTION if val_fraction is None else val_fraction
-        is_val, unused = _by_hash(paths, fraction), list[str]()
-        how = f"by a hash of the paths, val_fraction={fraction:g}"
-    else:
-        is_val, unused = _by_column(frame[split])
+    column = None if split is None else frame[split]
+    is_val, unused, fraction = _divided(rows, paths, column, val_fraction)
+    if fraction is None:
         how = "by the folders" if by_split else f"by the column {quoted(split)}"
+    else:
+        how = f"by a hash of the paths, val_fraction={fraction:g}"
     count = len(frame)
     used = is_val.is_not_null()
     rows, paths = rows._replace(numbers=rows.numbers.filter(used)), paths.filter(used)
@@ -195,7 +195,7 @@ def read_table(
         folder, rows.numbers.to_numpy(), _path_list(paths), is_val.drop_nulls().to_numpy(), found
     )
     rest = f"; not used: {', '.join(unused)}" if unused else ""
-    _check_splits(file, table, rest, by_column=split is not None)
+    _check_splits(rows, table, rest, fraction)
     _log(file, table, count, how, rest)
     if found.kind == "labels" and len(labels) == 1 and (found.values.sum(axis=1) <= 1).all():
         line = "%s: no row has several labels; %s.separator=%s separates them in a cell"
@@ -324,7 +324,7 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
             raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
-            must = f"set {rows.key.removesuffix('table')}images to a folder that holds all images"
+            must = f"set {rows.setting('images')} to a folder that holds all images"
             raise rows.error(place, f"{shown} leads out of the folder {folder}: {must}")
     return paths.scatter(odd, found) if found else paths
 
@@ -450,6 +450,23 @@ def _require_few(rows: Rows, labels: int, what: str) -> None:
 # Splits
 
 
+def _divided(
+    rows: Rows, paths: pl.Series, column: pl.Series | None, val_fraction: float | None
+) -> tuple[pl.Series, list[str], float | None]:
+    """As `_by_column`; and the share of `val` if a hash chose it."""
+    is_val, unused = pl.repeat(False, len(paths), eager=True), list[str]()
+    if column is None:
+        val_fraction = VAL_FRACTION if val_fraction is None else val_fraction
+    else:
+        is_val, unused = _by_column(column)
+        if val_fraction and is_val.any():
+            given = f"{rows.setting('val_fraction')}={val_fraction}"
+            raise DataError(f"{given}: {rows.file} has rows for val; remove one of them")
+    if val_fraction is None or is_val.any():
+        return is_val, unused, None
+    return _by_hash(paths, val_fraction).set(is_val.is_null(), None), unused, val_fraction
+
+
 def _by_hash(paths: pl.Series, fraction: float) -> pl.Series:
     slices = paths.to_frame().iter_slices(1 << 13)  # all as Python objects would take much memory
     chosen = [chosen_for_val(each.to_series().to_list(), fraction) for each in slices]
@@ -464,11 +481,15 @@ def _by_column(column: pl.Series) -> tuple[pl.Series, list[str]]:
     return is_val, [f"{count} of split {quoted(name)}" for name, count in others[:9]]
 
 
-def _check_splits(file: Path, table: Table, rest: str, *, by_column: bool) -> None:
+def _check_splits(rows: Rows, table: Table, rest: str, fraction: float | None) -> None:
     """Raise DataError for splits that cannot be trained on, or warn if a hash made them."""
-    for split in SPLITS:
+    file = rows.file
+    for split in SPLITS if fraction != 0 else SPLITS[:1]:
         if not len(table.places(split)):
-            raise DataError(f"{file} has no row for {split}{rest}: both train and val need some")
+            must = "both train and val need some"
+            if split == "val" and fraction is None:
+                must += f"; {rows.setting('val_fraction')}=0.1 takes a tenth of train"
+            raise DataError(f"{file} has no row for {split}{rest}: {must}")
     labels = table.labels
     if labels.kind == "numbers":
         return
@@ -482,7 +503,7 @@ def _check_splits(file: Path, table: Table, rest: str, *, by_column: bool) -> No
         return
     examples = ", ".join(quoted(labels.names[number]) for number in unknown[:5])
     found = f"{file}: {len(unknown)} labels are in val but not in train: {examples}"
-    if by_column:
+    if fraction is None:
         raise DataError(f"{found}: move some of their rows to train, or remove them")
     log.warning("%s; training cannot learn them", found)
 

@@ -217,6 +217,22 @@ def test_what_a_table_cannot_be_packed_into_is_one_line(
     assert code == exit_codes.USAGE and message in error and len(error.splitlines()) == 1
 
 
+def test_a_table_of_train_and_test_is_packed_and_checked_as_it_would_be_trained(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [{**row, "split": row["split"].replace("val", "test")} for row in rows_of(photo_folder)]
+    file = write(tmp_path / "labels.csv", rows)
+    images, packed = f"images={photo_folder}", tmp_path / "packed"
+    assert pack(file, packed, images, "val_fraction=0.3") == 0
+    trained = opened(file, images=str(photo_folder), val_fraction=0.3)
+    shards = DataConfig(format="shards", root=str(packed))
+    for split, source in zip(("train", "val"), trained, strict=True):
+        assert by_name(open_source(shards, split, packed)) == by_name(source)
+    with caplog.at_level(logging.INFO):
+        assert check_dataset([f"root={file}", images]) == 0
+    assert "48 images checked" in caplog.text
+
+
 def test_a_whole_table_is_checked(
     photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -184,6 +184,13 @@ def test_files_without_the_name_of_a_split_are_divided_by_a_hash(
 ROW = {"bytes": b"x", "path": "a.jpg"}
 
 
+def test_rows_of_train_are_divided_if_no_file_is_for_val(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write(tmp_path / f"{split}.parquet", [ROW] * 200, [0, 1] * 100, NAMES)
+    sizes = [len(open_parquet(tmp_path, split, val_fraction=0.5)) for split in FILES]
+    assert sum(sizes) == 200 and 60 < sizes[1] < 140
+
+
 @pytest.mark.parametrize(
     ("images", "labels", "options", "message"),
     [

@@ -14,6 +14,7 @@ from PIL import Image
 
 from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig
+from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -44,6 +45,7 @@ def write_tars(photographs: Path, folder: Path, suffix: str = "cls", per_tar: in
 
 
 def write_tar(file: Path, *members: tuple[str, bytes]) -> None:
+    file.parent.mkdir(exist_ok=True)
     with tarfile.open(file, "w") as tar:
         for name, content in members:
             member = tarfile.TarInfo(name)
@@ -135,6 +137,27 @@ def test_tars_without_the_name_of_a_split_are_divided_by_a_hash(
     assert sum(sizes) == 200 and 5 < sizes[1] < 40
     assert "by a hash of the images' names, val_fraction=0.1" in caplog.text
     assert 60 < len(open_tars(tmp_path, "val", val_fraction=0.5)) < 140
+
+
+def test_tars_of_train_and_test_are_divided_packed_and_checked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As those of CIFAR-10."""
+    for split in ("train", "test"):
+        members = [(f"{i:03d}.{kind}", content) for i in range(100) for kind, content in
+                   (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
+        write_tar(tmp_path / "tars" / f"{split}.tar", *members)
+    tars, packed = tmp_path / "tars", tmp_path / "packed"
+    with pytest.raises(DataError, match=r"no image is for val: .* data\.val_fraction=0\.1 takes a"):
+        open_tars(tars)
+    train, val = (open_tars(tars, split, val_fraction=0.3) for split in SPLITS)
+    assert len(train) + len(val) == 100 and 15 < len(val) < 45
+    assert optimize.main([f"source={tars}", f"output={packed}", "val_fraction=0.3"]) == 0
+    with caplog.at_level(logging.INFO):
+        assert check_dataset.main([f"root={packed}"]) == check_dataset.main([f"root={tars}"]) == 0
+    assert "100 images checked" in caplog.text and "200 images checked" in caplog.text
+    write_tar(tmp_path / "none" / "train.tar", ("notes.md", b"words"))
+    assert check_dataset.main([f"root={tmp_path / 'none'}"]) == exit_codes.USAGE
 
 
 def test_a_pattern_with_braces_names_the_tars(photo_folder: Path, tmp_path: Path) -> None:

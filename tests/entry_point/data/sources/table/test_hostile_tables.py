@@ -216,6 +216,25 @@ def test_rows_of_other_splits_need_no_labels(tmp_path: Path) -> None:
     assert "no row for train; not used: 1 of split 'test'" in complaint(tmp_path / "t.parquet")
 
 
+def test_rows_of_train_are_divided_if_no_row_is_for_val(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text(GOOD.replace(",val", ",test"))
+    assert (
+        "no row for val; not used: 2 of split 'test': both train and val need some; data.val"
+        in (complaint(file))
+    )
+    rows = [
+        f"{i}.jpg,{'cat' if i % 2 else 'dog'},{'train' if i % 3 else 'test'}" for i in range(90)
+    ]
+    file.write_text("\n".join(["path,label,split", *rows]))
+    table = read(file, val_fraction=0.5)
+    assert [number % 3 for number in table.rows.tolist()] == [2, 0] * 30
+    assert 15 < table.is_val.sum() < 45
+    only_test = file.read_text().replace(",train", ",test")
+    file.write_text(only_test)
+    assert "no row for train; not used: 90 of split 'test'" in complaint(file, val_fraction=0.5)
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     assert "no such table" in complaint(tmp_path / "gone.csv")
     (tmp_path / "labels.xlsx").touch()
@@ -231,7 +250,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ({"labels": ["label", "x"]}, "FILE has no column 'x'"),
         ({"labels": ["path"]}, "the column 'path' cannot hold two things"),
         ({"kind": "numbers"}, "row 1: the label 'cat' is no finite number"),
-        ({"val_fraction": 0.1}, "data.val_fraction=0.1: FILE has the column 'split'; remove one"),
+        ({"val_fraction": 0.1}, "data.val_fraction=0.1: FILE has rows for val; remove one of them"),
     ],
 )
 def test_settings_that_do_not_fit_the_table_are_one_line(
