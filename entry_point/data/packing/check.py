@@ -107,7 +107,7 @@ def _check(image: Image) -> Damage | None:
 def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Image]]:
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
     root = Path(config.root)
-    if is_listed(root):
+    if is_listed(root, config.table):
         from entry_point.data.sources.table import read_table  # it imports polars
 
         images = Path(config.images) if config.images else None
@@ -117,7 +117,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         names = (f"row {row}: " for row in table.rows.tolist())
         rows = zip(paths, names, strict=True)
         return len(table.rows), _files(config, Path(table.folder), rows, damage)
-    if holds_parquet(root):
+    if holds_parquet(root, config.table.path):
         return _samples(root, parquet_reader().all_rows(root, config.table.path))
     require_table("root", root, config)
     if is_packed(root):

@@ -67,13 +67,13 @@ def open_splits(
     Raises DataError and ConfigError for a source that cannot be packed.
     """
     fraction = options.val_fraction
-    if is_listed(source):
+    if is_listed(source, options.table):
         from entry_point.data.sources.table import ManifestSource, read_table  # it imports polars
 
         images = Path(options.images) if options.images else None
         table = read_table(source, images, options.table, fraction, "table")
         return {split: ManifestSource(table, split) for split in SPLITS}
-    if holds_parquet(source):
+    if holds_parquet(source, options.table.path):
         return open_rows(source, options.table, fraction)
     require_table("source", source, options)
     if holds_tars(source):
@@ -89,10 +89,10 @@ def open_splits(
     return {split: FolderSource(source, split, fraction, share=share) for split in splits}
 
 
-def is_listed(source: Path) -> bool:
+def is_listed(source: Path, table: TableConfig) -> bool:
     """Whether a table lists the images. Of a folder with both, the class folders count."""
     if is_table(source):
-        return True
+        return not holds_parquet(source, table.path)
     return bool(metadata_tables(source)) and len(class_names(source, "train", least=0)) < 2
 
 

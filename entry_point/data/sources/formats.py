@@ -17,9 +17,15 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset_description import SPLITS, is_packed
+from entry_point.data.sources.dataset_description import is_packed
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import VAL_FOLDERS, FolderSource, log_formats
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    VAL_FOLDERS,
+    FolderSource,
+    log_formats,
+    visible_files,
+)
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import KINDS, FileSource, Source
 from entry_point.data.sources.stream import PackedStream
@@ -44,24 +50,33 @@ def is_table(path: Path) -> bool:
 
 
 def holds_tars(root: Path) -> bool:
-    """Whether it is a tar file, a pattern of them, or a folder of them, but no packed dataset."""
-    if not root.is_dir():
-        return root.suffix == ".tar"
-    return _holds(root, "*.tar") and not is_packed(root)
+    """Whether it is a tar file, a pattern of them, or a folder of them and no images."""
+    return _holds(root, ".tar") if root.is_dir() else root.suffix == ".tar"
 
 
-def holds_parquet(root: Path) -> bool:
-    """Whether it is a folder of Parquet files; a file alone may be a table of paths."""
-    return root.is_dir() and _holds(root, "*.parquet")
+def holds_parquet(root: Path, column: str | None) -> bool:
+    """Whether it is a folder of Parquet files and no images, or such a file that holds images.
+
+    `column` is that of the images or paths; None: any column may hold images.
+    """
+    if root.is_dir():
+        return _holds(root, ".parquet")
+    if root.suffix.lower() != ".parquet" or not root.is_file() or not _reads_parquet():
+        return False
+    return bool(parquet_reader().has_images(root, column))
 
 
-def _holds(root: Path, pattern: str) -> bool:
-    """Whether such files lie there, or in folders of splits, and no class folders do."""
-    names = (*SPLITS, "validation", "test", "data")
-    folders = [root, *(root / name for name in names if (root / name).is_dir())]
-    below = (entry for folder in folders for entry in folder.glob("[!.]*"))
-    has_classes = any(entry.is_dir() and entry.name not in names for entry in below)
-    return not has_classes and any(any(folder.glob(pattern)) for folder in folders)
+def _holds(root: Path, suffix: str) -> bool:
+    """Whether such files lie below the folder, unpacked and without images.
+
+    The first image ends the search: a folder may hold millions.
+    """
+    found = False
+    for file in () if is_packed(root) else visible_files(root):
+        if file.lower().endswith(IMAGE_SUFFIXES):
+            return False
+        found = found or file.lower().endswith(suffix)
+    return found
 
 
 def metadata_tables(root: Path) -> dict[str, Path]:
@@ -131,13 +146,17 @@ def open_parquet(data: DataConfig, root: Path, split: str) -> Any:
 
 def parquet_reader() -> Any:
     """The module that reads Parquet files. Raises ConfigError without what it needs."""
-    if importlib.util.find_spec("pyarrow") is None:
+    if not _reads_parquet():
         must = (
             "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
             "`make image EXTRAS=parquet`"
         )
         raise ConfigError("data.format", "parquet", must)
     return importlib.import_module(_PARQUET)
+
+
+def _reads_parquet() -> bool:
+    return importlib.util.find_spec("pyarrow") is not None
 
 
 def _with_side_indexes(

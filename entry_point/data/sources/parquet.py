@@ -161,7 +161,7 @@ def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
     A file belongs to the split that a word of its path names: `train`, `val`, and what means the
     same. Without such words, `data.val_fraction` of the rows is `val`. Raises DataError.
     """
-    folder, names = (root, _names(root)) if root.is_dir() else (root.parent, [root.name])
+    folder, names = _files_of(root)
     changed = [(folder / name).stat().st_mtime_ns for name in names]
     stamp = repr((folder, names, changed, data.val_fraction, data.table))
     if stamp not in _opened:
@@ -172,25 +172,36 @@ def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
 
 
 def all_rows(root: Path, path: str | None) -> ParquetSource:
-    """The rows of all files in the folder, whatever their split, without labels.
+    """The rows of the file, or of all files in the folder, whatever their split, without labels.
 
     `path` is the column of images; None: the only one. Raises DataError.
     """
-    files = [root / name for name in _names(root)]
+    folder, names = _files_of(root)
+    files = [folder / name for name in names]
     with _damage_named(files[0]):
         schema = pq.read_schema(files[0])
     column = _image_column(files[0], schema, TableConfig(path=path))
     shards, shard_of, rows, _ = _listed(files, column, [])
     none = np.full(len(rows), -1)
     found = ParquetFiles(column, shards, shard_of, rows, none > 0, "class", [], none)
-    return ParquetSource(root, found, "train")
+    return ParquetSource(folder, found, "train")
 
 
-def _names(root: Path) -> list[str]:
+def has_images(file: Path, column: str | None) -> bool:
+    """Whether the column, or any, holds images. Raises DataError."""
+    with _damage_named(file):
+        schema = pq.read_schema(file)
+    return any(_holds_images(field) for field in schema if column in (None, field.name))
+
+
+def _files_of(root: Path) -> tuple[Path, list[str]]:
+    """A folder, and the paths of Parquet files below it."""
+    if not root.is_dir():
+        return root.parent, [root.name]
     names = [file for file in visible_files(root) if file.lower().endswith(".parquet")]
     if not names:
         raise DataError(f"data.root={root} holds no Parquet file")
-    return names
+    return root, names
 
 
 def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:

@@ -59,11 +59,13 @@ class UnlabeledImages(Protocol):
 
 def open_images(path: Path, images: Path | None, table: PathsConfig) -> UnlabeledImages:
     """The images of a folder, an image file, a table, a packed dataset (or a split of one), a tar
-    file, or a folder of tar or Parquet files and no images.
+    file, a Parquet file of images, or a folder of tar or Parquet files and no images.
 
     `images` is the folder that the paths of a table start from; None: the table's. Raises
     DataError.
     """
+    if holds_parquet(path, table.path):
+        return WholeSource(parquet_reader().all_rows(path, table.path))
     if is_table(path):
         from entry_point.data.sources.table import read_paths  # it imports polars
 
@@ -72,12 +74,10 @@ def open_images(path: Path, images: Path | None, table: PathsConfig) -> Unlabele
         return PackedImages(path, SPLITS)
     if path.name in SPLITS and is_packed(path.parent):
         return PackedImages(path.parent, (path.name,))
-    if holds_tars(path) and not _has_images(path):
+    if holds_tars(path):
         from entry_point.data.sources.webdataset import all_images
 
         return WholeSource(all_images(path))
-    if holds_parquet(path) and not _has_images(path):
-        return WholeSource(parquet_reader().all_rows(path, table.path))
     if path.is_dir():
         names, folder = _images_below(path), path
     else:
@@ -150,11 +150,6 @@ class WholeSource:
 
 def _in_split(split: str, source: ShardSource, index: int) -> str:
     return f"{split}/{source.name(index)}"
-
-
-def _has_images(path: Path) -> bool:
-    files = visible_files(path) if path.is_dir() else ()
-    return any(file.lower().endswith(IMAGE_SUFFIXES) for file in files)
 
 
 def _images_below(folder: Path) -> PathList:

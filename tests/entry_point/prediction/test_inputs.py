@@ -65,7 +65,7 @@ def test_tar_and_parquet_files_of_others_get_the_predictions_of_their_images(
     assert first.startswith("train-000.tar/" if source == "tars" else "data/train-")
 
 
-def test_a_tar_without_labels_is_predicted_and_a_table_beside_images_is_no_dataset(
+def test_a_tar_or_parquet_file_alone_is_predicted_and_a_table_beside_images_is_no_dataset(
     model: Path, images: Path, tmp_path: Path
 ) -> None:
     with tarfile.open(tmp_path / "photos.tar", "w") as tar:
@@ -76,6 +76,12 @@ def test_a_tar_without_labels_is_predicted_and_a_table_beside_images_is_no_datas
     assert [row["path"].removeprefix("photos.tar/a/") for row in one] == [
         row["path"] for row in other
     ]
+    content = [file.read_bytes() for file in sorted((images / "a").iterdir())]
+    pq.write_table(pa.table({"image": content}), tmp_path / "photos.parquet")
+    assert run(model, tmp_path / "photos.parquet", tmp_path / "of_parquet") == 0
+    found = rows(tmp_path / "of_parquet")
+    assert [row["path"] for row in found] == [f"photos/{number:08d}" for number in range(4)]
+    assert_same([{**row, "path": ""} for row in found], [{**row, "path": ""} for row in other])
     beside = Path(shutil.copytree(images / "a", tmp_path / "beside"))
     pq.write_table(pa.table({"path": ["1.jpg"]}), beside / "labels.parquet")
     assert run(model, beside, tmp_path / "of_both") == 0

@@ -111,6 +111,34 @@ def test_rows_are_packed_and_checked(
     assert "output_format=index: needs files or tar files" in capsys.readouterr().err
 
 
+def test_files_below_any_folder_are_packed_and_checked(photo_folder: Path, tmp_path: Path) -> None:
+    """As `data=parquet` reads them."""
+    root = write_dataset(photo_folder, tmp_path / "root")
+    (root / "data").rename(root / "plain_text")
+    assert len(open_parquet(root)) == 48
+    assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert check_dataset.main([f"root={root}"]) == 0
+
+
+def test_a_file_of_images_alone_is_packed_and_checked_and_one_of_paths_is_a_table(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = sorted((photo_folder / "val").glob("*/*.jpg"))
+    images = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
+    write(tmp_path / "images.parquet", images, [0, 1] * 12, NAMES)
+    source = f"source={tmp_path / 'images.parquet'}"
+    assert optimize.main([source, f"output={tmp_path / 'packed'}", "val_fraction=0.3"]) == 0
+    paths = pa.table(
+        {"path": [str(file) for file in files], "md5": [b"x"] * 24, "label": NAMES * 12}
+    )
+    pq.write_table(paths, tmp_path / "paths.parquet")
+    with caplog.at_level(logging.INFO):
+        assert check_dataset.main([f"root={tmp_path / 'images.parquet'}"]) == 0
+        table = [f"root={tmp_path / 'paths.parquet'}", "images=/", "table.path=path"]
+        assert check_dataset.main(table) == 0
+    assert caplog.text.count("24 images checked, problems: 0") == 2
+
+
 @pytest.mark.usefixtures("small_shards")
 def test_shards_ahead_are_in_memory_and_those_behind_are_dropped(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

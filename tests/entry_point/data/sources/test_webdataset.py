@@ -45,7 +45,7 @@ def write_tars(photographs: Path, folder: Path, suffix: str = "cls", per_tar: in
 
 
 def write_tar(file: Path, *members: tuple[str, bytes]) -> None:
-    file.parent.mkdir(exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as tar:
         for name, content in members:
             member = tarfile.TarInfo(name)
@@ -158,6 +158,16 @@ def test_tars_of_train_and_test_are_divided_packed_and_checked(
     assert "100 images checked" in caplog.text and "200 images checked" in caplog.text
     write_tar(tmp_path / "none" / "train.tar", ("notes.md", b"words"))
     assert check_dataset.main([f"root={tmp_path / 'none'}"]) == exit_codes.USAGE
+
+
+def test_tars_below_folders_of_any_name_are_checked(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for split in ("train", "valid"):
+        write_tar(tmp_path / "photos" / split / "0.tar", ("0.jpg", jpeg()), ("0.cls", b"0"))
+    with caplog.at_level(logging.INFO):
+        assert check_dataset.main([f"root={tmp_path}"]) == 0
+    assert "2 images checked" in caplog.text
 
 
 def test_a_pattern_with_braces_names_the_tars(photo_folder: Path, tmp_path: Path) -> None:
