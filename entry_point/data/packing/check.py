@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -42,7 +42,7 @@ from entry_point.data.sources.folder import (
     split_folders,
     visible_files,
 )
-from entry_point.data.sources.formats import holds_parquet, holds_tars, parquet_reader
+from entry_point.data.sources.formats import holds_parquet, holds_tars, is_table, parquet_reader
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.masks import MaskSource, open_masks
 from entry_point.data.sources.shards import PartIndex
@@ -108,8 +108,10 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
     root = Path(config.root)
     if is_listed(root, config.table):
-        from entry_point.data.sources.table import read_table  # it imports polars
+        from entry_point.data.sources.table import lists_masks, read_table  # it imports polars
 
+        if is_table(root) and lists_masks(root, config.table):
+            return _masked(config)
         images = Path(config.images) if config.images else None
         # Asks for no row of `val`: training may take a fraction of `train`.
         table = read_table(root, images, config.table, 0.0, "table")
@@ -131,8 +133,7 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
     if holds_tars(root):
         return _samples(root, all_images(root))
     if holds_masks(root):
-        config_of = DataConfig(format="masks", root=str(root))
-        return _masked({split: open_masks(config_of, root, split) for split in SPLITS})
+        return _masked(config)
     require_folder("root", root)
     splits = split_folders(root)
     # Without splits, a fraction of 0 leaves every image in `train`.
@@ -151,8 +152,10 @@ def _samples(root: Path, source: Source) -> tuple[int, Iterator[Image]]:
     return len(source), images
 
 
-def _masked(splits: Mapping[str, MaskSource]) -> tuple[int, Iterator[Image]]:
+def _masked(config: CheckConfig) -> tuple[int, Iterator[Image]]:
     """Images whose masks are checked with them."""
+    data = DataConfig(format="masks", root=config.root, images=config.images, table=config.table)
+    sources = [open_masks(data, Path(config.root), split) for split in SPLITS]
 
     def check(source: MaskSource, index: int, file: Tensor) -> None:
         heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
@@ -160,10 +163,10 @@ def _masked(splits: Mapping[str, MaskSource]) -> tuple[int, Iterator[Image]]:
 
     images = (
         Image(source.key(i), partial(source.read, i), None, partial(check, source, i))
-        for source in splits.values()
+        for source in sources
         for i in range(len(source))
     )
-    return sum(map(len, splits.values())), images
+    return sum(map(len, sources)), images
 
 
 def _files(

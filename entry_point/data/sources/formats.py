@@ -39,6 +39,7 @@ TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".ma
 _TABLE = "entry_point.data.sources.table.open_manifest"
 _PARQUET = "entry_point.data.sources.parquet"
 _MASKS = "entry_point.data.sources.masks.open_masks"
+_MASKS_OF_TABLE = "entry_point.data.sources.table.check_masks"
 _TARS = "entry_point.data.sources.webdataset.open_tars"
 _SPLIT_FOLDERS = {"train": ("train",), "val": VAL_FOLDERS}
 _NEEDED = ("classes", "kind", "labels", "sizes", "__len__", "read", "following", "key")
@@ -130,6 +131,8 @@ def _manifest(data: DataConfig, root: Path, split: str) -> Source:
 
 
 def _masks(data: DataConfig, root: Path, split: str) -> Source:
+    if is_table(root):
+        resolve("data.format", _MASKS_OF_TABLE, {})(data, root, split)
     source = resolve("data.format", _MASKS, {})(data, root, split)
     return _with_side_indexes(source, data, source.folder, split)
 

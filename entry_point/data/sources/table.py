@@ -115,7 +115,7 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
     if stamp not in _opened:
         images = Path(data.images) if data.images else None
         table = read_table(file, images, data.table, data.val_fraction, "data.table")
-        _check_files(table, replace(data, root=str(file)))
+        _check_files(table.folder, table.paths, table.rows, replace(data, root=str(file)))
         log_formats(file, table.jpegs, len(table.paths))
         _opened.clear()
         _opened[stamp] = table
@@ -232,6 +232,22 @@ def read_masks(
 
     Raises DataError, which names the file and the row.
     """
+    _, files, masks, folder = _masked_rows(file, images, settings, split)
+    return files.to_list(), masks.to_list(), folder
+
+
+def check_masks(data: DataConfig, file: Path, split: str) -> None:
+    """Raise DataError for a missing image, see `open_manifest`, and for any missing mask."""
+    images = Path(data.images) if data.images else None
+    rows, files, masks, folder = _masked_rows(file, images, data.table, split)
+    _check_files(folder, _path_list(files), rows.to_numpy(), data)
+    _check_files(folder, _path_list(masks), rows.to_numpy(), data, may_skip=False)
+
+
+def _masked_rows(
+    file: Path, images: Path | None, settings: TableConfig, split: str
+) -> tuple[pl.Series, pl.Series, pl.Series, str]:
+    """The numbers of the split's rows, and as `read_masks`."""
     names, folder = column_names(file), _folder(images, file)
     path = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
     mask, of_splits = (settings.labels or [MASK])[0], settings.split or SPLIT
@@ -244,7 +260,19 @@ def read_masks(
     wanted = (_by_column(frame[of_splits])[0] == (split == "val")).fill_null(False)
     if not wanted.any():
         raise DataError(f"{file}: no row of the column {quoted(of_splits)} is {split}")
-    return files.filter(wanted).to_list(), masks.filter(wanted).to_list(), folder
+    return rows.numbers.filter(wanted), files.filter(wanted), masks.filter(wanted), folder
+
+
+def lists_masks(file: Path, settings: TableConfig) -> bool:
+    """Whether the table has masks instead of labels; of a column by any name, its cells tell."""
+    names = column_names(file)
+    if not settings.labels:
+        return MASK in names and not any(name in names for name in LABELS)
+    column = settings.labels[0]
+    if column not in names:
+        return False
+    cells = read_columns(file, [column])[column]
+    return cells.dtype == pl.String and bool(cells.str.ends_with(".png").any())
 
 
 # Columns
@@ -511,30 +539,37 @@ def _check_splits(rows: Rows, table: Table, rest: str, fraction: float | None) -
 # Files of images
 
 
-def _check_files(table: Table, data: DataConfig) -> None:
-    """Raise DataError for missing files, or warn if damaged images may be skipped."""
-    missing = _missing(table)
+def _check_files(
+    folder: str,
+    paths: PathList,
+    rows: NDArray[np.uint32],
+    data: DataConfig,
+    *,
+    may_skip: bool = True,
+) -> None:
+    """Raise DataError for missing files, or warn if damaged images `may_skip`."""
+    missing = _missing(folder, paths)
     if not missing:
         return
-    first = [f"{table.paths[place]} (row {table.rows[place]})" for place in missing[:_EXAMPLES]]
+    first = [f"{paths[place]} (row {rows[place]})" for place in missing[:_EXAMPLES]]
     more = [f"{len(missing) - _EXAMPLES} more"] if len(missing) > _EXAMPLES else []
     examples, check = printable(", ".join([*first, *more])), data.check_command()
-    found = f"{len(missing)} of {len(table.rows)} files are missing: {examples}"
-    if not data.max_bad_fraction:
-        raise DataError(
-            f"{found}; correct the table or data.images, or set data.max_bad_fraction=0.01; {check}"
-        )
-    log.warning("%s; %s", found, check)
+    found = f"{len(missing)} of {len(rows)} files are missing: {examples}"
+    if data.max_bad_fraction and may_skip:
+        log.warning("%s; %s", found, check)
+        return
+    or_skip = ", or set data.max_bad_fraction=0.01" if may_skip else ""
+    raise DataError(f"{found}; correct the table or data.images{or_skip}; {check}")
 
 
-def _missing(table: Table) -> list[int]:
+def _missing(folder: str, paths: PathList) -> list[int]:
     """The places of paths without a file, ascending. Lists each folder once."""
-    paths = pl.Series([table.paths.text[:-1].tobytes().decode()]).str.split("\0").explode()
-    frame = pl.DataFrame({"path": paths}).with_row_index("place")
+    each = pl.Series([paths.text[:-1].tobytes().decode()]).str.split("\0").explode()
+    frame = pl.DataFrame({"path": each}).with_row_index("place")
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
     missing = list[int]()
     for parent, places, of_parent in frame.group_by("parent").agg("place", "path").iter_rows():
-        there = {f"{parent}{name}" for name in _listed(f"{table.folder}/{parent}")}
+        there = {f"{parent}{name}" for name in _listed(f"{folder}/{parent}")}
         if not there.issuperset(of_parent):
             missing += [i for i, path in zip(places, of_parent, strict=True) if path not in there]
     return sorted(missing)

@@ -154,15 +154,19 @@ def test_masks_of_validation_have_the_pixels_of_their_images(root: Path) -> None
         assert (one == OUTSIDE).sum() == outside
 
 
-def test_a_table_names_images_and_masks(root: Path, tmp_path: Path) -> None:
-    rows = ["photo,truth,split"]
+def write_table(root: Path, table: Path, header: str) -> Path:
+    rows = [header]
     for split in ("train", "val"):
         for file in sorted((root / split / "images" / "all").iterdir()):
             name = f"{split}/images/all/{file.name}"
             mask = name.replace("images", "masks").replace(".jpg", ".png")
             rows.append(f"{name},{mask},{split}")
-    table = tmp_path / "table.csv"
     table.write_text("\n".join(rows))
+    return table
+
+
+def test_a_table_names_images_and_masks(root: Path, tmp_path: Path) -> None:
+    table = write_table(root, tmp_path / "table.csv", "photo,truth,split")
     shutil.copy(root / "classes.txt", tmp_path)
     columns = TableConfig(path="photo", labels=["truth"])
     for split in ("train", "val"):
@@ -260,3 +264,31 @@ def test_masks_are_checked_with_their_images(own: Path, caplog: pytest.LogCaptur
     damaged.write_bytes(damaged.read_bytes()[:300])
     assert check_dataset([f"root={own}"]) == 1
     assert "3.png: has pixels of 9" in caplog.text and "2.jpg: the JPEG is trun" in caplog.text
+
+
+@pytest.mark.parametrize("columns", [None, ("photo", "truth")])
+def test_a_table_of_masks_is_checked_and_its_missing_files_stop_the_job(
+    own: Path, caplog: pytest.LogCaptureFixture, columns: tuple[str, str] | None
+) -> None:
+    header, settings = ",".join([*(columns or ("path", "mask")), "split"]), TableConfig()
+    if columns:
+        settings = TableConfig(path=columns[0], labels=[columns[1]])
+    table = write_table(own, own / "table.csv", header)
+    spoil(own / MASK)
+    (own / "train/masks/all/5.png").unlink()
+    (own / "train/images/all/7.jpg").unlink()
+    with pytest.raises(DataError) as error:
+        opened(table, table=settings)
+    text = str(error.value)
+    assert text.startswith("1 of 24 files are missing: train/images/all/7.jpg (row 22); correct")
+    assert "data.max_bad_fraction=0.01" in text
+    with caplog.at_level("INFO"):
+        assert check_dataset(text.split('ARGS="')[1].split('"')[0].split()) == 1
+    assert "32 images checked, problems: 3" in caplog.text
+    assert "3.png: has pixels of 9" in caplog.text and "5.png: cannot be read" in caplog.text
+    with pytest.raises(
+        DataError, match=r"1 of 24 files are missing: train/masks/all/5.png"
+    ) as error:
+        opened(table, table=settings, max_bad_fraction=0.5)
+    assert "max_bad_fraction" not in str(error.value)
+    assert "1 of 24 files are missing: train/images/all/7.jpg" in caplog.text
