@@ -167,10 +167,10 @@ def draw_weights(kind: str, labels: Tensor, classes: int) -> Weights:
 
     `kind` and `labels` are those of a source. An image counts as the inverse of how many images
     share its class; with several labels, its rarest one. Having no label counts as a label. Raises
-    ConfigError for numbers.
+    ConfigError for other kinds.
     """
-    if kind == "numbers":
-        must = "needs classes or labels, but the dataset has numbers; remove it"
+    if kind not in ("class", "labels"):
+        must = f"needs classes or labels, but the dataset has {kind}; remove it"
         raise ConfigError("data.balance", "classes", must)
     if kind == "class":
         numbers = labels.numpy()

@@ -49,11 +49,12 @@ def test_images_with_several_labels_count_by_their_rarest() -> None:
     assert weights == pytest.approx([1 / 95] * 90 + [1 / 5] * 10)
 
 
-def test_numbers_cannot_be_balanced() -> None:
+@pytest.mark.parametrize("kind", ["numbers", "targets"])
+def test_numbers_and_targets_cannot_be_balanced(kind: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        weights_of(source_of([[0.5]] * 3, 1, "numbers"))
+        weights_of(source_of([0.5] * 3, 1, kind))
     assert str(raised.value) == (
-        "data.balance=classes: needs classes or labels, but the dataset has numbers; remove it"
+        f"data.balance=classes: needs classes or labels, but the dataset has {kind}; remove it"
     )
 
 
