@@ -211,7 +211,8 @@ def _samples(folder: str, tar: str, number: int, *, labeled: bool = True) -> Ite
     file, others = f"{folder}/{tar}", Counter[str]()
     try:
         with tarfile.open(file, "r:") as opened:
-            members = (member for member in opened if member.isreg())
+            # macOS adds `._NAME` to each NAME.
+            members = (each for each in opened if each.isreg() and not _is_hidden(each.name))
             for key, group in itertools.groupby(members, lambda member: _key(member.name)[0]):
                 by_suffix = {_key(member.name)[1]: member for member in group}
                 images = [m for s, m in by_suffix.items() if f".{s}".endswith(IMAGE_SUFFIXES)]
@@ -242,6 +243,10 @@ def _samples(folder: str, tar: str, number: int, *, labeled: bool = True) -> Ite
             f"{count} .{printable(suffix)}" for suffix, count in others.most_common(5)
         )
         log.warning("%s: members without an image are ignored: %s", file, found)
+
+
+def _is_hidden(name: str) -> bool:
+    return name.rpartition("/")[2].startswith(".")
 
 
 def _key(name: str) -> tuple[str, str]:

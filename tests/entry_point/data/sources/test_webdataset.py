@@ -223,6 +223,17 @@ def test_a_tar_that_is_cut_off_is_named(photo_folder: Path, tmp_path: Path) -> N
         open_tars(tars)
 
 
+def test_hidden_members_of_macos_are_left_out(tmp_path: Path) -> None:
+    for split in SPLITS:
+        members = [(f"./{hidden}{i}.{kind}", content) for i in range(2) for kind, content in
+                   (("jpg", jpeg()), ("cls", b"%d" % i)) for hidden in ("._", "")]  # fmt: skip
+        write_tar(tmp_path / f"{split}.tar", *members)
+    source = open_tars(tmp_path)
+    assert [source.key(i) for i in range(len(source))] == [
+        f"{tmp_path}/train.tar/./{i}.jpg" for i in range(2)
+    ]
+
+
 def test_members_without_an_image_and_other_splits_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
