@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,8 @@ SHARD_BYTES = 64e6
 _METADATA = b"huggingface"
 """Key of the schema's metadata in which the datasets package describes the columns."""
 
+_reading = Lock()
+"""Threads wait for a shard that one of them reads, instead of reading it again."""
 _opened: dict[str, ParquetFiles] = {}
 """The last dataset, for the other split."""
 
@@ -130,11 +133,12 @@ class ParquetSource(StreamSource):
 
     def _read_again(self, number: int) -> HeldRows:
         """A shard that is not in memory: a process of `workers` keeps those of a window itself."""
-        if number not in self._recent:
-            while len(self._recent) > WINDOW_SHARDS:
-                self._recent.pop(next(iter(self._recent)))
-            self._recent[number] = self._read_shard(number)
-        return self._recent[number]
+        with _reading:
+            if number not in self._recent:
+                while len(self._recent) > WINDOW_SHARDS:
+                    self._recent.pop(next(iter(self._recent)))
+                self._recent[number] = self._read_shard(number)
+            return self._recent[number]
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_recent": {}}

@@ -3,10 +3,14 @@
 import json
 import logging
 import random
+import threading
+import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -154,6 +158,30 @@ def test_shards_ahead_are_in_memory_and_those_behind_are_dropped(
     epoch(source, "train", "threads")
     assert sorted({*reads}) == source.shards_here
     assert not source._memory
+
+
+@pytest.mark.usefixtures("small_shards")
+def test_threads_read_a_shard_once_although_nothing_reads_ahead(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in prediction, checks and packing."""
+    source: Any = open_parquet(write_dataset(photo_folder, tmp_path))
+    reads, read, together = list[int](), source._read_shard, threading.Barrier(4)
+
+    def slow(number: int) -> Any:
+        reads.append(number)
+        time.sleep(0.05)
+        return read(number)
+
+    def first_of_each(_: int) -> None:
+        for shard in source.shards_here:
+            together.wait()
+            source.read(int(np.flatnonzero(source.shard_of == shard)[0]))
+
+    monkeypatch.setattr(source, "_read_shard", slow)
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(first_of_each, range(4)))
+    assert reads == source.shards_here and len(reads) > 3
 
 
 def test_a_column_of_bytes_and_labels_of_text_are_read(tmp_path: Path) -> None:
