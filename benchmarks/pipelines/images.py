@@ -14,7 +14,8 @@ from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.dataset_description import is_packed, read_dataset
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import JPEG_SUFFIXES, class_names, visible_files
+from entry_point.data.sources.folder import class_names, visible_files
+from entry_point.data.sources.source import JPEG_SUFFIXES
 
 DEMO_ROOT = Path("data/demo")
 

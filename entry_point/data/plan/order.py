@@ -40,16 +40,17 @@ class Plan(Protocol):
         """
         ...
 
-    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None:  # noqa: ARG002
         """Let `reader` read the bytes of coming steps before `batches` yields them.
 
-        Only in the process that decodes.
+        Only in the process that decodes. By default nothing: files and memory maps are read where
+        they are used.
         """
-        ...
+        return
 
     def release(self) -> None:
-        """Drop the bytes that were read ahead."""
-        ...
+        """Drop the bytes that were read ahead; by default there are none."""
+        return
 
 
 def steps_of(samples: int, batch_size: int, train: bool) -> int:
@@ -59,7 +60,7 @@ def steps_of(samples: int, batch_size: int, train: bool) -> int:
 
 
 @dataclass(frozen=True)
-class EpochPlan:
+class EpochPlan(Plan):
     """The order of an epoch, a function of (seed, epoch).
 
     Training shuffles, or with `weights` draws as many samples with replacement. It drops the
@@ -119,15 +120,9 @@ class EpochPlan:
             return order
         return with_repeats(np.repeat(order, self.repeats)[: self.count])
 
-    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
-        """Nothing to do: files and memory maps are read where they are used."""
-
-    def release(self) -> None:
-        """Nothing was read ahead."""
-
 
 @dataclass(frozen=True)
-class RangePlan:
+class RangePlan(Plan):
     """The samples of a range, each once and in order."""
 
     samples: range
@@ -146,12 +141,6 @@ class RangePlan:
         for start in range(start_step * self.batch_size, len(self.samples), self.batch_size):
             batch = self.samples[start : start + self.batch_size]
             yield np.arange(batch.start, batch.stop)
-
-    def read_ahead(self, reader: ThreadPoolExecutor) -> None:
-        """Nothing to do: files and memory maps are read where they are used."""
-
-    def release(self) -> None:
-        """Nothing was read ahead."""
 
 
 def _apart(batch: Ints, repeats: int) -> Ints:

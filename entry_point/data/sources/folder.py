@@ -25,11 +25,10 @@ from entry_point.data.sources.dataset_description import (
     is_packed,
 )
 from entry_point.data.sources.index_file import FOLDER_INDEX
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import JPEG_SUFFIXES, FileSource
 
 log = logging.getLogger(__name__)
 
-JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif")
 IMAGE_SUFFIXES = (
     *JPEG_SUFFIXES,
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),

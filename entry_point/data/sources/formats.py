@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -68,9 +69,9 @@ def holds_parquet(root: Path, column: str | None) -> bool:
 
 
 def _holds(root: Path, suffix: str) -> bool:
-    """Whether such files lie below the folder, unpacked and without images.
+    """Whether the folder holds such files but neither images nor a packed dataset.
 
-    The first image ends the search: a folder may hold millions.
+    The first image ends the search: there may be millions.
     """
     found = False
     for file in () if is_packed(root) else visible_files(root):
@@ -95,12 +96,12 @@ def metadata_tables(root: Path) -> dict[str, Path]:
 
 def open_format(data: DataConfig, root: Path, split: str) -> Source:
     """The split of the dataset in `root`. Raises DataError and ConfigError."""
-    known = {
+    known: dict[str, Open] = {
         "demo": _demo,
         "folder": _folder,
-        "manifest": _manifest,
+        "manifest": partial(_files, _TABLE),
         "shards": _shards,
-        "webdataset": _webdataset,
+        "webdataset": partial(_files, _TARS),
         "parquet": open_parquet,
         "masks": _masks,
     }
@@ -125,21 +126,16 @@ def _folder(data: DataConfig, root: Path, split: str) -> Source:
     return _with_side_indexes(source, data, root, split)
 
 
-def _manifest(data: DataConfig, root: Path, split: str) -> Source:
-    source = resolve("data.format", _TABLE, {})(data, root, split)
+def _files(opener: str, data: DataConfig, root: Path, split: str) -> Source:
+    """The split that the function with this dotted path opens as a FileSource."""
+    source = resolve("data.format", opener, {})(data, root, split)
     return _with_side_indexes(source, data, source.folder, split)
 
 
 def _masks(data: DataConfig, root: Path, split: str) -> Source:
     if is_table(root):
         resolve("data.format", _MASKS_OF_TABLE, {})(data, root, split)
-    source = resolve("data.format", _MASKS, {})(data, root, split)
-    return _with_side_indexes(source, data, source.folder, split)
-
-
-def _webdataset(data: DataConfig, root: Path, split: str) -> Source:
-    source = resolve("data.format", _TARS, {})(data, root, split)
-    return _with_side_indexes(source, data, source.folder, split)
+    return _files(_MASKS, data, root, split)
 
 
 def open_parquet(data: DataConfig, root: Path, split: str) -> Any:

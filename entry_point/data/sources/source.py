@@ -25,6 +25,7 @@ from entry_point.data.spans import span
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")
+JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif")
 Files = list[Tensor] | Packed
 """Bytes of each image, uint8 (bytes,); or one buffer that holds them all."""
 
@@ -227,6 +228,12 @@ class PathList:
     def __getitem__(self, row: int) -> str:
         start = int(self.ends[row - 1]) + 1 if row else 0
         return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
+
+    @property
+    def jpegs(self) -> int:
+        """How many are JPEGs by their names."""
+        text = self.text.tobytes().lower()
+        return sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
 
 
 class FileSource:

@@ -26,7 +26,6 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
 from entry_point.data.sources.folder import (
-    JPEG_SUFFIXES,
     VAL_FRACTION,
     chosen_for_val,
     log_formats,
@@ -84,12 +83,6 @@ class Table:
         """Where the rows of a split are among those that are used."""
         return np.flatnonzero(self.is_val == (split == "val"))
 
-    @property
-    def jpegs(self) -> int:
-        """How many paths are of JPEGs by their ends."""
-        text = self.paths.text.tobytes().lower()
-        return sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
-
 
 class ManifestSource(FileSource):
     """The rows of one split, in the order of the table."""
@@ -116,7 +109,7 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
         images = Path(data.images) if data.images else None
         table = read_table(file, images, data.table, data.val_fraction, "data.table")
         _check_files(table.folder, table.paths, table.rows, replace(data, root=str(file)))
-        log_formats(file, table.jpegs, len(table.paths))
+        log_formats(file, table.paths.jpegs, len(table.paths))
         _opened.clear()
         _opened[stamp] = table
     return ManifestSource(_opened[stamp], split)

@@ -30,7 +30,6 @@ from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import (
     IMAGE_SUFFIXES,
-    JPEG_SUFFIXES,
     log_formats,
     visible_files,
 )
@@ -110,13 +109,10 @@ def open_tars(data: DataConfig, root: Path, split: str) -> TarSource:
     the same. Without such words, `data.val_fraction` of the images is `val`. Raises DataError.
     """
     folder, tars = _tar_files(root)
-    changed = [Path(folder, tar).stat().st_mtime_ns for tar in tars]
-    stamp = repr((folder, tars, changed, data.val_fraction))
+    stamp = repr((folder, tars, data.val_fraction))
     if stamp not in _opened:
         files = _read(folder, tars, data.val_fraction)
-        text = files.paths.text.tobytes().lower()
-        jpegs = sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
-        log_formats(root, jpegs, len(files.paths))
+        log_formats(root, files.paths.jpegs, len(files.paths))
         _opened.clear()
         _opened[stamp] = files
     return TarSource(_opened[stamp], split)
@@ -131,22 +127,22 @@ def all_images(root: Path) -> TarSource:
     return TarSource(_collected(folder, tars, samples, none > 0, "class", [], none), "train")
 
 
-def _tar_files(root: Path) -> tuple[str, list[str]]:
-    """A folder, and the paths of tar files below it."""
+def _tar_files(root: Path) -> tuple[str, dict[str, int]]:
+    """A folder; the paths of tar files below it, and their modification times in nanoseconds."""
     if root.is_dir():
-        tars = [file for file in visible_files(root) if file.lower().endswith(".tar")]
+        folder, tars = str(root), [f for f in visible_files(root) if f.lower().endswith(".tar")]
         if not tars:
             raise DataError(f"data.root={root} holds no tar file")
-        return str(root), tars
-    if root.is_file():
-        return str(root.parent), [root.name]
-    start, _, _ = str(root).partition("{")
-    folder = start.rpartition("/")[0] or "."
-    tars = [tar.removeprefix(f"{folder}/") for tar in expanded(str(root))]
-    for tar in tars:
-        if not Path(folder, tar).is_file():
-            raise DataError(f"data.root={root}: no such file: {folder}/{tar}")
-    return folder, tars
+    elif root.is_file():
+        folder, tars = str(root.parent), [root.name]
+    else:
+        start, _, _ = str(root).partition("{")
+        folder = start.rpartition("/")[0] or "."
+        tars = [tar.removeprefix(f"{folder}/") for tar in expanded(str(root))]
+        for tar in tars:
+            if not Path(folder, tar).is_file():
+                raise DataError(f"data.root={root}: no such file: {folder}/{tar}")
+    return folder, {tar: Path(folder, tar).stat().st_mtime_ns for tar in tars}
 
 
 def expanded(pattern: str) -> list[str]:
@@ -163,8 +159,8 @@ def _choices(braces: str) -> list[str]:
     return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
 
 
-def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
-    division = Division.of(folder, tars, val_fraction)
+def _read(folder: str, tars: dict[str, int], val_fraction: float | None) -> TarFiles:
+    division = Division.of(folder, [*tars], val_fraction)
     used = division.files
     found = (_samples(folder, tar, number) for number, tar in enumerate(used))
     samples = list(itertools.chain.from_iterable(found))
@@ -176,7 +172,8 @@ def _read(folder: str, tars: list[str], val_fraction: float | None) -> TarFiles:
 
     kind, classes, labels = numbered([sample.label for sample in samples], error)
     division.log(is_val, kind, classes)
-    return _collected(folder, used, samples, is_val, kind, classes, labels)
+    times = {tar: tars[tar] for tar in used}
+    return _collected(folder, times, samples, is_val, kind, classes, labels)
 
 
 def _paths(tars: list[str], samples: list[Sample]) -> list[str]:
@@ -185,7 +182,7 @@ def _paths(tars: list[str], samples: list[Sample]) -> list[str]:
 
 def _collected(
     folder: str,
-    tars: list[str],
+    tars: dict[str, int],
     samples: list[Sample],
     is_val: NDArray[np.bool_],
     kind: Kind,
@@ -194,9 +191,9 @@ def _collected(
 ) -> TarFiles:
     return TarFiles(
         folder,
-        tars,
-        [Path(folder, tar).stat().st_mtime_ns for tar in tars],
-        PathList.of("\0".join([*_paths(tars, samples), ""]).encode(errors="surrogateescape")),
+        [*tars],
+        [*tars.values()],
+        PathList.of("\0".join([*_paths([*tars], samples), ""]).encode(errors="surrogateescape")),
         np.array([sample.tar for sample in samples], np.int32),
         np.array([(sample.offset, sample.length) for sample in samples], np.int64),
         is_val,
