@@ -22,7 +22,8 @@ from torch import Tensor
 import custom_op
 from entry_point.config.data_config import Crop, DataConfig
 from entry_point.config.serve_config import ServerConfig
-from entry_point.data.decode.allocation import empty_images, reused_memory
+from entry_point.data.decode.allocation import reused_memory
+from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import (
     FORMATS,
     MOST_PIXELS,
@@ -30,7 +31,7 @@ from entry_point.data.decode.pillow import (
     TooManyPixelsError,
     open_image,
 )
-from entry_point.data.plan.crops import CropPlanner, upright_size
+from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
 from entry_point.serving.formats import RequestError
@@ -47,9 +48,11 @@ class Photo(NamedTuple):
     width: int
 
 
+_OPERATOR_BYTES_PER_PIXEL = 7
+"""Memory that the operator takes, measured: it holds the coefficients of progressive JPEGs. Others
+take less than 1."""
 BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
-"""Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most. The operator
-takes less than 1."""
+"""Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most."""
 _MOST_BYTES_PER_PIXEL = 21
 """Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
 
@@ -72,7 +75,7 @@ class RequestImage:
 
     content: bytes | bytearray
     memory: int
-    """Bytes that Pillow takes to decode it."""
+    """Bytes that decoding takes."""
     for_operator: bool
 
 
@@ -92,7 +95,8 @@ def check_images(contents: Sequence[bytes | bytearray], config: ServerConfig) ->
         if together > most:
             must = f"must have at most {most // _MEGA} megapixels"
             raise RequestError(413, f"the images of a request together: {must}")
-        memory = pixels * BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
+        each = BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
+        memory = pixels * (_OPERATOR_BYTES_PER_PIXEL if for_operator else each)
         images.append(RequestImage(content, memory, for_operator))
     return images
 
@@ -103,7 +107,7 @@ def numbered(error: RequestError, number: int) -> RequestError:
 
 
 def _read_header(content: bytes | bytearray) -> tuple[str, int, bool]:
-    """The format, the number of pixels, and whether the operator may be able to decode it."""
+    """The format, the number of pixels, and whether the operator decodes it."""
     if content.startswith(_JPEG):
         height, width, _ = custom_op.jpeg_headers([_tensor(content)])[0].tolist()
         if height:
@@ -146,17 +150,13 @@ class RequestImages:
 
     async def decode(self, image: RequestImage) -> Photo:
         """Raises RequestError."""
-        if image.for_operator:
-            decoded = await self._run(self._small, lambda: self._with_operator(image))
-            if decoded is not None:
-                return decoded
         if image.memory <= _SMALL_BYTES:
-            return await self._run(self._small, lambda: self._with_pillow(image))
+            return await self._run(self._small, lambda: self._decode(image))
         if self._large_waiting >= MOST_LARGE:
             raise RequestError(503, "too many large images at once; try again later")
         self._large_waiting += 1
         try:
-            return await self._run(self._large, lambda: self._with_pillow(image))
+            return await self._run(self._large, lambda: self._decode(image))
         finally:
             self._large_waiting -= 1
 
@@ -167,8 +167,7 @@ class RequestImages:
             out = io.BytesIO()
             Image.new("RGB", (640, 480), "gray").save(out, kind)
             (image,) = check_images([out.getvalue()], self._config)
-            if not (image.for_operator and self._with_operator(image) is not None):
-                self._with_pillow(image)
+            self._decode(image)
 
     def stop(self) -> bool:
         """Decode nothing more; returns whether nothing is being decoded."""
@@ -182,23 +181,9 @@ class RequestImages:
         future.add_done_callback(self._unfinished.discard)
         return await asyncio.wrap_future(future)
 
-    def _with_operator(self, image: RequestImage) -> Photo | None:
-        """None if the operator cannot decode it."""
-        file = _tensor(image.content)
-        heights, widths = upright_size(*custom_op.jpeg_headers([file]).numpy().T)
-        plan = self._planner.plan(_ALONE, heights, widths)
-        decoded, failed = custom_op.decode_crop_resize_batch_masked(
-            [file],
-            torch.from_numpy(plan.boxes),
-            self._side,
-            out=empty_images(reused_memory, 1, self._side),
-            num_threads=1,
-            max_pixels=MAX_PIXELS,
-        )
-        return None if failed[0] else Photo(decoded[0], int(heights[0]), int(widths[0]))
-
-    def _with_pillow(self, image: RequestImage) -> Photo:
-        opened = PillowDecoder().open(Encoded([_tensor(image.content)]))
+    def _decode(self, image: RequestImage) -> Photo:
+        decoder = OperatorDecoder() if image.for_operator else PillowDecoder()
+        opened = decoder.open(Encoded([_tensor(image.content)]))
         heights, widths = opened.sizes
         decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), reused_memory)
         if decoded.damage:

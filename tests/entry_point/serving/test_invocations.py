@@ -249,6 +249,18 @@ def test_an_unknown_url_is_answered_with_one_json_line(
     assert answer.status == status and list(answer.json()) == ["error"]
 
 
+def test_a_damaged_jpeg_is_refused_as_in_training_though_pillow_would_read_it(
+    server: Served,
+) -> None:
+    whole = encoded(size=(400, 300))
+    cut = whole[: len(whole) // 2] + whole[-len(whole) // 3 :]
+    with Image.open(io.BytesIO(cut)) as image:
+        image.load()
+    answer = server.invoke(cut, "image/jpeg")
+    assert answer.status == 400
+    assert answer.json()["error"].startswith("image 0: cannot be read as an image: Corrupt JPEG")
+
+
 def test_a_damaged_image_does_not_fail_the_requests_that_share_its_batch(server: Served) -> None:
     good = [encoded() for _ in range(3)]
     mixed = server.invoke(as_json([good[0], b"damaged", good[1]]), "application/json")

@@ -342,7 +342,7 @@ config = ServerConfig()
 images = RequestImages(224, 256, config, 1)
 out = io.BytesIO()
 Image.new("RGB", (640, 480)).save(out, "PNG")
-images._with_pillow(check_images([out.getvalue()], config)[0])  # a warm-up
+images._decode(check_images([out.getvalue()], config)[0])  # a warm-up
 (image,) = check_images([open(sys.argv[1], "rb").read()], config)
 
 def bytes_of(name):
@@ -351,7 +351,7 @@ def bytes_of(name):
 
 before = bytes_of("VmRSS")
 pathlib.Path("/proc/self/clear_refs").write_text("5")  # restarts the peak
-images._with_pillow(image)
+images._decode(image)
 print(bytes_of("VmHWM") - before, image.memory)
 """
 HUNGRY: dict[str, dict[str, object]] = {
