@@ -6,6 +6,7 @@ import random
 import resource
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -223,6 +224,19 @@ def test_memory_stays_flat_over_a_hundred_thousand_decodes() -> None:
     before = resident_bytes()
     decode_all(100_000 // len(files))
     assert resident_bytes() - before < 8 << 20
+
+
+def test_memory_of_a_failed_decode_is_freed() -> None:
+    """The coefficients of a progressive file take 6 bytes per pixel: here 106 MB per thread."""
+    complete = encode(np.full((4200, 4200, 3), 99, np.uint8), "4:4:4", progressive=1)
+    file = tensor(complete[: len(complete) * 2 // 3])
+    custom_op.load()
+    before = resident_bytes()
+    with pytest.raises(custom_op.JpegError, match="truncated"):
+        custom_op.decode_and_crop_jpeg(file, 0, 0, 1, 1)
+    boxes = torch.tensor([[0, 0, 1, 1]] * 4)
+    custom_op.decode_crop_resize_batch_masked([file] * 4, boxes, 8, num_threads=2)
+    assert resident_bytes() - before < 32 << 20
 
 
 def resident_bytes() -> int:

@@ -46,7 +46,12 @@ class Decompressor {
 
   jpeg_decompress_struct& cinfo() { return cinfo_; }
   ErrorContext& errors() { return errors_; }
-  [[noreturn]] void fail() const { throw JpegError(errors_.message); }
+  // Throws what the failed phase reported. Frees the image first: a decompressor can live as long as
+  // its thread, and the coefficients of a progressive file take up to 6 bytes per pixel.
+  [[noreturn]] void fail() {
+    jpeg_abort_decompress(&cinfo_);
+    throw JpegError(errors_.message);
+  }
 
  private:
   const bool keep_markers_;
