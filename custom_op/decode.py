@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Literal, TypedDict, Unpack
+from typing import Literal, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -16,9 +16,14 @@ MAX_SHARE = 0.0125
 MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: the limit above which Pillow raises DecompressionBombError."""
 
-Packed = tuple[Tensor, Tensor]
-"""`(buffer, spans)`: images in one uint8 buffer, so that those of a memory-mapped file need no
-copy; and the start and the length in bytes of each of them, int64 `(N, 2)`."""
+
+class Packed(NamedTuple):
+    """Images in one buffer, so that those of a memory-mapped file need no copy."""
+
+    buffer: Tensor
+    """uint8 `(bytes,)`."""
+    spans: Tensor
+    """int64 `(N, 2)`: where each image starts, and its length in bytes."""
 
 
 class JpegError(RuntimeError):
@@ -36,9 +41,8 @@ def raising_jpeg_error() -> Iterator[None]:
 
 def operator_arguments(jpegs: Sequence[Tensor] | Packed) -> tuple[list[Tensor], Tensor | None]:
     """What the operators take: the tensors, and the spans of packed images."""
-    if isinstance(jpegs, tuple):
-        buffer, spans = jpegs
-        return [buffer], spans
+    if isinstance(jpegs, Packed):
+        return [jpegs.buffer], jpegs.spans
     return list(jpegs), None
 
 
@@ -108,7 +112,8 @@ def decode_crop_resize_batch(
     the crop are decoded, and its rows are filtered while they are in cache.
 
     Args:
-        jpegs: a list of uint8 `(bytes,)` tensors; or one buffer that holds them all, as `Packed`.
+        jpegs: a list or tuple of uint8 `(bytes,)` tensors; or one buffer that holds them all, as
+            `Packed`.
         boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels, see
             `apply_orientation`.
         size: height and width of every result.
@@ -199,6 +204,8 @@ def _decode(
         raise ValueError(f'color={color!r}: must be "rgb" with augment, which changes RGB values')
     images, spans = operator_arguments(jpegs)
     if not images:
+        if new_indexes is not None:
+            new_indexes.clear()
         return out, torch.empty(0, dtype=torch.bool)
     side_indexes, index_spans = operator_arguments(indexes or [])
     with raising_jpeg_error():

@@ -131,8 +131,18 @@ def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> Non
     lengths = torch.tensor([len(jpeg) for jpeg in jpegs])
     spans = torch.stack([5 + lengths.cumsum(0) - lengths, lengths], 1)
     buffer = torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs])
-    packed = decode_crop_resize_batch((buffer, spans), boxes, 30)
+    packed = decode_crop_resize_batch(custom_op.Packed(buffer, spans), boxes, 30)
     assert torch.equal(packed, decode_crop_resize_batch(jpegs, boxes, 30))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_tuple_of_images_is_what_a_list_of_them_is(jpegs: list[Tensor], count: int) -> None:
+    """As of `jpegs, labels = zip(*batch)`, also of two images."""
+    boxes = boxes_for(count, 7)
+    files, indexes = tuple(jpegs[:count]), tuple(map(custom_op.index_jpeg, jpegs[:count]))
+    batch = decode_crop_resize_batch(files, boxes, 30, indexes=indexes)
+    assert torch.equal(batch, decode_crop_resize_batch(jpegs[:count], boxes, 30))
+    assert custom_op.jpeg_headers(files).tolist() == [[HEIGHT, WIDTH, 1]] * count
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> Non
 )
 def test_image_outside_the_packed_buffer_is_refused(start: int, length: int) -> None:
     buffer = torch.zeros(100, dtype=torch.uint8)
-    packed = (buffer, torch.tensor([[start, length]]))
+    packed = custom_op.Packed(buffer, torch.tensor([[start, length]]))
     with pytest.raises(custom_op.JpegError, match=f"start={start}, length={length}"):
         decode_crop_resize_batch(packed, torch.tensor([[0, 0, 1, 1]]), 8)
 

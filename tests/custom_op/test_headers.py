@@ -36,7 +36,7 @@ def packed(jpegs: list[Tensor]) -> custom_op.Packed:
     """The files in one buffer, with unused bytes before the first."""
     lengths = torch.tensor([len(jpeg) for jpeg in jpegs], dtype=torch.int64)
     spans = torch.stack([5 + lengths.cumsum(0) - lengths, lengths], 1)
-    return torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs]), spans
+    return custom_op.Packed(torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs]), spans)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,7 +125,7 @@ def test_a_file_without_a_readable_header_is_a_row_of_zeros() -> None:
 def test_headers_of_no_files_are_no_rows() -> None:
     none = torch.empty((0, 2), dtype=torch.int64)
     assert custom_op.jpeg_headers([]).shape == (0, 3)
-    assert custom_op.jpeg_headers((tensor(b"\0"), none)).shape == (0, 3)
+    assert custom_op.jpeg_headers(custom_op.Packed(tensor(b"\0"), none)).shape == (0, 3)
 
 
 def test_wrong_tensors_fail_the_batch() -> None:
@@ -133,6 +133,6 @@ def test_wrong_tensors_fail_the_batch() -> None:
     with pytest.raises(custom_op.JpegError, match="every JPEG must be a uint8"):
         custom_op.jpeg_headers([data, data.int()])
     with pytest.raises(custom_op.JpegError, match="image 0: start=1, length="):
-        custom_op.jpeg_headers((data, torch.tensor([[1, len(data)]])))
+        custom_op.jpeg_headers(custom_op.Packed(data, torch.tensor([[1, len(data)]])))
     with pytest.raises(custom_op.JpegError, match="spans must hold the start and the length"):
-        custom_op.jpeg_headers((data, torch.tensor([[0, 1, 2]])))
+        custom_op.jpeg_headers(custom_op.Packed(data, torch.tensor([[0, 1, 2]])))

@@ -54,8 +54,8 @@ def test_a_batch_takes_indexes_as_a_list_or_packed_and_empty_ones() -> None:
     boxes = torch.tensor([random_box(rng, *custom_op.jpeg_size(data)) for data in files])
     expected = custom_op.decode_crop_resize_batch(files, boxes, 32)
     lengths = torch.tensor([len(index) for index in indexes])
-    packed = (torch.cat(indexes), torch.stack([lengths.cumsum(0) - lengths, lengths], 1))
-    for given in (indexes, packed):
+    spans = torch.stack([lengths.cumsum(0) - lengths, lengths], 1)
+    for given in (indexes, custom_op.Packed(torch.cat(indexes), spans)):
         found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=given)
         assert torch.equal(found, expected)
     with pytest.raises(custom_op.JpegError, match="one index for every image"):
@@ -278,3 +278,10 @@ def test_new_indexes_are_made_of_files_without_one_that_fits() -> None:
     assert torch.equal(made[0], index)
     assert torch.equal(made[2], custom_op.index_jpeg(other))
     assert [len(new) for new in made[1:2] + made[3:]] == [0] * 5
+
+
+def test_list_for_new_indexes_is_emptied_for_a_batch_without_images() -> None:
+    made = [torch.ones(3, dtype=torch.uint8)]
+    boxes = torch.empty((0, 4), dtype=torch.int64)
+    custom_op.decode_crop_resize_batch([], boxes, 8, new_indexes=made)
+    assert made == []

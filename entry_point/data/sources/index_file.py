@@ -218,7 +218,7 @@ class SideIndexes:
     def packed(self, indices: Ints) -> Packed:
         """The mapped files, and the spans of these images' indexes in them."""
         spans = np.stack([self._offsets[indices], self.lengths[indices]], axis=1)
-        return self._bytes, torch.from_numpy(spans)
+        return Packed(self._bytes, torch.from_numpy(spans))
 
     def one(self, index: int) -> Tensor:
         """An image's index, uint8 (bytes,); empty for none."""

@@ -254,7 +254,7 @@ class ShardSource:
         """The bytes of all shards, and the spans of these images in them."""
         starts = self._starts[self._index.shard[indices]] + self._index.offsets[indices]
         spans = np.stack([starts, self._index.lengths[indices]], axis=1)
-        return self._bytes, torch.from_numpy(spans)
+        return Packed(self._bytes, torch.from_numpy(spans))
 
     def indexes(self, indices: Ints) -> Packed | None:
         """See IndexedSource."""
