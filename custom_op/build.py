@@ -21,13 +21,12 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock, Timeout
+from filelock import AcquireReturnProxy, FileLock, Timeout
 
 from custom_op.toolchain import BuildError, Toolchain, find_toolchain
 
@@ -59,12 +58,13 @@ def build() -> tuple[Path, dict[str, Any]]:
             if (found := _read(folder / key)) is not None:
                 return found
             _require_space(folder)
+            lock = _lock(folder / f"{key}.lock", folder / key)
         except OSError as error:
             problems.append(f"cannot use the cache {folder}: {error.strerror}")
             logger.warning("custom_op: %s", problems[-1])
             continue
         try:
-            with _locked(folder / f"{key}.lock", folder / key):
+            with lock:
                 return _read(folder / key) or _compile(toolchain, folder / key)
         except OSError as error:
             raise BuildError(f"cannot build the operator in {folder}: {error}") from error
@@ -126,19 +126,17 @@ def _read(target: Path) -> tuple[Path, dict[str, Any]] | None:
     return target / _LIBRARY, record
 
 
-@contextlib.contextmanager
-def _locked(path: Path, target: Path) -> Iterator[None]:
-    """Holds the lock; logs a warning if another process holds it."""
+def _lock(path: Path, target: Path) -> AcquireReturnProxy:
+    """Acquires the lock, which `with` releases; logs a warning if another process holds it.
+
+    Raises OSError if the file system has no locks.
+    """
     lock = FileLock(path, mode=0o644)  # see _require_trusted
     try:
-        lock.acquire(timeout=0.1)
+        return lock.acquire(timeout=0.1)
     except Timeout:
         logger.warning("custom_op: waiting for another process to build %s", target)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+        return lock.acquire()
 
 
 def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:

@@ -54,8 +54,10 @@ def start(
     )
 
 
-def run(tree: Path, cache: Path, code: str = BUILD, **environment: str) -> str:
-    out, errors = (process := start(tree, cache, code, **environment)).communicate()
+def run(
+    tree: Path, cache: Path, code: str = BUILD, prepare: Any = None, **environment: str
+) -> str:
+    out, errors = (process := start(tree, cache, code, prepare, **environment)).communicate()
     assert process.returncode == 0, errors
     return out + errors
 

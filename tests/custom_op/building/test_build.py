@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import json
 import os
 import re
@@ -12,7 +14,9 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -222,6 +226,29 @@ def test_unwritable_cache_is_replaced_by_a_temporary_folder(tree: Path, tmp_path
     output = run(tree, blocked / "cache", TMPDIR=str(tmp_path / "temporary"))
     assert "cannot use the cache" in output
     assert list((tmp_path / "temporary").glob("custom_op-*/*/build.json"))
+
+
+def test_cache_without_file_locks_is_replaced_by_a_temporary_folder(
+    tree: Path, cache: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "temporary").mkdir()
+    output = run(
+        tree, cache, prepare=partial(refuse_locks, cache), TMPDIR=str(tmp_path / "temporary")
+    )
+    assert f"cannot use the cache {cache}: {os.strerror(errno.ENOLCK)}" in output
+    assert list((tmp_path / "temporary").glob("custom_op-*/*/build.json"))
+
+
+def refuse_locks(folder: Path) -> None:
+    """Locks in `folder` then fail as on NFS without a lock service."""
+    flock = fcntl.flock
+
+    def refusing(file: Any, operation: int) -> None:
+        if Path(f"/proc/self/fd/{file}").readlink().is_relative_to(folder):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        flock(file, operation)
+
+    fcntl.flock = refusing
 
 
 def test_build_info_has_the_build_record_and_the_seconds() -> None:
