@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Literal, NamedTuple, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -92,7 +92,6 @@ class BatchOptions(TypedDict, total=False):
     dtype: torch.dtype
     out: Tensor | None
     num_threads: int
-    color: Literal["rgb", "ycbcr"]
     apply_orientation: bool
     max_pixels: int
     stale_indexes: Tensor | None
@@ -129,7 +128,6 @@ def decode_crop_resize_batch(
             its dtype replaces `dtype`. Default: a new channels_last tensor.
         num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
             The result does not depend on it.
-        color: "rgb" (default), or "ycbcr" to skip the conversion to RGB (full-range JFIF YCbCr).
         apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
             and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
@@ -146,8 +144,7 @@ def decode_crop_resize_batch(
         JpegError: an image cannot be decoded as requested (the message gives its position in the
             batch), a tensor has the wrong dtype, shape or device, or `augment` has a value that is
             not allowed (the message names the image, the operation and the parameter).
-        ValueError: `color`, `mean` or `std` has a value that is not allowed, also `color` with
-            `augment`.
+        ValueError: `mean` or `std` has a value that is not allowed.
 
     Operations give what `torchvision.transforms.v2.functional` gives for uint8 tensors, within 1
     level (hue and gaussian_blur: 2), with these differences:
@@ -187,7 +184,6 @@ def _decode(
     dtype: torch.dtype = torch.uint8,
     out: Tensor | None = None,
     num_threads: int = 0,
-    color: Literal["rgb", "ycbcr"] = "rgb",
     apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
     stale_indexes: Tensor | None = None,
@@ -199,9 +195,7 @@ def _decode(
         out = torch.empty((*boxes.shape[:-1], size, size, 3), dtype=dtype).movedim(-1, -3)
     elif out.shape != (shape := (*boxes.shape[:-1], 3, size, size)):
         raise JpegError(f"out must have the shape {shape}; got {tuple(out.shape)}")
-    _check_choices(color, mean, std, out.dtype)
-    if augment is not None and color != "rgb":
-        raise ValueError(f'color={color!r}: must be "rgb" with augment, which changes RGB values')
+    _check_normalization(mean, std, out.dtype)
     images, spans = operator_arguments(jpegs)
     if not images:
         if new_indexes is not None:
@@ -219,7 +213,6 @@ def _decode(
             flip=flip,
             augment=augment,
             affine=_affine(mean, std),
-            ycbcr=color == "ycbcr",
             apply_orientation=apply_orientation,
             max_pixels=max_pixels,
             num_threads=num_threads,
@@ -232,14 +225,9 @@ def _decode(
     return out, failed
 
 
-def _check_choices(
-    color: str,
-    mean: Sequence[float] | None,
-    std: Sequence[float] | None,
-    dtype: torch.dtype,
+def _check_normalization(
+    mean: Sequence[float] | None, std: Sequence[float] | None, dtype: torch.dtype
 ) -> None:
-    if color not in ("rgb", "ycbcr"):
-        raise ValueError(f'color={color!r}: must be "rgb" or "ycbcr"')
     if dtype == torch.uint8 and (mean is not None or std is not None):
         raise ValueError("mean and std need the dtype float32; got uint8")
     for name, values in (("mean", mean), ("std", std)):

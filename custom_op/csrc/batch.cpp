@@ -80,7 +80,7 @@ void resize_into(RegionDecoder& decoder, Resizer& resizer, const Box& box, Orien
   if (mirror) orientation.mirrored = false;
   SlotWriter<T> writer(orient(slot, orientation, options.size, sizeof(T)), options);
   resizer.configure(box.height, box.width, options.size, mirror, writer);
-  decoder.decode(box, {options.color}, resizer);
+  decoder.decode(box, resizer);
 }
 
 template <typename T>

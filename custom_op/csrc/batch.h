@@ -38,7 +38,6 @@ struct Slot {
 // The same for all views of a batch.
 struct BatchOptions {
   int64_t size = 0;
-  Color color = Color::kRgb;
   Element element = Element::kUint8;
   std::array<float, 3> scale{1, 1, 1}, bias{};  // float32 elements are value * scale + bias
   bool apply_orientation = true;

@@ -5,9 +5,7 @@
 
 namespace custom_op {
 
-enum class Color { kRgb, kYcbcr };
-
-// Takes the rows of a crop, top to bottom, 3 bytes per pixel.
+// Takes the rows of a crop, top to bottom, 3 bytes per pixel: RGB.
 class RowSink {
  public:
   virtual ~RowSink() = default;

@@ -98,7 +98,7 @@ std::vector<uint8_t> to_baseline(Bytes jpeg, int64_t max_pixels) {
   Decompressor source(/*keep_markers=*/true);
   source.read_header(jpeg, max_pixels);
   LibjpegRows rows(source);
-  rows.request(Color::kRgb);
+  rows.request_rgb();
   const int64_t height = source.cinfo().image_height, width = source.cinfo().image_width;
   RowHasher expected(width), actual(width);
   Target target;
@@ -110,7 +110,7 @@ std::vector<uint8_t> to_baseline(Bytes jpeg, int64_t max_pixels) {
   RegionDecoder decoder;
   const auto* data = reinterpret_cast<const uint8_t*>(target.data);
   decoder.open({data, target.size}, max_pixels);
-  decoder.decode({0, 0, height, width}, {}, actual);
+  decoder.decode({0, 0, height, width}, actual);
   if (!(actual == expected)) {
     throw JpegError("as a baseline file, the image would have other pixels");
   }

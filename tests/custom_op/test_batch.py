@@ -181,18 +181,6 @@ def test_apply_orientation_false_uses_stored_pixels() -> None:
     )
 
 
-def test_ycbcr_converted_to_rgb_is_the_rgb_batch() -> None:
-    for sampling in ("4:2:0", "grey"):
-        jpeg = tensor(encode(picture(HEIGHT, WIDTH), sampling, 95))
-        box = torch.tensor([[0, 0, HEIGHT, WIDTH]])
-        ycbcr = decode_crop_resize_batch([jpeg], box, 60, color="ycbcr")[0].float()
-        rgb = decode_crop_resize_batch([jpeg], box, 60)[0].float()
-        y = ycbcr[0]
-        cb, cr = ycbcr[1] - 128, ycbcr[2] - 128
-        back = torch.stack([y + 1.402 * cr, y - 0.344136 * cb - 0.714136 * cr, y + 1.772 * cb])
-        assert (back.clamp(0, 255) - rgb).abs().mean() < 1
-
-
 def test_error_gives_the_position_of_the_image(jpegs: list[Tensor]) -> None:
     broken = [*jpegs[:3], jpegs[3][:200], *jpegs[4:]]
     with pytest.raises(custom_op.JpegError, match=r"image 3 of the batch: .*truncated"):
@@ -245,7 +233,6 @@ def test_invalid_argument_is_named_in_the_error(
 @pytest.mark.parametrize(
     "options",
     [
-        {"color": "hsv"},
         {"mean": (0.5, 0.5, 0.5)},
         {"dtype": torch.float32, "std": (0.5, 0.0, 0.5)},
         {"dtype": torch.float32, "mean": (0.5,)},

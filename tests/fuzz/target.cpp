@@ -49,13 +49,13 @@ class Pixels final : public custom_op::RowSink {
   std::vector<uint8_t> values;
 };
 
-bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels,
-            const custom_op::DecodeOptions& options = {}, Bytes side_index = {}) {
+bool decode(Bytes jpeg, const Box& box, std::vector<uint8_t>& pixels, Bytes side_index = {},
+            bool only_libjpeg = false) {
   static RegionDecoder decoder;
   Pixels sink(box);
   try {
     decoder.open(jpeg, kMaxPixels, side_index);
-    decoder.decode(box, options, sink);
+    decoder.decode(box, sink, only_libjpeg);
   } catch (const custom_op::JpegError&) {
     add_to_checksum(false);
     return false;
@@ -107,10 +107,10 @@ void check_baseline(Bytes jpeg, const Box& box, const std::vector<uint8_t>* expe
 }
 
 // Returns whether the image decodes.
-bool check_whole(Bytes jpeg, const Box& box, custom_op::Color color) {
+bool check_whole(Bytes jpeg, const Box& box) {
   std::vector<uint8_t> pixels, reference;
-  const bool decodes = decode(jpeg, box, pixels, {color, false});
-  require(decode(jpeg, box, reference, {color, true}) == decodes);
+  const bool decodes = decode(jpeg, box, pixels);
+  require(decode(jpeg, box, reference, {}, /*only_libjpeg=*/true) == decodes);
   require(pixels == reference);
   return decodes;
 }
@@ -142,7 +142,6 @@ void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choi
   static std::vector<float> out(3 * kSize * kSize);
   custom_op::BatchOptions options;
   options.size = kSize;
-  options.color = choice & 1 ? custom_op::Color::kYcbcr : custom_op::Color::kRgb;
   options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
   options.apply_orientation = (choice & 4) != 0;
   const std::vector<float> table = choose_operations(jpeg);
@@ -174,7 +173,7 @@ std::vector<uint8_t> make_index(RegionDecoder& decoder, Bytes jpeg, const Box* b
   decoder.record_side_index(jpeg.size % 2 == 0 ? 2 : 0.2);
   if (box != nullptr) {
     Pixels sink(*box);
-    decoder.decode(*box, {}, sink);
+    decoder.decode(*box, sink);
   }
   return decoder.finish_side_index();
 }
@@ -188,12 +187,12 @@ void check_side_index(RegionDecoder& decoder, Bytes jpeg, const Box& box,
   }
   if (index.empty()) return;
   std::vector<uint8_t> crop;
-  const bool decodes = decode(jpeg, box, crop, {}, {index.data(), index.size()});
+  const bool decodes = decode(jpeg, box, crop, {index.data(), index.size()});
   if (expected != nullptr) require(decodes && crop == *expected);
   const uint8_t* const seed = jpeg.data + jpeg.size - 4;
   index[(seed[0] << 8 | seed[1]) % index.size()] ^= seed[2];
   const Bytes damaged{index.data(), index.size() - (seed[3] == 0 ? 1 : 0)};
-  const bool still_decodes = decode(jpeg, box, crop, {}, damaged);
+  const bool still_decodes = decode(jpeg, box, crop, damaged);
   if (expected != nullptr) require(still_decodes && crop == *expected);
 }
 
@@ -214,8 +213,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const Box box = choose_box(jpeg, height, width);
   std::vector<uint8_t> whole, crop;
   const Box everything{0, 0, height, width};
-  const bool whole_decodes = check_whole(jpeg, everything, custom_op::Color::kRgb);
-  check_whole(jpeg, everything, custom_op::Color::kYcbcr);
+  const bool whole_decodes = check_whole(jpeg, everything);
   decode(jpeg, everything, whole);
   const bool crop_decodes = decode(jpeg, box, crop);
   require(crop_decodes || !whole_decodes);

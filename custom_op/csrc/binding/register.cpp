@@ -39,7 +39,7 @@ Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t
   Tensor pixels = torch::stable::empty(shape, ScalarType::Byte);
   RowsInto sink(static_cast<uint8_t*>(pixels.mutable_data_ptr()),
                 static_cast<size_t>(crop_width) * 3);
-  decoder.decode(box, {}, sink);
+  decoder.decode(box, sink);
   // The stable ABI has no permute before torch 2.14.
   return torch::stable::transpose(torch::stable::transpose(pixels, 0, 2), 1, 2);
 }

@@ -67,7 +67,7 @@ int RegionDecoder::warnings() {
   libjpeg_.read_header(jpeg_, max_pixels_);
   // Of the scans, only sequential ones have such warnings; progressive ones would be decoded here.
   // Errors are for decode() to report.
-  if (!libjpeg_.cinfo().progressive_mode) start_phase(Color::kRgb);
+  if (!libjpeg_.cinfo().progressive_mode) start_phase();
   jpeg_abort_decompress(&libjpeg_.cinfo());
   return libjpeg_.errors().tolerated;
 }
@@ -77,11 +77,11 @@ void RegionDecoder::check(const Box& box, bool transposed) const {
   if (!inside(box, height, width)) throw JpegError(describe(box, height, width));
 }
 
-void RegionDecoder::decode(const Box& box, const DecodeOptions& options, RowSink& sink) {
+void RegionDecoder::decode(const Box& box, RowSink& sink, bool only_libjpeg) {
   check(box);
-  if (!options.only_libjpeg && decode_baseline(box, options.color, sink)) return;
+  if (!only_libjpeg && decode_baseline(box, sink)) return;
   // If our reader fails, libjpeg decides whether the data is damaged.
-  decode_in_order(box, options.color, sink);
+  decode_in_order(box, sink);
   jpeg_abort_decompress(&libjpeg_.cinfo());
 }
 
@@ -105,12 +105,12 @@ bool RegionDecoder::start_reader() {
   return *readable_;
 }
 
-bool RegionDecoder::decode_baseline(const Box& box, Color color, RowSink& sink) {
+bool RegionDecoder::decode_baseline(const Box& box, RowSink& sink) {
   if (!start_reader()) return false;
   if (BaselineDecoder::supports(jpeg_, header_)) {
-    return baseline_.decode(reader_, header_, tables_, box, color, sink);
+    return baseline_.decode(reader_, header_, tables_, box, sink);
   }
-  const bool done = decode_cover(box, color, sink);
+  const bool done = decode_cover(box, sink);
   jpeg_abort_decompress(&libjpeg_.cinfo());
   return done;
 }
@@ -136,11 +136,11 @@ boolean RegionDecoder::decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks) 
   return TRUE;
 }
 
-bool RegionDecoder::decode_cover(const Box& box, Color color, RowSink& sink) {
+bool RegionDecoder::decode_cover(const Box& box, RowSink& sink) {
   const McuCover cover = cover_of(header_, box);
   write_cropped_header(jpeg_, header_, cover, cropped_header_);
   auto& cinfo = libjpeg_.cinfo();
-  if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) || !start_phase(color)) {
+  if (!libjpeg_.restart({cropped_header_.data(), cropped_header_.size()}) || !start_phase()) {
     return false;
   }
   feed_ = {};
@@ -152,10 +152,10 @@ bool RegionDecoder::decode_cover(const Box& box, Color color, RowSink& sink) {
   return rows_.read({cover.top, box.height, cover.left, box.width}, sink);
 }
 
-void RegionDecoder::decode_in_order(const Box& box, Color color, RowSink& sink) {
+void RegionDecoder::decode_in_order(const Box& box, RowSink& sink) {
   libjpeg_.read_header(jpeg_, max_pixels_);
   LibjpegRows::Part part{box.top, box.height, box.left, box.width};
-  if (!start_phase(color)) libjpeg_.fail();
+  if (!start_phase()) libjpeg_.fail();
   if (!is_smoothed(libjpeg_.cinfo()) && !crop_phase(box, part)) libjpeg_.fail();
   if (!rows_.read(part, sink)) libjpeg_.fail();
   // Lost segments can shift all later ones while the marker numbers stay in order. Only the end of
@@ -164,9 +164,9 @@ void RegionDecoder::decode_in_order(const Box& box, Color color, RowSink& sink) 
   if (suspicious && !rows_.read_to_the_end()) libjpeg_.fail();
 }
 
-bool RegionDecoder::start_phase(Color color) noexcept {
+bool RegionDecoder::start_phase() noexcept {
   if (setjmp(libjpeg_.errors().jump)) return false;
-  rows_.request(color);
+  rows_.request_rgb();
   jpeg_start_decompress(&libjpeg_.cinfo());
   return true;
 }

@@ -12,11 +12,6 @@
 
 namespace custom_op {
 
-struct DecodeOptions {
-  Color color = Color::kRgb;
-  bool only_libjpeg = false;  // the reference for tests
-};
-
 // Keeps its buffers and tables for the next image. Not thread-safe.
 class RegionDecoder {
  public:
@@ -47,8 +42,8 @@ class RegionDecoder {
   std::vector<uint8_t> finish_side_index();
 
   // Decodes the crop. Throws JpegError if the box is not inside the image or the data that it needs
-  // is damaged.
-  void decode(const Box& box, const DecodeOptions& options, RowSink& sink);
+  // is damaged. `only_libjpeg` makes the reference for tests.
+  void decode(const Box& box, RowSink& sink, bool only_libjpeg = false);
 
  private:
   // Replaces libjpeg's entropy decoder, see Note [Reading MCUs for libjpeg].
@@ -62,10 +57,10 @@ class RegionDecoder {
 
   static boolean decode_mcu_cb(j_decompress_ptr cinfo, JBLOCKROW* blocks);
   bool start_reader();
-  bool decode_baseline(const Box& box, Color color, RowSink& sink);
-  bool decode_cover(const Box& box, Color color, RowSink& sink);
-  void decode_in_order(const Box& box, Color color, RowSink& sink);
-  bool start_phase(Color color) noexcept;
+  bool decode_baseline(const Box& box, RowSink& sink);
+  bool decode_cover(const Box& box, RowSink& sink);
+  void decode_in_order(const Box& box, RowSink& sink);
+  bool start_phase() noexcept;
   bool crop_phase(const Box& box, LibjpegRows::Part& part) noexcept;
 
   Decompressor libjpeg_;

@@ -15,16 +15,9 @@ int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRow
 
 }  // namespace
 
-void LibjpegRows::request(Color color) {
+void LibjpegRows::request_rgb() {
   auto& cinfo = libjpeg_.cinfo();
-  color_ = color;
-  if (cinfo.num_components == 4) {
-    cinfo.out_color_space = JCS_CMYK;
-  } else if (color == Color::kYcbcr && cinfo.jpeg_color_space == JCS_YCbCr) {
-    cinfo.out_color_space = JCS_YCbCr;
-  } else {
-    cinfo.out_color_space = JCS_RGB;
-  }
+  cinfo.out_color_space = cinfo.num_components == 4 ? JCS_CMYK : JCS_RGB;
   cinfo.do_fancy_upsampling = TRUE;
   cinfo.dct_method = JDCT_ISLOW;
 }
@@ -45,7 +38,7 @@ bool LibjpegRows::read(const Part& part, RowSink& sink) {
     const int got = read_phase(row_pointers_.data(), at_once(left));
     if (got == 0) return false;
     for (int i = 0; i < got; ++i) {
-      std::memcpy(sink.next(), convert(row_pointers_[i] + first, part.width), row_bytes);
+      std::memcpy(sink.next(), rgb_of(row_pointers_[i] + first, part.width), row_bytes);
       sink.written();
     }
     left -= got;
@@ -83,16 +76,11 @@ void LibjpegRows::place_scratch_rows(size_t row_bytes) {
   for (int i = 0; i < kRowsAtOnce; ++i) row_pointers_[i] = first + stride * i;
 }
 
-const uint8_t* LibjpegRows::convert(const uint8_t* row, int64_t width) {
-  const J_COLOR_SPACE space = libjpeg_.cinfo().out_color_space;
-  if (space == JCS_YCbCr || (space == JCS_RGB && color_ == Color::kRgb)) return row;
-  converted_.resize(static_cast<size_t>(width) * 3);
-  if (space == JCS_CMYK) {
-    cmyk_to_rgb(row, width, converted_.data());
-    row = converted_.data();
-  }
-  if (color_ == Color::kYcbcr) rgb_to_ycbcr(row, width, converted_.data());
-  return converted_.data();
+const uint8_t* LibjpegRows::rgb_of(const uint8_t* row, int64_t width) {
+  if (libjpeg_.cinfo().out_color_space == JCS_RGB) return row;
+  rgb_.resize(static_cast<size_t>(width) * 3);
+  cmyk_to_rgb(row, width, rgb_.data());
+  return rgb_.data();
 }
 
 }  // namespace custom_op

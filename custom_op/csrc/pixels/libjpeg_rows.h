@@ -21,7 +21,7 @@ class LibjpegRows {
   explicit LibjpegRows(Decompressor& libjpeg) : libjpeg_(libjpeg) {}
 
   // Asks for pixels as every decoder here makes them; call this before jpeg_start_decompress.
-  void request(Color color);
+  void request_rgb();
   // Reads the next rows of libjpeg's output. Returns false on an error.
   bool read(const Part& part, RowSink& sink);
   // Reads the image to its last row. Returns false on an error.
@@ -30,11 +30,10 @@ class LibjpegRows {
  private:
   int read_phase(JSAMPROW* rows, int wanted) noexcept;
   void place_scratch_rows(size_t row_bytes);
-  const uint8_t* convert(const uint8_t* row, int64_t width);
+  const uint8_t* rgb_of(const uint8_t* row, int64_t width);
 
   Decompressor& libjpeg_;
-  Color color_ = Color::kRgb;
-  std::vector<uint8_t> scratch_, converted_;
+  std::vector<uint8_t> scratch_, rgb_;
   std::vector<JSAMPROW> row_pointers_;
 };
 

@@ -64,7 +64,7 @@ uint8_t* BaselineDecoder::Plane::row_beside(int64_t y) {
 }
 
 bool BaselineDecoder::decode(McuReader& reader, const Header& header, const ScanTables& tables,
-                             const Box& box, Color color, RowSink& sink) {
+                             const Box& box, RowSink& sink) {
   const int64_t at_once = rows_at_once(reader, header);
   prepare(header, tables, box, 2 * at_once);
   sink.begin();
@@ -77,7 +77,7 @@ bool BaselineDecoder::decode(McuReader& reader, const Header& header, const Scan
     const bool last = next == header.mcu_rows;
     const int64_t ready = next * header.mcu_height - (waits && !last ? 1 : 0);
     for (const int64_t end = std::min(ready, box.top + box.height); y < end; ++y) {
-      write_row(y, box, color, sink.next());
+      write_row(y, box, sink.next());
       sink.written();
     }
   }
@@ -186,21 +186,21 @@ void BaselineDecoder::repeat_edges(int64_t mcu_row, Plane& plane) {
   }
 }
 
-void BaselineDecoder::write_row(int64_t y, const Box& box, Color color, uint8_t* out) {
+void BaselineDecoder::write_row(int64_t y, const Box& box, uint8_t* out) {
   const uint8_t* luma = planes_[0].row(y) + cover_.left;
   if (planes_.size() == 1) {
     // Grayscale is converted by neutral chroma.
-    write_pixels(luma, gray_.data(), gray_.data(), box.width, color, out);
+    write_pixels(luma, gray_.data(), gray_.data(), box.width, out);
   } else if (header_->components[0].horizontal == 2) {
-    write_half_row(y, box, color, out);
+    write_half_row(y, box, out);
   } else {
     const uint8_t* blue = full_row(planes_[1], y, box.width, blue_);
     const uint8_t* red = full_row(planes_[2], y, box.width, red_);
-    write_pixels(luma, blue, red, box.width, color, out);
+    write_pixels(luma, blue, red, box.width, out);
   }
 }
 
-void BaselineDecoder::write_half_row(int64_t y, const Box& box, Color color, uint8_t* out) {
+void BaselineDecoder::write_half_row(int64_t y, const Box& box, uint8_t* out) {
   const bool starts_right = cover_.left % 2 == 1, both = header_->components[0].vertical == 2;
   const int64_t count = (box.width + (starts_right ? 1 : 0) + 1) / 2;
   HalfRow chroma{};
@@ -209,7 +209,7 @@ void BaselineDecoder::write_half_row(int64_t y, const Box& box, Color color, uin
   // Without the vertical step, the results are sums of 4 samples, times 4.
   chroma.rounding_left = both ? 8 : 4;
   chroma.rounding_right = both ? 7 : 8;
-  write_pixels(planes_[0].row(y) + cover_.left, chroma, starts_right, box.width, color, out);
+  write_pixels(planes_[0].row(y) + cover_.left, chroma, starts_right, box.width, out);
 }
 
 // `width` samples for row y of the image from the left edge of the box on. They may be written to

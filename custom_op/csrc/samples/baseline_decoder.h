@@ -20,7 +20,7 @@ class BaselineDecoder {
   // must be supported and the box inside the image. Returns false if the data is or may be damaged;
   // libjpeg must then decide.
   bool decode(McuReader& reader, const Header& header, const ScanTables& tables, const Box& box,
-              Color color, RowSink& sink);
+              RowSink& sink);
 
  private:
   // The samples of one component in the MCU rows that were decoded last.
@@ -45,8 +45,8 @@ class BaselineDecoder {
   bool transform_all(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row);
   bool transform(const Block* blocks, int64_t mcus, int64_t column, int64_t mcu_row, Plane& plane);
   void repeat_edges(int64_t mcu_row, Plane& plane);
-  void write_row(int64_t y, const Box& box, Color color, uint8_t* out);
-  void write_half_row(int64_t y, const Box& box, Color color, uint8_t* out);
+  void write_row(int64_t y, const Box& box, uint8_t* out);
+  void write_half_row(int64_t y, const Box& box, uint8_t* out);
   const uint8_t* full_row(Plane& plane, int64_t y, int64_t width, AlignedVector<uint8_t>& out);
   const uint16_t* half_row(Plane& plane, int64_t y, int64_t width, AlignedVector<uint16_t>& out);
 

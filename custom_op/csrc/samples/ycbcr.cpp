@@ -21,7 +21,7 @@ namespace {
 
 // Registers hold 16 values of 16 bits; chroma is centered at 0.
 struct Pixels {
-  __m256i first, second, third;
+  __m256i red, green, blue;
 };
 
 // (value * factor + (1 << 15)) >> 16 for a factor that fits into 16 bits. The product is doubled,
@@ -45,23 +45,14 @@ __m256i green_of(__m256i cb, __m256i cr) {
   return _mm256_packs_epi32(sum(_mm256_unpacklo_epi16(cb, cr)), sum(_mm256_unpackhi_epi16(cb, cr)));
 }
 
-struct ToRgb {
-  Pixels operator()(__m256i y, __m256i cb, __m256i cr) const {
-    // The factors above 1 << 15 are split: 91881 = 65536 + 26345, 116130 = 2 * 65536 - 14942.
-    const __m256i red = _mm256_add_epi16(scaled(cr, kCrToRed - (1 << 16)), cr);
-    const __m256i blue =
-        _mm256_add_epi16(scaled(cb, kCbToBlue - (2 << 16)), _mm256_add_epi16(cb, cb));
-    const __m256i green = _mm256_sub_epi16(green_of(cb, cr), cr);
-    return {_mm256_add_epi16(y, red), _mm256_add_epi16(y, green), _mm256_add_epi16(y, blue)};
-  }
-};
-
-struct Unchanged {
-  Pixels operator()(__m256i y, __m256i cb, __m256i cr) const {
-    const __m256i center = _mm256_set1_epi16(128);
-    return {y, _mm256_add_epi16(cb, center), _mm256_add_epi16(cr, center)};
-  }
-};
+Pixels to_rgb(__m256i y, __m256i cb, __m256i cr) {
+  // The factors above 1 << 15 are split: 91881 = 65536 + 26345, 116130 = 2 * 65536 - 14942.
+  const __m256i red = _mm256_add_epi16(scaled(cr, kCrToRed - (1 << 16)), cr);
+  const __m256i blue =
+      _mm256_add_epi16(scaled(cb, kCbToBlue - (2 << 16)), _mm256_add_epi16(cb, cb));
+  const __m256i green = _mm256_sub_epi16(green_of(cb, cr), cr);
+  return {_mm256_add_epi16(y, red), _mm256_add_epi16(y, green), _mm256_add_epi16(y, blue)};
+}
 
 __m256i load(const void* at) { return _mm256_loadu_si256(static_cast<const __m256i*>(at)); }
 
@@ -85,9 +76,9 @@ constexpr Order kOrder = make_order();
 
 // Stores 32 pixels, 96 bytes; values are clamped to 0 ... 255.
 void store(const Pixels& even, const Pixels& odd, uint8_t* out) {
-  const __m256i channels[3] = {_mm256_packus_epi16(even.first, odd.first),
-                               _mm256_packus_epi16(even.second, odd.second),
-                               _mm256_packus_epi16(even.third, odd.third)};
+  const __m256i channels[3] = {_mm256_packus_epi16(even.red, odd.red),
+                               _mm256_packus_epi16(even.green, odd.green),
+                               _mm256_packus_epi16(even.blue, odd.blue)};
   for (int third = 0; third < 3; ++third) {
     __m256i bytes = _mm256_setzero_si256();
     for (int c = 0; c < 3; ++c) {
@@ -124,15 +115,6 @@ void for_each_chunk(int64_t width, uint8_t* out, Chunk chunk) {
   std::memcpy(out + 3 * x, buffer, static_cast<size_t>(3 * (width - x)));
 }
 
-template <typename Convert>
-void write(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width, Convert convert,
-           uint8_t* out) {
-  for_each_chunk(width, out, [&](int64_t x, uint8_t* at) {
-    const Halves luma = halves_of(y + x, 0), b = halves_of(cb + x, 128), r = halves_of(cr + x, 128);
-    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
-  });
-}
-
 __m256i three_times(__m256i values) {
   return _mm256_add_epi16(values, _mm256_add_epi16(values, values));
 }
@@ -154,9 +136,8 @@ Halves double_width(const uint16_t* sums, __m256i rounding_left, __m256i roundin
   }
 }
 
-template <bool kStartsRight, typename Convert>
-void write_half(const uint8_t* y, const HalfRow& chroma, int64_t width, Convert convert,
-                uint8_t* out) {
+template <bool kStartsRight>
+void write_half(const uint8_t* y, const HalfRow& chroma, int64_t width, uint8_t* out) {
   // Sums of 16 samples, centered at 0.
   const auto left = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_left - 16 * 128));
   const auto right = _mm256_set1_epi16(static_cast<int16_t>(chroma.rounding_right - 16 * 128));
@@ -164,21 +145,28 @@ void write_half(const uint8_t* y, const HalfRow& chroma, int64_t width, Convert 
     const Halves luma = halves_of(y + x, 0);
     const Halves b = double_width<kStartsRight>(chroma.cb + x / 2, left, right);
     const Halves r = double_width<kStartsRight>(chroma.cr + x / 2, left, right);
-    store(convert(luma.even, b.even, r.even), convert(luma.odd, b.odd, r.odd), at);
+    store(to_rgb(luma.even, b.even, r.even), to_rgb(luma.odd, b.odd, r.odd), at);
   });
 }
 
-template <typename Convert>
-void write(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
-           Convert convert, uint8_t* out) {
-  if (starts_right) {
-    write_half<true>(y, chroma, width, convert, out);
-  } else {
-    write_half<false>(y, chroma, width, convert, out);
-  }
+}  // namespace
+
+void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
+                  uint8_t* out) {
+  for_each_chunk(width, out, [&](int64_t x, uint8_t* at) {
+    const Halves luma = halves_of(y + x, 0), b = halves_of(cb + x, 128), r = halves_of(cr + x, 128);
+    store(to_rgb(luma.even, b.even, r.even), to_rgb(luma.odd, b.odd, r.odd), at);
+  });
 }
 
-}  // namespace
+void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
+                  uint8_t* out) {
+  if (starts_right) {
+    write_half<true>(y, chroma, width, out);
+  } else {
+    write_half<false>(y, chroma, width, out);
+  }
+}
 
 #else
 
@@ -188,62 +176,32 @@ uint8_t clamped(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 25
 
 int rounded(int value) { return (value + (1 << 15)) >> 16; }
 
-struct ToRgb {
-  void operator()(int y, int cb, int cr, uint8_t* out) const {
-    const int b = cb - 128, r = cr - 128;
-    out[0] = clamped(y + rounded(kCrToRed * r));
-    out[1] = clamped(y + rounded(kCbToGreen * b + kCrToGreen * r));
-    out[2] = clamped(y + rounded(kCbToBlue * b));
-  }
-};
-
-struct Unchanged {
-  void operator()(int y, int cb, int cr, uint8_t* out) const {
-    out[0] = static_cast<uint8_t>(y);
-    out[1] = static_cast<uint8_t>(cb);
-    out[2] = static_cast<uint8_t>(cr);
-  }
-};
-
-template <typename Convert>
-void write(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width, Convert convert,
-           uint8_t* out) {
-  for (int64_t x = 0; x < width; ++x) convert(y[x], cb[x], cr[x], out + 3 * x);
+void write_pixel(int y, int cb, int cr, uint8_t* out) {
+  const int b = cb - 128, r = cr - 128;
+  out[0] = clamped(y + rounded(kCrToRed * r));
+  out[1] = clamped(y + rounded(kCbToGreen * b + kCrToGreen * r));
+  out[2] = clamped(y + rounded(kCbToBlue * b));
 }
 
-template <typename Convert>
-void write(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
-           Convert convert, uint8_t* out) {
+}  // namespace
+
+void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
+                  uint8_t* out) {
+  for (int64_t x = 0; x < width; ++x) write_pixel(y[x], cb[x], cr[x], out + 3 * x);
+}
+
+void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
+                  uint8_t* out) {
   for (int64_t x = 0; x < width; ++x) {
     const int64_t place = starts_right ? x + 1 : x, i = place / 2;
     const bool right = place % 2 == 1;
     const int64_t next = right ? i + 1 : i - 1;
     const int rounding = right ? chroma.rounding_right : chroma.rounding_left;
-    convert(y[x], (3 * chroma.cb[i] + chroma.cb[next] + rounding) >> 4,
-            (3 * chroma.cr[i] + chroma.cr[next] + rounding) >> 4, out + 3 * x);
+    write_pixel(y[x], (3 * chroma.cb[i] + chroma.cb[next] + rounding) >> 4,
+                (3 * chroma.cr[i] + chroma.cr[next] + rounding) >> 4, out + 3 * x);
   }
 }
-
-}  // namespace
 
 #endif
-
-void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
-                  Color color, uint8_t* out) {
-  if (color == Color::kRgb) {
-    write(y, cb, cr, width, ToRgb{}, out);
-  } else {
-    write(y, cb, cr, width, Unchanged{}, out);
-  }
-}
-
-void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
-                  Color color, uint8_t* out) {
-  if (color == Color::kRgb) {
-    write(y, chroma, starts_right, width, ToRgb{}, out);
-  } else {
-    write(y, chroma, starts_right, width, Unchanged{}, out);
-  }
-}
 
 }  // namespace custom_op

@@ -3,14 +3,12 @@
 
 #include <cstdint>
 
-#include "rows.h"
-
 namespace custom_op {
 
-// Writes `width` pixels, 3 * width bytes: JFIF YCbCr converted to RGB, bit-identical to libjpeg, or
-// only interleaved. Reads up to kSamplePadding samples past the end.
+// Writes `width` pixels, 3 * width bytes: JFIF YCbCr converted to RGB, bit-identical to libjpeg.
+// Reads up to kSamplePadding samples past the end.
 void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
-                  Color color, uint8_t* out);
+                  uint8_t* out);
 
 // A row of chroma at half of the width: sums of 4 samples, see Note [Triangle filter].
 struct HalfRow {
@@ -20,6 +18,6 @@ struct HalfRow {
 
 // The same; `starts_right`: the first pixel is the right one of its chroma sample.
 void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
-                  Color color, uint8_t* out);
+                  uint8_t* out);
 
 }  // namespace custom_op

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import custom_op
-from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op import decode_crop_resize_batch_masked
 from custom_op.augment_ops import COLUMNS, NUMBERS, PARAMETERS
 from tests.custom_op.augment.torchvision_ops import Operation, every_operation, image, table
 
@@ -81,14 +81,3 @@ def test_unknown_number_is_refused(number: float) -> None:
 )
 def test_table_of_another_form_is_refused(augment: Tensor, error: str) -> None:
     assert_refused(augment, error)
-
-
-def test_ycbcr_cannot_be_augmented() -> None:
-    with pytest.raises(ValueError, match=r"color='ycbcr': must be \"rgb\" with augment"):
-        decode_crop_resize_batch(
-            [image("noise")],
-            torch.tensor([[0, 0, 9, 9]]),
-            8,
-            augment=table(("invert", ())),
-            color="ycbcr",
-        )

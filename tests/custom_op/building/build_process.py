@@ -54,9 +54,7 @@ def start(
     )
 
 
-def run(
-    tree: Path, cache: Path, code: str = BUILD, prepare: Any = None, **environment: str
-) -> str:
+def run(tree: Path, cache: Path, code: str = BUILD, prepare: Any = None, **environment: str) -> str:
     out, errors = (process := start(tree, cache, code, prepare, **environment)).communicate()
     assert process.returncode == 0, errors
     return out + errors
