@@ -8,7 +8,7 @@ from custom_op.decode import (
     decode_crop_resize_batch,
     decode_crop_resize_batch_masked,
 )
-from custom_op.headers import jpeg_headers, jpeg_orientation, jpeg_size, jpeg_warnings
+from custom_op.headers import jpeg_headers, jpeg_size, jpeg_warnings
 from custom_op.jpeg_index import index_jpeg, to_baseline
 from custom_op.load import build_info, load
 from custom_op.toolchain import BuildError
@@ -24,7 +24,6 @@ __all__ = [
     "decode_crop_resize_batch_masked",
     "index_jpeg",
     "jpeg_headers",
-    "jpeg_orientation",
     "jpeg_size",
     "jpeg_warnings",
     "load",

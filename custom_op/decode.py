@@ -92,7 +92,6 @@ class BatchOptions(TypedDict, total=False):
     dtype: torch.dtype
     out: Tensor | None
     num_threads: int
-    apply_orientation: bool
     max_pixels: int
     stale_indexes: Tensor | None
     new_indexes: list[Tensor] | None
@@ -113,8 +112,8 @@ def decode_crop_resize_batch(
     Args:
         jpegs: a list or tuple of uint8 `(bytes,)` tensors; or one buffer that holds them all, as
             `Packed`.
-        boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels, see
-            `apply_orientation`.
+        boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels: after
+            the rotation that EXIF asks for, which is applied to the pixels, too.
         size: height and width of every result.
         indexes: what `index_jpeg` returned for each image, in the same form as `jpegs`; empty for
             an image without. An index that does not fit its file is ignored. Default: none.
@@ -128,8 +127,6 @@ def decode_crop_resize_batch(
             its dtype replaces `dtype`. Default: a new channels_last tensor.
         num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
             The result does not depend on it.
-        apply_orientation: apply the EXIF orientation to boxes and pixels (default). If False, boxes
-            and pixels are as stored.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
         stale_indexes: bool `(N,)` to write to: True for images that were decoded while their index
             turned out not to fit the file. Default: none.
@@ -184,7 +181,6 @@ def _decode(
     dtype: torch.dtype = torch.uint8,
     out: Tensor | None = None,
     num_threads: int = 0,
-    apply_orientation: bool = True,
     max_pixels: int = MAX_PIXELS,
     stale_indexes: Tensor | None = None,
     new_indexes: list[Tensor] | None = None,
@@ -213,7 +209,6 @@ def _decode(
             flip=flip,
             augment=augment,
             affine=_affine(mean, std),
-            apply_orientation=apply_orientation,
             max_pixels=max_pixels,
             num_threads=num_threads,
             mask_errors=mask_errors,

@@ -70,7 +70,6 @@ def _decode_crop_resize_batch(
     flip: Tensor | None,
     augment: Tensor | None,
     affine: Tensor,
-    apply_orientation: bool,
     max_pixels: int,
     num_threads: int,
     mask_errors: bool,

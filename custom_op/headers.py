@@ -26,9 +26,9 @@ def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
         jpegs: as for `decode_crop_resize_batch`: a list, or one buffer as `Packed`.
 
     Returns:
-        int64 `(N, 3)`: the stored height and width, and the orientation (1 to 8). The row of a
-        file whose header cannot be read is zeros, so that one damaged file does not fail a batch;
-        `jpeg_size` of that file raises the reason.
+        int64 `(N, 3)`: the stored height and width, and the orientation: 1 to 8, or 1 if the file
+        has none. The row of a file whose header cannot be read is zeros, so that one damaged file
+        does not fail a batch; `jpeg_size` of that file raises the reason.
 
     Raises:
         JpegError: a tensor of the wrong dtype, shape or device; a span outside the buffer.
@@ -40,11 +40,6 @@ def jpeg_size(data: Tensor) -> tuple[int, int]:
     """The stored `(height, width)` of one JPEG. Raises JpegError."""
     height, width, _ = _headers([data], mask_errors=False)[0].tolist()
     return height, width
-
-
-def jpeg_orientation(data: Tensor) -> int:
-    """The EXIF orientation of one JPEG, 1 to 8; 1 if the file has none. Raises JpegError."""
-    return int(_headers([data], mask_errors=False)[0, 2])
 
 
 def _headers(jpegs: Sequence[Tensor] | Packed, mask_errors: bool) -> Tensor:

@@ -98,7 +98,7 @@ void ImageWorker::open(Bytes jpeg, Bytes side_index, int64_t max_pixels, double 
 
 void ImageWorker::cut(const Box& box, bool flip, const std::vector<Operation>& operations,
                       const BatchOptions& options, const Slot& slot) {
-  Orientation orientation = orientation_of(options.apply_orientation ? decoder_.orientation() : 1);
+  Orientation orientation = orientation_of(decoder_.orientation());
   decoder_.check(box, orientation.transposed);
   const Box stored = stored_box(orientation, box, decoder_.height(), decoder_.width());
   if (flip) orientation.mirrored = !orientation.mirrored;

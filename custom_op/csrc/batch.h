@@ -40,7 +40,6 @@ struct BatchOptions {
   int64_t size = 0;
   Element element = Element::kUint8;
   std::array<float, 3> scale{1, 1, 1}, bias{};  // float32 elements are value * scale + bias
-  bool apply_orientation = true;
 };
 
 // Not thread-safe; keeps its buffers for the next image.
@@ -49,7 +48,7 @@ class ImageWorker {
   // Reads an image, of which cut() then takes any number of views. `side_index` may be empty. Both
   // throw JpegError. `index_share`: of a new index, see finish_index().
   void open(Bytes jpeg, Bytes side_index, int64_t max_pixels, double index_share = 0);
-  // `box` is in upright pixels if options.apply_orientation is set. `operations` may be empty.
+  // `box` is in upright pixels. `operations` may be empty.
   void cut(const Box& box, bool flip, const std::vector<Operation>& operations,
            const BatchOptions& options, const Slot& slot);
   // The index that was made while views were cut, of at most `index_share` of the file's size;

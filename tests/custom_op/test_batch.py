@@ -171,16 +171,6 @@ def test_orientation_is_applied_to_box_and_pixels(orientation: int, tmp_path: An
         assert_within_a_level(actual, expected.flip(-1) if flip else expected)
 
 
-def test_apply_orientation_false_uses_stored_pixels() -> None:
-    plain = encode(picture(60, 90))
-    turned = tensor(with_exif_orientation(plain, 6))
-    box = torch.tensor([[10, 50, 40, 30]])
-    assert torch.equal(
-        decode_crop_resize_batch([turned], box, 16, apply_orientation=False),
-        decode_crop_resize_batch([tensor(plain)], box, 16),
-    )
-
-
 def test_error_gives_the_position_of_the_image(jpegs: list[Tensor]) -> None:
     broken = [*jpegs[:3], jpegs[3][:200], *jpegs[4:]]
     with pytest.raises(custom_op.JpegError, match=r"image 3 of the batch: .*truncated"):

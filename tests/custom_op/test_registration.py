@@ -33,7 +33,6 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "flip": torch.tensor([[True, False, True]]),
         "augment": torch.tensor([[[[float(NUMBERS["invert"]), *[0.0] * 7]]] * 3]),
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
-        "apply_orientation": True,
         "max_pixels": MAX,
         "num_threads": 1,
         "mask_errors": False,

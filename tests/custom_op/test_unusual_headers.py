@@ -72,7 +72,6 @@ def test_orientation_after_extraneous_or_fill_bytes_is_found() -> None:
     other = b"\xff\xfe\0\x04ab"
     for garbage in (b"\x12\x34", b"\xff\xff", b"\xff\0\0", b"\xff\xd0"):
         data = tensor(good[:first] + other + garbage + good[first:])
-        assert custom_op.jpeg_orientation(data) == 6
         assert custom_op.jpeg_headers([data]).tolist() == [[24, 40, 6]]
 
 

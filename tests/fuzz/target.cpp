@@ -143,7 +143,6 @@ void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choi
   custom_op::BatchOptions options;
   options.size = kSize;
   options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
-  options.apply_orientation = (choice & 4) != 0;
   const std::vector<float> table = choose_operations(jpeg);
   const auto operations = custom_op::read_operations(table.data(), (choice & 32) != 0 ? 2 : 0);
   const auto cut = [&](const Box& view) {

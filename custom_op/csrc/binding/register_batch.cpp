@@ -84,9 +84,8 @@ std::tuple<Tensor, Tensor> to_tensors(const std::vector<std::vector<uint8_t>>& i
 std::tuple<Tensor, Tensor, Tensor> decode_crop_resize_batch(
     std::vector<Tensor> jpegs, std::optional<Tensor> spans, Tensor boxes, Tensor out,
     std::vector<Tensor> indexes, std::optional<Tensor> index_spans, std::optional<Tensor> flip,
-    std::optional<Tensor> augment, Tensor affine, bool apply_orientation, int64_t max_pixels,
-    int64_t num_threads, bool mask_errors, std::optional<Tensor> stale_indexes,
-    double index_share) {
+    std::optional<Tensor> augment, Tensor affine, int64_t max_pixels, int64_t num_threads,
+    bool mask_errors, std::optional<Tensor> stale_indexes, double index_share) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
   batch.images = jpegs_bytes(jpegs, spans);
@@ -97,7 +96,6 @@ std::tuple<Tensor, Tensor, Tensor> decode_crop_resize_batch(
     }
   }
   batch.max_pixels = max_pixels;
-  batch.options.apply_orientation = apply_orientation;
   set_affine(affine, batch.options);
   set_boxes(boxes, batch);
   set_out(out, batch);
@@ -129,7 +127,7 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def(
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? spans, Tensor boxes, Tensor(a!) out, *, "
       "Tensor[] indexes, Tensor? index_spans, Tensor? flip, Tensor? augment, Tensor affine, "
-      "bool apply_orientation, int max_pixels, int num_threads, bool mask_errors, "
+      "int max_pixels, int num_threads, bool mask_errors, "
       "Tensor(b!)? stale_indexes, float index_share) -> "
       "(Tensor failed, Tensor new_indexes, Tensor new_index_lengths)");
 }
