@@ -28,8 +28,10 @@ def index_jpeg(
         max_pixels: an image with more pixels raises JpegError.
 
     Returns:
-        uint8 `(bytes,)`; empty if the file needs no index or cannot have one: it has restart
-        markers, is not baseline, is damaged, or is too small for one of this share (4 KB).
+        uint8 `(bytes,)`; empty if the file cannot have an index: it has restart markers, is not
+        baseline, is damaged, or is too small for one of this share (4 KB). Files with restart
+        markers decode from those. With a marker per row of MCUs, or less often, that takes 18 to
+        57 % longer than with an index.
 
     Raises:
         JpegError: the data is not a JPEG.
