@@ -227,7 +227,7 @@ def test_memory_stays_flat_over_a_hundred_thousand_decodes() -> None:
 
 
 def test_memory_of_a_failed_decode_is_freed() -> None:
-    """The coefficients of a progressive file take 6 bytes per pixel: here 106 MB per thread."""
+    """A progressive file takes 2 bytes for every sample: here 106 MB per thread."""
     complete = encode(np.full((4200, 4200, 3), 99, np.uint8), "4:4:4", progressive=1)
     file = tensor(complete[: len(complete) * 2 // 3])
     custom_op.load()

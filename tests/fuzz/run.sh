@@ -1,7 +1,7 @@
 #!/bin/sh
 # Fuzzes the operator under AddressSanitizer and UndefinedBehaviorSanitizer: half of the executions
-# the code for AVX2, half of them the portable code. The same seed makes the same executions, so that
-# no run fails by chance; another seed searches elsewhere.
+# the code for AVX2, half of them the code for other processors. The same seed makes the same
+# executions, so that no run fails by chance; another seed searches elsewhere.
 # Usage: tests/fuzz/run.sh [EXECUTIONS] [SEED] [FOLDER FOR NEW INPUTS]
 # Needs clang++ and the headers of libjpeg-turbo.
 set -eu

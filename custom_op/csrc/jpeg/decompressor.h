@@ -47,7 +47,7 @@ class Decompressor {
   jpeg_decompress_struct& cinfo() { return cinfo_; }
   ErrorContext& errors() { return errors_; }
   // Throws what the failed phase reported. Frees the image first: a decompressor can live as long
-  // as its thread, and the coefficients of a progressive file take up to 6 bytes per pixel.
+  // as its thread, and a progressive file takes 2 bytes for every sample.
   [[noreturn]] void fail() {
     jpeg_abort_decompress(&cinfo_);
     throw JpegError(errors_.message);

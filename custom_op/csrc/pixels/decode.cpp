@@ -107,9 +107,12 @@ bool RegionDecoder::start_reader() {
 
 bool RegionDecoder::decode_baseline(const Box& box, RowSink& sink) {
   if (!start_reader()) return false;
+#ifdef __AVX2__
+  // On other processors, libjpeg's vector code is faster than portable C++.
   if (BaselineDecoder::supports(jpeg_, header_)) {
     return baseline_.decode(reader_, header_, tables_, box, sink);
   }
+#endif
   const bool done = decode_cover(box, sink);
   jpeg_abort_decompress(&libjpeg_.cinfo());
   return done;

@@ -1,3 +1,5 @@
+#ifdef __AVX2__
+
 #include "samples/baseline_decoder.h"
 
 #include <algorithm>
@@ -235,3 +237,5 @@ const uint16_t* BaselineDecoder::half_row(Plane& plane, int64_t y, int64_t width
 }
 
 }  // namespace custom_op
+
+#endif

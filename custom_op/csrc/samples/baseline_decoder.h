@@ -1,4 +1,4 @@
-// Decodes crops of common baseline files without libjpeg, bit-identical to it.
+// Decodes crops of common baseline files without libjpeg, bit-identical to it. Only for AVX2.
 #pragma once
 
 #include <vector>

@@ -1,23 +1,16 @@
+#ifdef __AVX2__
+
 #include "samples/ycbcr.h"
 
-#include <algorithm>
-#include <cstring>
-
-#ifdef __AVX2__
 #include <immintrin.h>
-#endif
+
+#include <cstring>
 
 namespace custom_op {
 namespace {
 
 // Factors of the conversion with 16 fractional bits.
 constexpr int kCrToRed = 91881, kCbToBlue = 116130, kCbToGreen = -22554, kCrToGreen = -46802;
-
-}  // namespace
-
-#ifdef __AVX2__
-
-namespace {
 
 // Registers hold 16 values of 16 bits; chroma is centered at 0.
 struct Pixels {
@@ -168,40 +161,6 @@ void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, in
   }
 }
 
-#else
-
-namespace {
-
-uint8_t clamped(int value) { return static_cast<uint8_t>(std::clamp(value, 0, 255)); }
-
-int rounded(int value) { return (value + (1 << 15)) >> 16; }
-
-void write_pixel(int y, int cb, int cr, uint8_t* out) {
-  const int b = cb - 128, r = cr - 128;
-  out[0] = clamped(y + rounded(kCrToRed * r));
-  out[1] = clamped(y + rounded(kCbToGreen * b + kCrToGreen * r));
-  out[2] = clamped(y + rounded(kCbToBlue * b));
-}
-
-}  // namespace
-
-void write_pixels(const uint8_t* y, const uint8_t* cb, const uint8_t* cr, int64_t width,
-                  uint8_t* out) {
-  for (int64_t x = 0; x < width; ++x) write_pixel(y[x], cb[x], cr[x], out + 3 * x);
-}
-
-void write_pixels(const uint8_t* y, const HalfRow& chroma, bool starts_right, int64_t width,
-                  uint8_t* out) {
-  for (int64_t x = 0; x < width; ++x) {
-    const int64_t place = starts_right ? x + 1 : x, i = place / 2;
-    const bool right = place % 2 == 1;
-    const int64_t next = right ? i + 1 : i - 1;
-    const int rounding = right ? chroma.rounding_right : chroma.rounding_left;
-    write_pixel(y[x], (3 * chroma.cb[i] + chroma.cb[next] + rounding) >> 4,
-                (3 * chroma.cr[i] + chroma.cr[next] + rounding) >> 4, out + 3 * x);
-  }
-}
+}  // namespace custom_op
 
 #endif
-
-}  // namespace custom_op
