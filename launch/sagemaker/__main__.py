@@ -17,7 +17,7 @@ download JOB [--checkpoints]  model and output into runs/JOB
 import argparse
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from launch.sagemaker import jobs, processing, training
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    starts = {
+    starts: dict[str, Callable[[Sequence[str]], jobs.Job | None]] = {
         "train": partial(training.launch, wait=options.wait),
         "sweep": _sweep,
         "dataset": processing.pack,

@@ -174,7 +174,8 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(
     listed = {"TrainingJobArn": ROLE, "CreationTime": 4e9, "TrainingJobStatus": "Completed"}
     jobs = [{**listed, "TrainingJobName": f"newer-{number}"} for number in range(10)]
     job.answers["ListTrainingJobs"] = [(200, {"TrainingJobSummaries": jobs})]
-    one = dict(answer_endpoint("InService")[1])
+    one: dict[str, Any] = {"EndpointArn": "arn", "EndpointStatus": "InService"}
+    one |= {"CreationTime": NOW, "LastModifiedTime": NOW}
     pages = [[{**one, "EndpointName": f"old-{page}-{n}"} for n in range(10)] for page in range(2)]
     job.answers["ListEndpoints"] = [
         (200, {"Endpoints": pages[0], "NextToken": "more"}),
