@@ -59,7 +59,7 @@ def test_every_optimizer_learns_and_follows_the_schedule(name: str) -> None:
         schedule.step()
         losses.append(float(loss.detach()))
     assert losses[-1] < losses[0]
-    assert optimizer.param_groups[0]["lr"] == pytest.approx(0)
+    assert optimizer.param_groups[0]["lr"] < 0.03 * config.lr
 
 
 def undecayed(model: nn.Module) -> set[str]:
