@@ -68,7 +68,7 @@ check-dataset: ## Read a whole dataset and report damage: ARGS="root=DIR"
 	@$(READY) job
 	@$(PY) -m entry_point.check_dataset $(ARGS)
 
-show-batch: ## Draw training samples: ARGS="data.root=DIR output=FILE"
+show-batch: ## Draw training samples: ARGS="data=folder data.root=DIR"
 	@$(READY) job
 	@$(PY) -m entry_point.show_batch $(ARGS)
 

@@ -152,7 +152,11 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     if not len(images) and not own_share:
         raise ConfigError("input", source, "holds no image files")
     places = range(len(images)) if own_share else part.of(len(images))
-    made_from = sha256(f"{images.fingerprint} {config.output}".encode())
+    # The folder, too: others may have files of the same names.
+    where = f"{source.resolve()} {config.images and Path(config.images).resolve()}"
+    made_from = sha256(
+        f"{images.fingerprint} {config.output} {where}".encode(errors="backslashreplace")
+    )
     code = sorted((model / CODE).rglob("*.py"))
     for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
         if file.is_file():

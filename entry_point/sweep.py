@@ -26,8 +26,11 @@ from entry_point.contract.metrics_line import format_metrics
 from entry_point.contract.printable import masked
 from entry_point.contract.program import asks_for_help, run_program, stop_signals
 from entry_point.contract.run_folder import NEW_RUN
+from entry_point.contract.whole_file import write_text
 
 RUNS = Path("runs")
+VALUES = "sweep.json"
+"""In the sweep's folder: what each run has of the values that are varied."""
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
@@ -96,6 +99,23 @@ def last_metrics(folder: Path) -> str:
     return format_metrics(found)
 
 
+def _require_same(folder: Path, runs: Sequence[Sequence[str]]) -> None:
+    """Note what distinguishes the runs of this sweep.
+
+    Raises ConfigError if a run had other values: the table would show its results beside the new.
+    """
+    varied = [i for i, column in enumerate(zip(*runs, strict=True)) if len({*column}) > 1]
+    values = [masked([run[i] for i in varied]) for run in runs]
+    file = folder / VALUES
+    earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
+    for number, (before, now) in enumerate(zip(earlier, values, strict=False)):
+        if before != now and (folder / str(number)).exists():
+            must = f"its run {number} has {' '.join(before)}; repeat that command, or choose a name"
+            raise ConfigError("name", folder.name, must)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(file, json.dumps([*values, *earlier[len(values) :]], indent=1) + "\n")
+
+
 def sweep(arguments: Sequence[str]) -> int:
     """Train every combination, then print the table; returns the exit code."""
     names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
@@ -103,6 +123,7 @@ def sweep(arguments: Sequence[str]) -> int:
         raise ConfigError("name", must="must be given once, as in name=rates")
     runs = combinations([a for a in arguments if not a.startswith("name=")])
     folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
+    _require_same(RUNS / names[0], runs)
     codes, queue = [], RunQueue()
     for folder, run in zip(folders, runs, strict=True):
         codes.append(queue.train(folder, run))

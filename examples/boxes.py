@@ -41,7 +41,8 @@ class BoxSource(FileSource):
 
     def __init__(self, root: Path, split: str) -> None:
         files = sorted((root / split / "images").rglob("*.jpg"))
-        classes = (root / "classes.txt").read_text().split()
+        classes = (root / "classes.txt").read_text().splitlines()
+        self._labels = root / split / "labels"
         super().__init__(files, [0] * len(files), classes, "targets")
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
@@ -52,8 +53,10 @@ class BoxSource(FileSource):
         return whole
 
     def _shown(self, index: int, geometry: Geometry, i: int) -> np.ndarray:
-        file = Path(self.file(index).replace("/images/", "/labels/")).with_suffix(".txt")
-        kind, x, y, wide, tall = np.loadtxt(file, ndmin=2).T
+        file = self._labels / Path(self.file(index)).relative_to(self._labels.with_name("images"))
+        file = file.with_suffix(".txt")
+        text = file.read_text() if file.is_file() else ""  # an image without boxes
+        kind, x, y, wide, tall = np.array(text.split(), float).reshape(-1, 5).T
         top, left, height, width = geometry.boxes[i]
         across = np.stack([x - wide / 2, x + wide / 2], 1) * geometry.widths[i] - left
         down = np.stack([y - tall / 2, y + tall / 2], 1) * geometry.heights[i] - top

@@ -54,6 +54,19 @@ def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(tmp_path: Pat
     assert seen > CASES / 2
 
 
+def test_an_image_may_have_no_boxes_and_a_class_two_words(tmp_path: Path) -> None:
+    root = write_boxes(tmp_path / "images" / "data", train=2, val=1)
+    (root / "classes.txt").write_text("traffic light\nstop sign\n")
+    first, second = sorted((root / "train" / "labels").rglob("*.txt"))
+    first.write_text("")
+    second.unlink()
+    source, size = BoxSource(root, "train"), np.array([120, 120])
+    boxes = np.array([[0, 0, 120, 160]] * 2)
+    geometry = Geometry(32, boxes, np.zeros(2, bool), size, np.array([160, 160]))
+    assert source.classes == ["traffic light", "stop sign"]
+    assert (source.targets(np.arange(2), geometry) == -1).all()
+
+
 def test_detections_are_those_of_torchvision() -> None:
     torch.manual_seed(0)
     model = Detector(3).eval()

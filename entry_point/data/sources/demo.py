@@ -65,8 +65,8 @@ def _require_recipe(root: Path, demo: DemoConfig) -> None:
     file = root / RECIPE
     if not file.is_file():
         raise DataError(
-            f"data.root={root}: holds no demo dataset; remove it, choose another folder, "
-            "or read it with data=folder"
+            f"data.root={root}: holds no demo dataset: read your own with data=folder, "
+            "or choose another folder"
         )
     found = json.loads(file.read_text())
     if found != _recipe(demo):

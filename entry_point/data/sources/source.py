@@ -258,6 +258,8 @@ class FileSource:
         self._files, self.classes, self.kind = files, classes, kind
         dtype = torch.int64 if kind == "class" else torch.float32
         self.labels: Tensor = torch.as_tensor(labels, dtype=dtype)
+        if len(files) not in (0, len(self.labels)):  # none: a subclass has its own
+            raise DataError(f"{len(files)} files have {len(self.labels)} labels: one is for each")
 
     def __len__(self) -> int:
         return len(self.labels)

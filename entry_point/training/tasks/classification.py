@@ -20,6 +20,7 @@ from entry_point.training.tasks.losses import (
     cross_entropy,
     focal,
     inverse_frequency,
+    require_columns,
 )
 from entry_point.training.tasks.task import Export, Table, Task
 
@@ -50,7 +51,7 @@ class Classification(Task):
                 f"all images are of the class {self.names[0]!r}, and training needs two: if it is "
                 "a folder of class folders, name it as data.root"
             )
-        self.outputs = len(self.names)
+        self.outputs, self._model = len(self.names), config.model
         self.export = Export("classification", nn.Softmax(dim=1))
         self._has_top = len(self.names) > TOP
         known = METRICS_OF["classification"]
@@ -67,6 +68,7 @@ class Classification(Task):
         self._loss = choose_loss(task, losses)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        require_columns(outputs, self.outputs, self._model)
         return self._loss(outputs, targets)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ from torch.nn import functional
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import resolve
 from entry_point.config.task_config import TaskConfig
+from entry_point.config.train_config import ModelConfig
 from entry_point.data.sources.source import Source
 
 Loss = Callable[[Tensor, Tensor], Tensor]
@@ -84,6 +85,14 @@ def binary_focal(
 def _power(missing: Tensor, gamma: float) -> Tensor:
     """missing^gamma. Below 1, the power's gradient at 0 is infinite."""
     return missing.clamp(min=torch.finfo(missing.dtype).eps) ** gamma
+
+
+def require_columns(outputs: Tensor, count: int, config: ModelConfig) -> None:
+    """Raise ConfigError unless the model answers with `(N, count)`."""
+    if outputs.shape[1:] != (count,):
+        answer = ", ".join(["N", *map(str, outputs.shape[1:])])
+        must = f"answers with ({answer}), but must with (N, {count}): use its argument num_classes"
+        raise ConfigError("model.name", config.name, must)
 
 
 def class_weights(

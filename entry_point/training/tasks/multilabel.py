@@ -18,6 +18,7 @@ from entry_point.training.tasks.losses import (
     choose_loss,
     class_weights,
     inverse_odds,
+    require_columns,
 )
 from entry_point.training.tasks.task import Export, Table, Task
 
@@ -39,7 +40,7 @@ class Multilabel(Task):
     ) -> None:
         task = config.task
         self.names = list(train.classes)
-        self.outputs = len(self.names)
+        self.outputs, self._model = len(self.names), config.model
         self.threshold = threshold
         self.export = Export("multilabel", nn.Sigmoid(), {"threshold": threshold})
         weights = class_weights(task, train, inverse_odds, device)
@@ -50,6 +51,7 @@ class Multilabel(Task):
         self._loss = choose_loss(task, losses)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        require_columns(outputs, self.outputs, self._model)
         return self._loss(outputs, targets)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
-from entry_point.training.tasks.losses import ERRORS, choose_loss
+from entry_point.training.tasks.losses import ERRORS, choose_loss, require_columns
 from entry_point.training.tasks.task import Export, Table, Task
 
 
@@ -42,7 +42,7 @@ class Regression(Task):
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         task = config.task
         self.names = list(train.classes)
-        self.outputs = len(self.names)
+        self.outputs, self._model = len(self.names), config.model
         numbers = train.labels.double()
         mean, std = numbers.mean(0), numbers.std(0, correction=0)
         self._scale = Standardized(mean, std).to(device)
@@ -51,6 +51,7 @@ class Regression(Task):
         self._error = ERRORS.get(task.loss or "", ERRORS["squared_error"])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        require_columns(outputs, self.outputs, self._model)
         return self._loss(outputs, self._scale.targets(targets))
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:

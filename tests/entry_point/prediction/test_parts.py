@@ -148,12 +148,14 @@ def test_a_folder_never_mixes_parts_of_different_work(
     before = names(output)
     shutil.copytree(model, other)
     (other / "classes.json").write_text('["a", "b", "c"]')
+    same_names = shutil.copytree(images, tmp_path / "images of another day")
     this, whole = f"part={number}/2", tmp_path / "whole"
     for wrong, reason in (
         (arguments(model, images, output, f"part={number}/3"), "is not one of 3 parts"),
         (arguments(model, images, output, this, "output=features"), "was made from other images"),
         (arguments(other, images, output, this), "was made from other images"),
         (arguments(model, photo_folder / "val", output, this), "was made from other images"),
+        (arguments(model, same_names, output, this), "was made from other images"),
     ):
         capsys.readouterr()
         assert predict.main(wrong) == exit_codes.USAGE

@@ -101,6 +101,22 @@ def test_a_run_that_cannot_start_leaves_no_folder_but_one_with_results_stays(
     assert (tmp_path / "a" / "0" / "model" / "model.safetensors").is_file()
 
 
+def test_a_sweep_with_other_values_under_the_same_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sweep.RunQueue, "train", lambda _self, folder, _run: make(folder))
+    for values in ("0.1,0.2", "0.1,0.2,0.3"):  # with a new run beside those that are there
+        assert sweep.main(["name=rates", f"optim.lr={values}"]) == 0
+    assert sweep.main(["name=rates", "optim.lr=0.2,0.1"]) == exit_codes.USAGE
+    assert "name=rates: its run 0 has optim.lr=0.1; repeat that" in capsys.readouterr().err
+
+
+def make(folder: Path) -> int:
+    folder.mkdir(exist_ok=True)
+    return 0
+
+
 def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert sweep.main(["optim.lr=0.1,0.2"]) == exit_codes.USAGE
     assert "name=" in capsys.readouterr().err

@@ -69,8 +69,8 @@ def test_damaged_images_are_listed(
     arguments = [f"model_dir={run / 'model'}", f"input={images}", "pipeline.num_workers=1"]
     assert predict.main([*arguments, f"output_dir={output}"]) == exit_codes.FINISHED
     error = capsys.readouterr().err
-    assert f"{images / '0.jpg'}: not an image" in error
-    assert error.count(": not an image") == 20
+    assert f"{images / '0.jpg'}: not a JPEG" in error
+    assert error.count(": not a JPEG") == 20
     assert "1 more are damaged, see the column error" in error
     counts = "predict: 1 image predicted, 21 damaged"
     file = output / "part-1-of-1.parquet"

@@ -94,6 +94,14 @@ def test_what_is_no_task_for_the_data_is_refused(
         task_of(source, *overrides)
 
 
+@pytest.mark.parametrize("name", ["classification", "multilabel", "regression"])
+@pytest.mark.parametrize("shape", [(4, 9), (4,), (4, 3, 2, 2)])
+def test_a_model_that_answers_in_another_shape_is_named(name: str, shape: tuple[int, ...]) -> None:
+    task = task_of(SOURCES[name], f"task={name}", "model.name=resnet34")
+    with pytest.raises(ConfigError, match=rf"model\.name=resnet34: .*\(N, {task.outputs}\)"):
+        task.loss(torch.randn(shape), SOURCES[name].labels[:4])
+
+
 def test_one_class_is_not_trained_on() -> None:
     """As of a dataset in a folder of its own, below which the classes are."""
     with pytest.raises(DataError, match=r"all images are of the class 'a'.* name it as data\.root"):
