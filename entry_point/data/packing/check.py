@@ -47,7 +47,6 @@ from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look
 from entry_point.data.sources.masks import MaskSource, open_masks
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded, Source
-from entry_point.data.sources.webdataset import all_images
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -131,6 +130,8 @@ def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Im
         total = sum(dataset.samples(split) for split in dataset.splits)
         return total, chain.from_iterable(images_of)
     if holds_tars(root):
+        from entry_point.data.sources.webdataset import all_images  # optional
+
         return _samples(root, all_images(root))
     if holds_masks(root):
         return _masked(config)
