@@ -33,8 +33,8 @@ PALETTE = _palette()
 def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
     """The likeliest class of each pixel, uint8 `(height, width)`.
 
-    Their logarithms are resized (bilinear). They differ from the logits by one number per pixel,
-    so the mask is the one that training and evaluation measure.
+    The probabilities' logarithms are resized (bilinear). They differ from the logits by one number
+    per pixel, so the mask is the one that evaluation measures.
 
     Args:
         answer: Probabilities of a whole image at any size, float32 `(classes, h, w)`.

@@ -110,7 +110,8 @@ def _require_same(folder: Path, runs: Sequence[Sequence[str]]) -> None:
     earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     for number, (before, now) in enumerate(zip(earlier, values, strict=False)):
         if before != now and (folder / str(number)).exists():
-            must = f"its run {number} has {' '.join(before)}; repeat that command, or choose a name"
+            had = " ".join(before) or "no varied values"
+            must = f"its run {number} has {had}; repeat that command, or choose another name"
             raise ConfigError("name", folder.name, must)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps([*values, *earlier[len(values) :]], indent=1) + "\n")

@@ -84,10 +84,10 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def _parse(parser: OverridesParser, override: str) -> Override:
-    """The parsed override; a value that Hydra cannot read is text, as in quotes, if it looks so.
+    """The parsed override. A value that Hydra cannot read is text, as in quotes, if it looks so.
 
-    Hydra reads no letters but ASCII's without quotes, and of `=(){}#&~` none within a value, all of
-    which paths have: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar.
+    Without quotes, Hydra reads only ASCII letters, and none of `=(){}#&~` within a value. Paths
+    have them: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar.
     """
     try:
         return parser.parse_override(override)

@@ -48,9 +48,9 @@ class Photo(NamedTuple):
     width: int
 
 
-_OPERATOR_BYTES_PER_PIXEL = 7
-"""Memory that the operator takes, measured: it holds the coefficients of progressive JPEGs. Others
-take less than 1."""
+_OPERATOR_BYTES_PER_PIXEL = 8
+"""Memory that the operator takes of progressive JPEGs, whose coefficients it holds: 2 for each of
+up to four components. Others take less than 1."""
 BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
 """Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most."""
 _MOST_BYTES_PER_PIXEL = 21

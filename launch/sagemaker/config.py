@@ -162,9 +162,8 @@ def split_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     def is_name(argument: str) -> bool:
         return "=" not in argument or argument.startswith("s3://")
 
-    return [each for each in arguments if is_name(each)], [
-        each for each in arguments if not is_name(each)
-    ]
+    overrides = [argument for argument in arguments if not is_name(argument)]
+    return list(filter(is_name, arguments)), overrides
 
 
 def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

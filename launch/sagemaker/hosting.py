@@ -132,6 +132,7 @@ def requests(
 
 
 def _require_sendable(requests: dict[str, dict[str, Any]]) -> None:
+    """Check all before the first is sent, which creates something. Raises UserError."""
     for operation, request in requests.items():
         require_sendable(request, operation)
 

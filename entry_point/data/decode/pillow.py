@@ -227,8 +227,8 @@ def rgb(image: Image.Image) -> tuple[Image.Image, str]:
     """The image with 8 bits for each of red, green and blue; and what it lost, if anything.
 
     Gray values of 16 bits are divided by 257, so that white stays white; of colors of 16 bits,
-    Pillow keeps the upper 8. What is transparent shows the background,
-    not the color that the file has there. Raises UnusableImageError for 32 bits per value.
+    Pillow keeps the upper 8. What is transparent shows the background, not the color that the file
+    has there. Raises UnusableImageError for 32 bits per value.
     """
     # Pillow reads PGM, and before release 11 also PNG, of 16 bits as 32-bit integers.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
