@@ -1,97 +1,460 @@
-"""One command that says whether the GPU paths keep their promises: docs/results/gpu-NAME.md.
+"""Measures on a GPU whether training and serving keep their promises: docs/results/gpu-NAME.md.
 
-`python -m benchmarks.gpu.gpu_check [part=PART] [device=cuda|cpu] [out=FOLDER] [minutes=9.5]`. Each
-part leaves PART.json and PART.log in FOLDER; `part=page` writes the page from them, on any machine.
-Without `part`, all run in turn. `device=cpu` is a dry run of little size, which is judged by the
-same rules and writes its page into the folder.
+`python -m benchmarks.gpu.gpu_check [PART ...] [device=cpu] [out=FOLDER]`. Each part leaves
+PART.json and PART.log in FOLDER; `page` judges them and writes the page, on any machine. Without a
+part, all run in turn. `device=cpu` is a dry run of little size, whose page goes into FOLDER.
+
+A part is a list of cases, each a process with a deadline. Cases that are timed run alone.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import os
+import platform
+import re
+import shutil
+import signal
+import subprocess
 import sys
-from collections import Counter
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any
+from xml.etree import ElementTree
 
 import torch
 from omegaconf import OmegaConf
-from pydantic.dataclasses import dataclass
 
 from benchmarks import measure
-from benchmarks.gpu.gpu_page import Mixed, write_page
-from benchmarks.gpu.gpu_plan import PARTS, Plan
-from benchmarks.gpu.gpu_runs import Result, read_results, run_part
-from benchmarks.gpu.gpu_verdicts import BROKEN, Verdict, judge
-from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.mistakes import check_config
-from entry_point.config.schema import SETTINGS, Positive
+from benchmarks.gpu.offline_kit import source_state
+from benchmarks.pipelines.process_tree import cpu_seconds
+from entry_point.config.compose import CONFIGS
+from entry_point.config.data_config import usable_cores
+from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
 
-PAGE = "page"
+MINUTES = 9.5
+"""For one part: what does not fit into them is skipped."""
+PATIENCE = 3.0
+"""A case that takes so many times its estimate hangs."""
+ROUNDS = 3
+"""Contenders that are judged by 2 % alternate this many times."""
+PEER_CORES, CORES = 4, 8
+RECIPES = (
+    "imagefolder_resnet50",
+    "resnet50_torchvision",
+    "resnet50_fast16",
+    "deit_small",
+    "vit_small",
+)
+GOAL, COMPILED = "ResNet-50, eager", "ResNet-50, compiled"
+PEERS = {
+    "DALI, GPU decoder": "dali-gpu",
+    "DALI, CPU decoder": "dali-cpu",
+    "torchvision's DataLoader": "torchvision",
+}
+TESTS, SERVING = "tests marked gpu", "serving"
+ENDED, CUT_OFF, SKIPPED = "ended", "cut off", "skipped"
+LOG_EVERY = 10
+LOGGED_LINES = 200
+"""Of each case, the last."""
 
 
-@dataclass(config=SETTINGS)
-class Asked:
-    """The command line."""
+@dataclass(frozen=True)
+class Size:
+    """The workload, and what the estimates assume."""
 
-    part: str | None = None
-    device: Literal["cuda", "cpu"] = "cuda"
-    out: str = "runs/gpu-check"
-    """Results and logs."""
-    work: str = "runs/gpu-work"
-    """The data set, which is kept between parts, and the folders of the jobs."""
-    minutes: Positive = 9.5
-    """For one part. A case is skipped if its estimate is longer than what is left."""
+    images: int
+    batch: int
+    rate: float
+    """Images per second of the slowest model."""
+    peer_rate: float
+    start: float
+    """Seconds of a job besides its epochs: start, evaluation, checkpoint."""
+    compiling: float
+    """Seconds of `torch.compile` with the compiler's results of an earlier run at hand."""
+    own: tuple[str, ...]
+    """Overrides of every job."""
+    model: tuple[str, ...] = ()
+    """Overrides in place of a recipe's model."""
 
-    def __post_init__(self) -> None:
-        known = (*PARTS, PAGE)
-        if self.part is not None and self.part not in known:
-            must = f"must be one of {', '.join(known)}{near(self.part, known)}"
-            raise ConfigError("part", self.part, must)
+
+FULL = Size(12_800, 256, 3500, 1200, 10, 20, ("trainer.precision=bf16",))
+DRY = Size(
+    64, 8, 100, 50, 15, 20,
+    ("trainer.precision=fp32", "trainer.device=cpu", "data.image_size=64", "data.resize=64"),
+    ("model.name=tests.own_models.tiny_net_with_state", "~model.kwargs", "data.progressive=[]"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One process: `python -m ARGUMENTS`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    estimate: float
+    """Seconds, with the start and the compilation."""
+    cores: int | None = None
+    """It may run on the first of these cores only; None: on all."""
+    round: int = 1
+    timed: bool = True
+    """Others run beside each other."""
+
+    @property
+    def folder(self) -> str:
+        return re.sub("[^a-z0-9]+", "-", f"{self.name} {self.round}".lower())
+
+
+@dataclass
+class Outcome:
+    """How a case ended, and what it measured."""
+
+    case: str
+    round: int
+    ended: str
+    estimate: float
+    seconds: float = 0.0
+    code: int | None = None
+    """Exit code, if it ended by itself; below 0: by a signal that this program did not send."""
+    why: str = ""
+    """Why it was skipped, cut off or failed."""
+    values: dict[str, Any] = field(default_factory=dict)
+    clocks: list[dict[str, float]] = field(default_factory=list)
+    """Of the GPU, before and after."""
+
+
+# -- what is measured
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a run of the check works."""
+
+    device: str
+    work: Path
+
+    @property
+    def size(self) -> Size:
+        return FULL if self.device == "cuda" else DRY
+
+    def job(
+        self, name: str, *overrides: str, epochs: int = 3, round: int = 1, cores: int = CORES,
+        peer: str = "", timed: bool = True,
+    ) -> Case:  # fmt: skip
+        """A training of one GPU."""
+        size, data = self.size, self.work / "data" / ("folder" if peer else "shards")
+        program = ("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point.container", "train")
+        seconds = size.start + epochs * size.images / (size.peer_rate if peer else size.rate)
+        if "trainer.compile=default" in overrides:
+            seconds += size.compiling * (1 if timed else 5)
+        settings = (
+            f"data={'folder' if peer else 'shards'}",
+            f"data.root={data}",
+            f"trainer.batch_size={size.batch}",
+            f"trainer.epochs={epochs}",
+            f"trainer.evaluate_every_epochs={epochs}",
+            f"trainer.log_every_steps={min(LOG_EVERY, size.images // size.batch)}",
+            "trainer.report=false",
+            "trainer.nproc_per_host=1",
+            f"pipeline.num_workers={cores}",
+        )
+        arguments = (*program, *settings, *size.own, *overrides)
+        return Case(name, arguments, seconds, cores, round, timed)
+
+    def recipe(self, recipe: str, mode: str, *, timed: bool = True) -> Case:
+        """The recipe with batches of this size, a rate to match, and a short warm-up."""
+        own = OmegaConf.load(CONFIGS / "experiment" / f"{recipe}.yaml")
+        rate = own.optim.lr * self.size.batch / own.trainer.batch_size
+        overrides = (
+            f"experiment={recipe}", f"trainer.compile={mode}", f"optim.lr={rate:g}",
+            "optim.warmup_epochs=1", *self.size.model,
+        )  # fmt: skip
+        what = {"null": "eager", "default": "compiled"}[mode] if timed else "compiles"
+        return self.job(f"{recipe}, {what}", *overrides, epochs=4 if timed else 1, timed=timed)
+
+
+def tests(plan: Plan) -> list[Case]:
+    """The tests marked `gpu`, and beside them the compilation of each recipe."""
+    files = sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
+    command = ("pytest", "-m", "gpu", "-q", "--timeout=120", *map(str, files))
+    return [
+        Case(TESTS, command, 15 * plan.size.start, timed=False),
+        *(plan.recipe(recipe, "default", timed=False) for recipe in RECIPES),
+    ]
+
+
+def goal(plan: Plan) -> list[Case]:
+    found = []
+    for number in range(1, ROUNDS + 1):
+        for name, mode, cores in ((GOAL, "null", PEER_CORES), (COMPILED, "default", CORES)):
+            settings = (f"trainer.compile={mode}", "trainer.diagnose=headspace")
+            model = plan.size.model or ("model=resnet50", "data.image_size=224")
+            found.append(plan.job(name, *model, *settings, round=number, cores=cores))
+    return found
+
+
+def recipes(plan: Plan) -> list[Case]:
+    return [plan.recipe(recipe, mode) for recipe in RECIPES for mode in ("null", "default")]
+
+
+def peers(plan: Plan) -> list[Case]:
+    model = plan.size.model or ("model=resnet50",)
+    return [
+        plan.job(f"{name}, ResNet-50", *model, epochs=2, cores=PEER_CORES, peer=peer)
+        for name, peer in PEERS.items()
+    ]
+
+
+def serving(plan: Plan) -> list[Case]:
+    arguments = ("benchmarks.gpu.gpu_serving", str(plan.work / "serving"), plan.device)
+    return [Case(SERVING, arguments, 7 * plan.size.start)]
+
+
+PARTS: dict[str, Callable[[Plan], Sequence[Case]]] = {
+    "tests": tests,
+    "goal": goal,
+    "recipes": recipes,
+    "peers": peers,
+    "serving": serving,
+}
+"""By worth."""
+
+
+def data_set(plan: Plan) -> Case:
+    """Makes the data, once."""
+    size = plan.size
+    arguments = ("benchmarks.gpu.gpu_data", str(plan.work / "data"), str(size.images))
+    return Case("data set", arguments, 4 * size.start)
+
+
+# -- running
+
+
+def run_part(plan: Plan, part: str, cases: Sequence[Case], folder: Path) -> dict[str, Any]:
+    """Runs a part's cases; writes FOLDER/PART.json after each: the machine may be taken away."""
+    result: dict[str, Any] = {"part": part, **origin(plan.device), "outcomes": []}
+    log, ends = folder / f"{part}.log", time.monotonic() + 60 * MINUTES
+    folder.mkdir(parents=True, exist_ok=True)
+    log.write_text("", encoding="utf-8")
+    say(f"{part}: {len(cases)} cases, about {sum(c.estimate for c in cases) / 60:.1f} minutes")
+    waiting = [data_set(plan), *cases]
+    while waiting:
+        count = 1 if waiting[0].timed else sum(not case.timed for case in waiting)
+        together, waiting = waiting[:count], waiting[count:]
+        outcomes = _run(plan, together, log, ends)
+        result["outcomes"] += [
+            asdict(outcome) for outcome in outcomes if outcome.case != "data set"
+        ]
+        (folder / f"{part}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+        if outcomes[0].case == "data set" and outcomes[0].code != 0:
+            say(f"no data set: {outcomes[0].why}")
+            return result
+    return result
+
+
+def _run(plan: Plan, cases: Sequence[Case], log: Path, ends: float) -> list[Outcome]:
+    """Runs these cases at once, each to its end, or for PATIENCE times its estimate."""
+    before, running = clocks(), []
+    for case in cases:
+        say(f"{case.name}, round {case.round}: about {case.estimate:.0f} s")
+        if case.estimate > ends - time.monotonic():
+            why = (
+                f"takes about {case.estimate:.0f} s, too long for what is left of {MINUTES} minutes"
+            )
+            running.append((case, None, SKIPPED, why))
+        else:
+            running.append((case, Job(plan, case, ends), ENDED, ""))
+    while any(job is not None and job.watch() for _, job, _, _ in running):
+        time.sleep(0.1)
+    after = clocks()
+    outcomes = []
+    for case, job, ended, why in running:
+        outcome = Outcome(case.name, case.round, ended, round(case.estimate, 1), why=why)
+        if job is not None:
+            job.describe(outcome, log)
+            outcome.clocks = [before, after]
+        how = f"exit code {outcome.code}" if outcome.ended == ENDED else outcome.ended
+        say(f"  {case.name}: {how} after {outcome.seconds:.0f} s {outcome.why}")
+        outcomes.append(outcome)
+    return outcomes
+
+
+class Job:
+    """A case's process."""
+
+    def __init__(self, plan: Plan, case: Case, ends: float) -> None:
+        self._root = plan.work / "cases" / case.folder
+        shutil.rmtree(self._root, ignore_errors=True)
+        self._root.mkdir(parents=True)
+        self._began = time.monotonic()
+        self._deadline = min(ends, self._began + PATIENCE * case.estimate)
+        self._seconds, self._in_time = 0.0, True
+        self._seen: list[tuple[int, float, float]] = []
+        """Log records so far, the time, and the CPU seconds, whenever there are more records."""
+        environment = {
+            **os.environ,
+            "ML_ROOT": str(self._root),
+            "PYTHONUNBUFFERED": "1",
+            "OMP_WAIT_POLICY": "PASSIVE",  # the supervisor sets it; some cases run without one
+            "TORCHINDUCTOR_CACHE_DIR": str(plan.work / "inductor"),
+            "PYTEST_ADDOPTS": f"-p no:cacheprovider --junit-xml={self._root / 'junit.xml'}",
+        }
+        allowed = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, sorted(allowed)[: case.cores])  # the process inherits it
+        try:
+            with (self._root / "log").open("w", encoding="utf-8") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", *case.arguments],
+                    env=environment, stdout=output, stderr=output, start_new_session=True,
+                )  # fmt: skip
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+    def watch(self) -> bool:
+        """Returns whether the process still runs; kills it after its deadline."""
+        if self._seconds:
+            return False
+        now = time.monotonic()
+        if self._process.poll() is None and now <= self._deadline:
+            count = len(self._training())
+            if not self._seen or count > self._seen[-1][0]:
+                self._seen.append((count, now, cpu_seconds(self._process.pid)))
+            return True
+        if self._process.poll() is None:
+            self._in_time = False
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._seconds = now - self._began
+        return False
+
+    def describe(self, outcome: Outcome, log: Path) -> None:
+        """Fills in how it ended and what it measured; adds its last lines to the log."""
+        lines = (self._root / "log").read_text("utf-8", "replace").strip().splitlines()
+        with log.open("a", encoding="utf-8") as whole:
+            title = f"=== {outcome.case}, round {outcome.round}"
+            whole.write("\n".join([title, *lines[-LOGGED_LINES:], ""]))
+        outcome.seconds = round(self._seconds, 1)
+        if not self._in_time:
+            outcome.ended, outcome.why = CUT_OFF, f"killed after {outcome.seconds:.0f} s"
+            return
+        outcome.code = self._process.returncode
+        if outcome.code:
+            # A job's reason for its failure, or the last line of any process.
+            failure = self._root / "output" / "failure"
+            text = failure.read_text("utf-8").split("\n")[0] if failure.exists() else ""
+            outcome.why = (text or (lines[-1].strip("= ") if lines else ""))[:300]
+        outcome.values = self._values(lines)
+
+    def _records(self) -> list[dict[str, float]]:
+        path = self._root / "output" / "data" / "metrics.jsonl"
+        text = path.read_text(encoding="utf-8") if path.exists() else ""
+        return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
+
+    def _training(self) -> list[dict[str, float]]:
+        return [record for record in self._records() if "images_per_s" in record]
+
+    def _values(self, lines: Sequence[str]) -> dict[str, Any]:
+        """A test run's counts, a job's figures, or what the last line has as JSON.
+
+        A job's are lists, with an element for each log line or epoch after the first epoch.
+        """
+        if (junit := self._root / "junit.xml").exists():
+            suite = ElementTree.parse(junit).getroot().find("testsuite")
+            assert suite is not None
+            counts = {k: int(suite.get(k, 0)) for k in ("tests", "failures", "errors", "skipped")}
+            return {**counts, "passed": counts["tests"] - sum(list(counts.values())[1:])}
+        if training := self._training():
+            records = self._records()
+            later = [record for record in records if record["epoch"] > 0]
+            keys = ("images_per_s", "data_wait_pct", "step_ms_p50", "step_ms_p99")
+            found: dict[str, Any] = {k: [r[k] for r in later if k in r] for k in keys}
+            found["headspace"] = [r["headspace"] for r in records if "headspace" in r]
+            found["losses"] = [record["loss"] for record in training if record["epoch"] == 0]
+            first = len(found["losses"])
+            settled = [seen for seen in self._seen if seen[0] > first]
+            if len(settled) > 1:
+                (_, began, before), (_, ended, after) = settled[0], settled[-1]
+                found["cores"] = [(after - before) / (ended - began)]
+            return found
+        return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+
+
+def clocks() -> dict[str, float]:
+    """Returns the first GPU's clock (MHz), temperature (°C), and whether heat slows it."""
+    if not shutil.which("nvidia-smi"):
+        return {}
+    wanted = "clocks.sm,temperature.gpu,clocks_event_reasons.sw_thermal_slowdown,"
+    wanted += "clocks_event_reasons.hw_slowdown"
+    query = ["nvidia-smi", "--id=0", f"--query-gpu={wanted}", "--format=csv,noheader,nounits"]
+    text = subprocess.run(query, capture_output=True, text=True, check=False).stdout
+    match [cell.strip() for cell in text.split(",")]:
+        case [megahertz, celsius, *reasons] if megahertz.isdigit() and celsius.isdigit():
+            slowed = float("Active" in reasons)
+            return {"MHz": float(megahertz), "C": float(celsius), "slowed": slowed}
+    return {}
+
+
+def origin(device: str) -> dict[str, Any]:
+    """Returns which code ran where."""
+    commit, dirty, files = source_state()
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    return {
+        "commit": commit,
+        "dirty": dirty,
+        "files": files,
+        "machine": ", ".join([*gpus, measure.processor(), f"{os.cpu_count()} CPUs"]),
+        "device": device,
+        "date": datetime.date.today().isoformat(),
+        "facts": {
+            "system": f"{platform.platform()}, {usable_cores()} usable cores",
+            "versions": measure.versions(("torchvision", "timm", "nvidia-dali-cuda130")),
+            "driver": describe_driver() if has_gpus() else "no NVIDIA device",
+        },
+    }
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def read_results(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Returns the parts that have run."""
+    paths = {part: folder / f"{part}.json" for part in PARTS}
+    return {part: json.loads(path.read_text()) for part, path in paths.items() if path.exists()}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
-    try:
-        typed = OmegaConf.to_container(OmegaConf.from_dotlist(list(arguments)))
-        asked = check_config(cast(dict[str, Any], typed), Asked)
-    except ConfigError as error:
-        return _refuse(str(error))
-    if asked.part != PAGE and asked.device == "cuda" and not torch.cuda.is_available():
+    from benchmarks.gpu.gpu_page import judge, report, write_page
+
+    given = dict(argument.partition("=")[::2] for argument in arguments if "=" in argument)
+    parts = [argument for argument in arguments if "=" not in argument] or [*PARTS, "page"]
+    unknown = {*parts} - {*PARTS, "page"} | {*given} - {"device", "out", "work"}
+    device = given.get("device", "cuda")
+    if unknown or device not in ("cuda", "cpu"):
+        wrong = ", ".join(sorted(unknown)) or f"device={device}"
+        allowed = f"{', '.join([*PARTS, 'page'])}, device=cuda|cpu, out=FOLDER, work=FOLDER"
+        return _refuse(f"{wrong}: must be some of {allowed}")
+    if parts != ["page"] and device == "cuda" and not torch.cuda.is_available():
         return _refuse("torch finds no CUDA device; device=cpu makes a dry run")
-    folder = Path(asked.out).resolve()
-    for part, cases in PARTS.items():
-        if asked.part in (None, part):
-            plan = Plan(asked.device, Path(asked.work).resolve(), asked.minutes)
-            run_part(plan, part, cases(plan), folder)
-    results = read_results(folder, tuple(PARTS))
-    if asked.part not in (None, PAGE):
-        return report([v for v in judge(results) if v.part == asked.part])
-    return _publish(results, folder)
-
-
-def report(verdicts: Sequence[Verdict]) -> int:
-    """Print the verdicts; returns the exit code."""
-    for verdict in verdicts:
-        word = verdict.word.upper() if verdict.word == BROKEN else verdict.word
-        sys.stdout.write(f"{word:12}  {verdict.promise}: {verdict.reason}\n")
-    counts = Counter(verdict.word for verdict in verdicts)
-    sys.stdout.write(f"{', '.join(f'{count} {word}' for word, count in counts.items())}\n")
-    return int(BROKEN in counts)
-
-
-def _publish(results: Mapping[str, Result], folder: Path) -> int:
-    """Write the page: a dry run's into the folder."""
+    folder = Path(given.get("out", "runs/gpu-check")).resolve()
+    plan = Plan(device, Path(given.get("work", "runs/gpu-work")).resolve())
+    for part in parts:
+        if part in PARTS:
+            run_part(plan, part, PARTS[part](plan), folder)
+    results = read_results(folder)
     if not results:
         return _refuse(f"out={folder}: holds no part's result; run a part first")
-    real = all(result.origin.device == "cuda" for result in results.values())
+    if "page" not in parts:
+        return report([verdict for verdict in judge(results) if verdict.part in parts])
     try:
-        path, verdicts = write_page(results, measure.RESULTS if real else folder)
-    except Mixed as error:
+        return write_page(results, folder)
+    except ValueError as error:
         return _refuse(str(error))
-    code = report(verdicts)
-    sys.stdout.write(f"{path}\n")
-    return code
 
 
 def _refuse(reason: str) -> int:

@@ -1,41 +1,25 @@
-"""The data set of the check: photographs as files, and packed with side indexes.
-
-`python -m benchmarks.gpu.gpu_data FOLDER IMAGES` makes it, once.
-"""
+"""Photographs as files and packed, for the check on a GPU: `... gpu_data FOLDER IMAGES`, once."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 from pathlib import Path
-from typing import NamedTuple
+
+from benchmarks.sample_photographs import many_photographs
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.packing.pack import pack
 
 
-class Folders(NamedTuple):
-    plain: Path
-    shards: Path
-    done: Path
-    """Exists once the others are complete."""
-
-
-def folders(work: Path, images: int) -> Folders:
-    root = work / f"data-{images}"
-    return Folders(root / "folder", root / "shards", root / "done")
-
-
-def make(work: Path, images: int) -> None:
-    """48 JPEGs of 533x800 pixels, repeated, as plain files and in shards."""
-    from benchmarks.sample_photographs import many_photographs
-    from entry_point.config.packing_config import OptimizeConfig
-    from entry_point.data.packing.pack import pack
-
-    plain, shards, done = folders(work, images)
+def make(root: Path, images: int) -> None:
+    """48 JPEGs of 533x800 pixels, repeated, in root/folder and, with side indexes, root/shards."""
+    plain, done = root / "folder", root / f"complete-{images}"
     if done.exists():
         return
-    shutil.rmtree(done.parent, ignore_errors=True)
-    done.parent.mkdir(parents=True)
+    shutil.rmtree(root, ignore_errors=True)
     files = many_photographs()
-    originals = [done.parent / f"{number}.jpg" for number in range(len(files))]
+    originals = [root / f"{number}.jpg" for number in range(len(files))]
+    root.mkdir(parents=True)
     for path, content in zip(originals, files, strict=True):
         path.write_bytes(content)
     for split, count in (("train", images), ("val", min(images, 512))):
@@ -43,7 +27,7 @@ def make(work: Path, images: int) -> None:
             folder = plain / split / str(number % len(files))
             folder.mkdir(parents=True, exist_ok=True)
             (folder / f"{number}.jpg").hardlink_to(originals[number % len(files)])
-    pack(plain, shards, OptimizeConfig())
+    pack(plain, root / "shards", OptimizeConfig())
     done.touch()
 
 

@@ -1,8 +1,8 @@
 """Carries what the check needs to a machine that has Python and torch, but no internet.
 
-With a network, `offline_kit.py pack FOLDER [PYTHON_VERSION [PACKAGE ...]]`, in `.venv`; packages
-that the machine has are named, and stay here. There, `offline_kit.py run FOLDER [part=NAME]`, with
-the standard library only.
+With a network, `offline_kit.py pack FOLDER [PYTHON_VERSION [PACKAGE ...]]`, in a clone; packages
+that the machine has are named, and stay here. There, `offline_kit.py run FOLDER [PART ...]`. Both
+need the standard library only.
 """
 
 from __future__ import annotations
@@ -189,6 +189,10 @@ def _run(command: list[str]) -> None:
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["pack"] and Path(sys.prefix) != ROOT / ".venv":
+        _run([sys.executable, str(ROOT / "launch" / "environment.py"), "job", "dev"])
+        python = str(ROOT / ".venv" / "bin" / "python")
+        os.execv(python, [python, __file__, *arguments])
     match arguments:
         case ["pack", folder]:
             pack(Path(folder), f"{sys.version_info.major}.{sys.version_info.minor}")
@@ -199,7 +203,7 @@ def main(arguments: list[str]) -> int:
         case ["run", folder, *rest]:
             return run(Path(folder), rest)
     sys.stderr.write(
-        "offline_kit: pack FOLDER [PYTHON_VERSION [PACKAGE ...]], or run FOLDER ARGUMENTS\n"
+        "offline_kit: pack FOLDER [PYTHON_VERSION [PACKAGE ...]], or run FOLDER [PART ...]\n"
     )
     return 2
 

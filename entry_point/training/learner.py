@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -59,10 +60,9 @@ class Learner:
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
         )
         self._augment = BatchAugmentation(config, task)
-        self._shared = _shared(self.model, devices, config.trainer.deterministic)
-        self._forward: Any = self._shared
-        if mode := config.trainer.compile:
-            self._forward = _compiled(self._shared, mode, config.data)
+        mode = config.trainer.compile
+        forward = self.model if mode is None else _compiled(self.model, mode, config.data)
+        self._forward = _shared(forward, devices, config.trainer.deterministic)
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
         self._scaler = torch.amp.GradScaler(devices.device.type, enabled=scales)
         if scales:
@@ -170,8 +170,8 @@ class Learner:
 
     def _synchronizing(self, last: bool) -> Any:
         """Ranks exchange gradients once per batch, in its last piece."""
-        if isinstance(self._shared, DistributedDataParallel) and not last:
-            return self._shared.no_sync()
+        if isinstance(self._forward, DistributedDataParallel) and not last:
+            return self._forward.no_sync()
         return nullcontext()
 
 
@@ -195,16 +195,30 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
         )
 
 
-def _compiled(shared: nn.Module, mode: str, data: DataConfig) -> Any:
+def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
     """Compile for each image size of `data.progressive`, rather than once for any size.
 
-    `shared` is the DDP wrapper, so that the compiler sees where gradients are exchanged.
+    `model` itself, which is evaluated and saved, stays uncompiled. DDP goes around the compiled
+    model: torch 2.15 compiles nothing of a model that is wrapped first. The compiler still splits
+    its graphs where DDP exchanges gradients.
     """
     sizes = {size for _, size in data.progressive}
     limits = torch._dynamo.config
     # Without a limit that grows with the sizes, torch runs the model uncompiled from the ninth on.
     limits.recompile_limit = max(limits.recompile_limit, _GRAPHS_OF_A_SIZE * len(sizes))
-    return torch.compile(shared, dynamic=False, mode=mode)
+    return cast(nn.Module, torch.compile(model, dynamic=False, mode=mode))
+
+
+def compiler_errors(mode: str | None) -> tuple[type[Exception], ...]:
+    """Returns what a step raises if `torch.compile` fails; nothing without it."""
+    return () if mode is None else (torch._dynamo.exc.TorchDynamoException,)
+
+
+def compiler_reason(error: Exception) -> str:
+    """Returns the line that says why: a compiler's own error, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    own = (line for line in lines if re.search(r"\berror: ", line))
+    return next(own, lines[0] if lines else type(error).__name__)
 
 
 def _reads_buffers(model: nn.Module) -> bool:

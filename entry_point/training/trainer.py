@@ -23,8 +23,8 @@ from entry_point.training.checkpoints import Checkpoints, job_settings, load_bes
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
-from entry_point.training.learner import Learner
-from entry_point.training.measure.headspace import Headspace, verdict
+from entry_point.training.learner import Learner, compiler_errors, compiler_reason
+from entry_point.training.measure.headspace import Headspace, advise_compile, verdict
 from entry_point.training.measure.profiling import StepProfiler
 from entry_point.training.measure.step_log import LossGuard, StepLog
 from entry_point.training.measure.times import Startup, Stopwatch
@@ -84,6 +84,7 @@ class Trainer:
             self._parts = parts.pop_all()
         self.guard = LossGuard(self.input.train.key, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
+        self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
         self.startup.mark("data")
 
@@ -132,10 +133,19 @@ class Trainer:
             self._save_checkpoint(best)
             if self.headspace.due:
                 self._measure_headspace()
+            self._advise_compile()
             if self.progress.stops_early(self.config.trainer):
                 self._log_early_stop()
         # A complete run that is started again has a checkpoint, but no evaluation.
         return evaluation or self._evaluate_exported()
+
+    def _advise_compile(self) -> None:
+        """Say after this process's first epoch whether `trainer.compile` would pay."""
+        if self._may_compile:
+            self._may_compile = False
+            epochs_left = self.config.trainer.epochs - self.progress.epoch
+            if advice := advise_compile(self.log.meter.epoch, epochs_left):
+                logger.info(advice)
 
     def _log_early_stop(self) -> None:
         progress = self.progress
@@ -251,7 +261,7 @@ class Trainer:
 
     def finish(self, evaluation: Evaluation, yaml: str) -> None:
         """Write the results and log the closing lines. A collective call."""
-        images, steps = self.config.trainer.batch_size, self.log.meter.all()
+        images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
         totals = Totals(self.metrics.records, images, steps, self.headspace.measured)
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
@@ -340,4 +350,8 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
             f"does not fit into the GPU's memory ({reason}); lower it, or raise "
             f"optim.accumulate={config.optim.accumulate} to compute each batch in more pieces",
         ) from error
+    except compiler_errors(config.trainer.compile) as error:
+        reason = compiler_reason(error)
+        must = f"cannot compile this model ({reason}); trainer.compile=null trains without"
+        raise ConfigError("trainer.compile", config.trainer.compile, must) from error
     return exit_codes.FINISHED

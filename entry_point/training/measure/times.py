@@ -25,6 +25,7 @@ from entry_point.training.results.log import Record
 logger = logging.getLogger(__name__)
 
 _NOTHING = nullcontext()
+_STARTING_STEPS = 10
 Times = NDArray[np.float32]
 """Seconds, `(steps, len(STEP_PARTS))`.
 
@@ -142,10 +143,10 @@ class StallMeter:
         self.settle()
         return _rows(self._times[self._epoch_began :])
 
-    def all(self) -> Times:
-        """All ranks' steps of this process. A collective call."""
+    def all_settled(self) -> Times:
+        """Returns all ranks' settled steps of this process. A collective call."""
         self.settle()
-        return self._of_all_ranks(_rows(self._times))
+        return self._of_all_ranks(settled(_rows(self._times)))
 
     def record(self) -> Record:
         """Percentiles over all ranks' steps of this epoch, in milliseconds. A collective call."""
@@ -165,6 +166,11 @@ def percentiles(times: Times) -> dict[str, list[float]]:
         return {}
     values = 1000 * np.percentile(times, PERCENTILES, axis=0)
     return {part: [round(float(v), 3) for v in values[:, i]] for i, part in enumerate(STEP_PARTS)}
+
+
+def settled(steps: Times) -> Times:
+    """Returns the steps without the first: the pipeline fills, and kernels are chosen or compiled."""
+    return steps[min(_STARTING_STEPS, len(steps) // 3) :]
 
 
 def wait_share(times: Times) -> float:

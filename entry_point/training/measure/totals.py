@@ -30,7 +30,7 @@ class Totals:
     records: Sequence[Record]
     images_per_step: int
     steps: Times = field(default_factory=no_steps)
-    """All ranks' steps of this process; none where a finished run is started again."""
+    """All ranks' settled steps of this process; none where a finished run is started again."""
     headspace: Measured | None = None
     """What free input would change, if this process measured it."""
 

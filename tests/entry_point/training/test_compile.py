@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._inductor.config
 from safetensors.torch import load_file
+from torchvision.ops import StochasticDepth
 
 from entry_point.contract import exit_codes
 from entry_point.contract.run_folder import RunFolder
@@ -48,6 +50,68 @@ def test_each_image_size_has_a_graph_of_its_own_and_evaluation_has_none(
     assert forked.run(tmp_path, photo_folder, overrides, prepare=_note_graphs) == 0
     graphs = (tmp_path / "graphs").read_text().splitlines()
     assert graphs == [f"[(16, 3, {size}, {size})]" for size in sizes]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "ranks"),
+    [
+        (["optim.accumulate=2"], 1),
+        (["optim.ema_decay=0.9", "model.name=tests.own_models.tiny_net_with_state"], 1),
+        (["model.name=tests.entry_point.training.test_compile.skipping_net"], 1),
+        (["optim.mixup_alpha=0.2", "optim.cutmix_alpha=1", "task.label_smoothing=0.1"], 1),
+        (["optim.clip_norm=1", "optim.accumulate=2"], 2),
+    ],
+    ids=["accumulate", "ema", "stochastic depth", "mixup", "two ranks"],
+)
+def test_a_compiled_graph_trains_as_the_model_does_and_is_compiled_once(
+    overrides: Sequence[str], ranks: int, tmp_path: Path, photo_folder: Path
+) -> None:
+    compiled, plain = tmp_path / "compiled", tmp_path / "plain"
+    half = ["trainer.compile=default", "trainer.epochs=1", "optim.schedule=step"]
+    for epochs in ("1", "2"):  # the second resumes
+        half[1] = f"trainer.epochs={epochs}"
+        arguments = (compiled, photo_folder, [*overrides, *half], ranks)
+        assert forked.run(*arguments, prepare=_note_graphs) == 0, (compiled / "log").read_text()
+    assert forked.run(plain, photo_folder, [*overrides, "optim.schedule=step"], ranks) == 0
+    graphs = (compiled / "graphs").read_text().splitlines()
+    assert len(graphs) == 2 * ranks and len(set(graphs)) == 1, graphs
+    saved, expected = (
+        torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)
+        for run in (compiled, plain)
+    )
+    for part in ("model", "ema"):
+        torch.testing.assert_close(saved.get(part), expected.get(part), rtol=1e-5, atol=1e-6)
+
+
+def skipping_net(num_classes: int) -> torch.nn.Module:
+    """Skips a layer for some images, drawn at random, as `drop_path_rate` has models do."""
+    skipped = torch.nn.Sequential(torch.nn.Conv2d(8, 8, 3, 1, 1), StochasticDepth(0.5, "row"))
+    net = tiny_net(num_classes)
+    assert isinstance(net, torch.nn.Sequential)
+    return net.insert(1, skipped)
+
+
+def _compile_with(cxx: str) -> None:
+    torch._inductor.config.cpp.cxx = (None, cxx)
+
+
+def test_a_compiler_that_is_missing_or_fails_is_one_line(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    broken = tmp_path / "c++"
+    broken.write_text(
+        '#!/bin/sh\ncase "$*" in *--version*) echo "g++ 12.2.0";; *)\n'
+        "echo 'x.h:1:10: fatal error: Python.h: No such file or directory' >&2; exit 1;; esac\n"
+    )
+    broken.chmod(0o755)
+    for cxx, reason in (("/no/compiler", "C++"), (str(broken), "Python.h")):
+        root = tmp_path / "runs" / Path(cxx).name
+        cache = {"TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}
+        overrides, prepare = ["trainer.compile=default"], partial(_compile_with, cxx)
+        code = forked.run(root, photo_folder, overrides, environment=cache, prepare=prepare)
+        last = (root / "log").read_text().strip().splitlines()[-1]
+        assert code == exit_codes.USAGE and last.startswith("train: trainer.compile=default: "), last
+        assert reason in last and last.endswith("trainer.compile=null trains without"), last
 
 
 def test_a_compiled_model_trains_resumes_and_exports_like_any_other(

@@ -16,7 +16,12 @@ from entry_point.data.batch import Batch
 from entry_point.training.devices import Devices, RunAhead
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
-from entry_point.training.measure.headspace import KEPT_BATCHES, Headspace, verdict
+from entry_point.training.measure.headspace import (
+    KEPT_BATCHES,
+    Headspace,
+    advise_compile,
+    verdict,
+)
 from entry_point.training.measure.times import StallMeter, Stopwatch, percentiles, wait_share
 from entry_point.training.measure.totals import Totals
 from entry_point.training.models import Normalize
@@ -85,7 +90,32 @@ def test_percentiles_cover_the_epoch_or_the_whole_process(monkeypatch: pytest.Mo
     assert list(record) == STEP_TIMES
     assert [record[f"data_wait_ms_p{p}"] for p in (50, 90, 99)] == [2000, 2000, 2000]
     assert (record["copy_ms_p99"], record["compute_ms_p50"]) == (250, 500)
-    assert percentiles(meter.all())["data_wait"] == [1500, 2000, 2000]
+    assert percentiles(meter.all_settled())["data_wait"] == [2000, 2000, 2000]
+
+
+def test_the_first_steps_of_a_process_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pipeline fills while a GPU's kernels are chosen or compiled."""
+    now = 0.0
+    monkeypatch.setattr(time, "perf_counter", lambda: now)
+    meter = StallMeter(CPU)
+    meter.begin_epoch()
+    for wait in (*[1.0] * 10, *[0.0] * 40):
+        now += wait + 0.5
+        meter.add(wait, Watch(), Watch(seconds=0.5))
+    record = {"step": 50, "loss": 1.0, "images_per_s": 20.0, "data_wait_pct": 28.0}
+    totals = Totals([record], 16, meter.all_settled())
+    assert totals.verdict == "not input-bound: 0 % of each step waits for data"
+
+
+def test_compiling_is_advised_where_it_would_pay() -> None:
+    epoch = times(*[(0.0, 0.0, 0.1, 0.1)] * 1000)  # 100 s
+    advice = advise_compile(epoch, 89)
+    assert advice is not None
+    assert advice.startswith("trainer.compile=default usually makes such steps 1.2 to 1.4 times")
+    assert advice.endswith("worth it for more than about 5 minutes, and about 148 are left")
+    assert advise_compile(epoch, 2) is None
+    assert advise_compile(times(*[(0.01, 0.0, 0.1, 0.1)] * 1000), 89) is None  # input-bound
+    assert advise_compile(times(), 89) is None
 
 
 def test_work_between_steps_counts_for_no_step() -> None:
