@@ -1,7 +1,7 @@
 """A process in a job's place: `python -m tests.benchmarks.planted_job JSON`.
 
-JSON has `metrics`, which it writes as a training job does, `said`, which it prints, and how it
-ends: `code`, or `hangs`, or `signal`.
+JSON has `metrics`, records that it writes as a training job does, `said`, which it prints, and how
+it ends: `code`, or `hangs`.
 """
 
 import json
@@ -15,12 +15,15 @@ def main(order: dict[str, object]) -> int:
     if "metrics" in order:
         folder = Path(os.environ["ML_ROOT"], "output", "data")
         folder.mkdir(parents=True)
-        (folder / "metrics.jsonl").write_text(json.dumps(order["metrics"]) + "\n")
+        records = order["metrics"]
+        assert isinstance(records, list)
+        with (folder / "metrics.jsonl").open("w") as file:
+            for record in records:
+                print(json.dumps(record), file=file, flush=True)
+                time.sleep(0.15)  # so that the processor's time is seen between two of them
     print(order.get("said", ""), flush=True)  # noqa: T201
     while order.get("hangs"):
         time.sleep(1)
-    if "signal" in order:
-        os.kill(os.getpid(), int(str(order["signal"])))
     return int(str(order.get("code", 0)))
 
 

@@ -1,5 +1,7 @@
 """Every recipe in configs/experiment/ composes, builds its model and trains."""
 
+from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -21,12 +23,26 @@ ON_CPU = Devices(torch.device("cpu"), None)
 SMALL = (
     *("data=folder", "~data.kwargs", "pipeline.num_workers=1"),
     *("model.name=tests.own_models.tiny_net", "model.weights=null"),
-    *("trainer.batch_size=8", "trainer.compile=null"),
+    "trainer.batch_size=8",
 )
+COMPILED = {
+    "deit_small", "imagefolder_resnet50", "resnet50_fast16", "resnet50_fast88",
+    "resnet50_torchvision", "vit_small",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_recipe_trains_a_small_model(recipe: str, photo_folder: Path) -> None:
+def test_a_recipe_trains_a_small_model_compiled_once_for_each_size(
+    recipe: str, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graphs: list[torch.fx.GraphModule] = []
+
+    def keep(graph: torch.fx.GraphModule, _inputs: object) -> Callable[..., object]:
+        graphs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=keep))
     config, _ = load_train_config([f"experiment={recipe}", *SMALL, f"data.root={photo_folder}"])
     config.model.kwargs = {}  # of the recipe's model
     if not config.data.progressive:
@@ -42,6 +58,8 @@ def test_a_recipe_trains_a_small_model(recipe: str, photo_folder: Path) -> None:
         assert torch.isfinite(learner.loss(batch.images, batch.labels, step))
         learner.update()
     loader.close()
+    sizes = {size for _, size in config.data.progressive} or {config.data.image_size}
+    assert len(graphs) == (len(sizes) if recipe in COMPILED else 0)
 
 
 @pytest.mark.parametrize("recipe", RECIPES)
