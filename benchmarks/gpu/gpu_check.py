@@ -190,7 +190,7 @@ def tests(plan: Plan) -> list[Case]:
     files = sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
     command = ("pytest", "-m", "gpu", "-q", "--timeout=120", *map(str, files))
     return [
-        Case(TESTS, command, 15 * plan.size.start, timed=False),
+        Case(TESTS, command, 12 * plan.size.start, timed=False),
         plan.goal("ResNet-50, compiles", "default", timed=False),
         *(plan.recipe(recipe, "default", timed=False) for recipe in RECIPES),
     ]
@@ -218,7 +218,7 @@ def peers(plan: Plan) -> list[Case]:
 
 def serving(plan: Plan) -> list[Case]:
     arguments = ("benchmarks.gpu.gpu_serving", str(plan.work / "serving"), plan.device)
-    return [Case(SERVING, arguments, 7 * plan.size.start)]
+    return [Case(SERVING, arguments, 5 * plan.size.start)]
 
 
 PARTS: dict[str, Callable[[Plan], Sequence[Case]]] = {
