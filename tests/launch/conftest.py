@@ -4,12 +4,14 @@ import functools
 import io
 import json
 import os
+import sys
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import MagicMock
 
 import boto3
 import pytest
@@ -38,6 +40,10 @@ MANIFEST = {
 }
 ROOT = Path(__file__).resolve().parent.parent.parent
 
+# moto's CloudFormation imports its API Gateway, which needs this package for nothing done here.
+for _name in ("", ".validation", ".validation.exceptions"):
+    sys.modules.setdefault(f"openapi_spec_validator{_name}", MagicMock())
+
 # `make test ONLY=launch` creates the environments of the SDKs.
 collect_ignore = [] if "REQUIRE_SDKS" in os.environ else ["sdk"]
 
@@ -58,9 +64,9 @@ class Call:
         return parsed
 
 
-Answer = tuple[int, dict[str, Any] | str] | None
-"""Status and body (JSON, or XML for S3) to answer with instead of moto. None: moto answers.
-DROPPED: the connection is closed."""
+Answer = tuple[int, dict[str, Any] | str] | Callable[[bytes], tuple[int, str]] | None
+"""Status and body (JSON, or XML for S3) to answer with instead of moto, or what makes them of the
+request's body. None: moto answers. DROPPED: the connection is closed."""
 DROPPED: Answer = (0, {})
 
 
@@ -121,12 +127,16 @@ class Aws:
             name = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}"
             if target:
                 name = target.rsplit(".", 1)[-1]
+            elif sent.startswith(b"Action="):  # CloudFormation, IAM and STS
+                name = sent.decode().partition("=")[2].partition("&")[0]
             signature = environ.get("HTTP_AUTHORIZATION", "").partition("Credential=")[2]
             self.calls.append(Call(name, sent, signature.partition("/")[0]))
             queue = self.answers.get(name, [None])
             if answer := queue.pop(0) if len(queue) > 1 else queue[0]:
                 if answer is DROPPED:
                     raise ConnectionAbortedError
+                if callable(answer):
+                    answer = answer(sent)
                 start_response(f"{answer[0]} -", [("Content-Type", "application/x-amz-json-1.1")])
                 body = answer[1] if isinstance(answer[1], str) else json.dumps(answer[1])
                 return [body.encode()]

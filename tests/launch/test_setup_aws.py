@@ -1,28 +1,21 @@
 """Role, bucket and repository: one stack, created once, updated when something has changed."""
 
-import ast
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
-from unittest.mock import MagicMock
 
 import boto3
 import pytest
+from moto.cloudformation.models import Event, Stack
 
 from launch import setup_aws
-from launch.setup_aws import TEMPLATE
+from launch.setup_aws import STACK, TEMPLATE
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, REPOSITORY, Aws
-
-# moto's CloudFormation imports its API Gateway, which needs this package for nothing done here.
-for _name in ("", ".validation", ".validation.exceptions"):
-    sys.modules.setdefault(f"openapi_spec_validator{_name}", MagicMock())
-
-from moto.cloudformation.models import Event, Stack  # noqa: E402
+from tests.launch.job_role import allows, listed, role, statements
 
 NEW = "bucket-to-be"
 ARGUMENTS = [f"Bucket={NEW}", f"Repository={REPOSITORY}"]
-STACK = "managed-training-template"
+KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/k"
 
 
 def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -31,33 +24,6 @@ def error_line(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     line = capsys.readouterr().err
     assert line.count("\n") == 1
     return line
-
-
-def role(aws: Aws) -> dict[str, Any]:
-    """The role that the stack created, as AWS describes it."""
-    roles = aws.client("iam").list_roles()["Roles"]
-    (name,) = (each["RoleName"] for each in roles if each["RoleName"].startswith(STACK))
-    found: dict[str, Any] = aws.client("iam").get_role(RoleName=name)["Role"]
-    return found
-
-
-def statements(aws: Aws) -> dict[str, dict[str, Any]]:
-    """Every statement of the role's policies, by its Sid or its policy's name."""
-    iam, name = aws.client("iam"), role(aws)["RoleName"]
-    assert iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"] == []
-    found: dict[str, dict[str, Any]] = {}
-    for policy in iam.list_role_policies(RoleName=name)["PolicyNames"]:
-        document = iam.get_role_policy(RoleName=name, PolicyName=policy)["PolicyDocument"]
-        if isinstance(document, str):  # moto's form of a document in a template's role
-            document = ast.literal_eval(document)
-        found |= {each.get("Sid", policy): each for each in document["Statement"]}
-    return found
-
-
-def requests(aws: Aws) -> list[str]:
-    """The CloudFormation, IAM and other calls of the query protocol."""
-    bodies = (call.body.decode() for call in aws.calls if call.operation == "POST /")
-    return [body.partition("Action=")[2].partition("&")[0] for body in bodies]
 
 
 def test_everything_is_created_and_printed_as_overrides(
@@ -81,12 +47,14 @@ def test_a_second_run_changes_nothing_and_says_so(
     aws.calls.clear()
     # moto always finds a difference in a parameter that is a list.
     unchanged = "<Code>ValidationError</Code><Message>No updates are to be performed.</Message>"
-    aws.answers["POST /"] = [(400, f"<ErrorResponse><Error>{unchanged}</Error></ErrorResponse>")]
-    aws.answers["POST /"].append(None)
+    aws.answers["UpdateStack"] = [
+        (400, f"<ErrorResponse><Error>{unchanged}</Error></ErrorResponse>")
+    ]
+    aws.answers["UpdateStack"].append(None)
     assert setup_aws.main(ARGUMENTS) == 0
     out = capsys.readouterr().out
     assert f"stack {STACK}: unchanged" in out and "job.role=" in out
-    assert requests(aws) == ["UpdateStack", "DescribeStacks"]
+    assert [call.operation for call in aws.calls] == ["UpdateStack", "DescribeStacks"]
     assert (role(aws), statements(aws)) == before
 
 
@@ -94,10 +62,9 @@ def test_a_changed_parameter_updates_the_stack(
     aws: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert setup_aws.main(ARGUMENTS) == 0
-    assert setup_aws.main([*ARGUMENTS, "Vpc=true"]) == 0
+    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
     assert f"stack {STACK}: updated" in capsys.readouterr().out
-    (stack,) = aws.client("cloudformation").describe_stacks(StackName=STACK)["Stacks"]
-    assert {"ParameterKey": "Vpc", "ParameterValue": "true"} in stack["Parameters"]
+    assert statements(aws)["Keys"]["Resource"] == [KEY]
 
 
 def test_a_bucket_and_a_repository_that_exist_can_be_used(aws: Aws) -> None:
@@ -122,9 +89,9 @@ def test_a_dry_run_prints_the_parameters_and_the_template_and_does_not_call_aws(
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"):
         monkeypatch.delenv(name)
     monkeypatch.setenv("DRY_RUN", "1")
-    assert setup_aws.main([*ARGUMENTS, "Vpc=true"]) == 0
+    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"Bucket={NEW}\nRepository={REPOSITORY}\nVpc=true\n\n")
+    assert out.startswith(f"Bucket={NEW}\nRepository={REPOSITORY}\nKmsKeys={KEY}\n\n")
     assert out.endswith(TEMPLATE.read_text())
     assert not aws.calls
 
@@ -179,13 +146,13 @@ def test_an_update_that_fails_does_not_tell_an_earlier_reason(
 
     assert setup_aws.main(ARGUMENTS) == 0
     monkeypatch.setattr(Stack, "update", failed_update)
-    line = error_line(capsys, *ARGUMENTS, "Vpc=true")
+    line = error_line(capsys, *ARGUMENTS, f"KmsKeys={KEY}")
     assert line == f"stack {STACK}: JobRole: not authorized\n"
 
 
 def test_a_missing_permission_is_named(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
     refused = "<Code>AccessDenied</Code><Message>cloudformation:UpdateStack</Message>"
-    aws.answers["POST /"] = [(403, f"<ErrorResponse><Error>{refused}</Error></ErrorResponse>")]
+    aws.answers["UpdateStack"] = [(403, f"<ErrorResponse><Error>{refused}</Error></ErrorResponse>")]
     line = error_line(capsys, *ARGUMENTS)
     assert "cloudformation:UpdateStack" in line and "ask for this permission" in line
 
@@ -197,14 +164,16 @@ def test_what_cloudformation_refuses_is_one_line(capsys: pytest.CaptureFixture[s
 
 
 def test_the_role_is_limited_to_the_named_resources(aws: Aws) -> None:
-    key = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/k"
     read = "ReadBuckets=arn:aws:s3:::shared,arn:aws:s3:::shared/*"
-    more = [read, f"KmsKeys={key}", "Vpc=true"]
-    assert setup_aws.main([*ARGUMENTS, *more]) == 0
+    assert setup_aws.main([*ARGUMENTS, read, f"KmsKeys={KEY}"]) == 0
     found = statements(aws)
     everywhere = {sid for sid, each in found.items() if each["Resource"] == "*"}
-    assert everywhere == {"Registry", "Metrics", "network"}  # whose actions take no resources
-    actions = [action for each in found.values() for action in _list(each["Action"])]
+    assert everywhere == {
+        "Registry",
+        "Metrics",
+        "Network",
+    }  # most of these actions take no resources
+    actions = [action for each in found.values() for action in listed(each["Action"])]
     assert actions and not any("*" in action for action in actions)
     assert found["Objects"]["Resource"] == f"arn:aws:s3:::{NEW}/*"
     assert found["Bucket"]["Resource"] == f"arn:aws:s3:::{NEW}"
@@ -214,18 +183,26 @@ def test_the_role_is_limited_to_the_named_resources(aws: Aws) -> None:
         "s3:ListBucket",
         "s3:GetBucketLocation",
     ]
-    assert found["keys"]["Resource"] == [key]
+    assert found["Keys"]["Resource"] == found["Grants"]["Resource"] == [KEY]
     place = f"{REGION}:{ACCOUNT}"
     assert found["Image"]["Resource"] == f"arn:aws:ecr:{place}:repository/{REPOSITORY}"
     assert found["Logs"]["Resource"] == f"arn:aws:logs:{place}:log-group:/aws/sagemaker/*"
-    assert found["Metrics"]["Condition"] == {
-        "StringLike": {"cloudwatch:namespace": "/aws/sagemaker/*"}
-    }
     assert len(json.dumps(found, separators=(",", ":"))) < 10_240  # IAM's limit for a role
 
 
-def _list(value: str | list[str]) -> list[str]:
-    return [value] if isinstance(value, str) else value
+def test_metrics_network_interfaces_and_grants_depend_on_their_requests(aws: Aws) -> None:
+    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
+    found = [*statements(aws).values()]
+    for namespace, expected in {"/aws/sagemaker/TrainingJobs": True, "AWS/EC2": False}.items():
+        context = {"cloudwatch:namespace": namespace}
+        assert allows(found, "cloudwatch:PutMetricData", "*", context) is expected
+    for region, expected in {REGION: True, "us-east-1": False}.items():
+        context = {"aws:RequestedRegion": region}
+        assert allows(found, "ec2:CreateNetworkInterface", "*", context) is expected
+    for given, expected in {"true": True, "false": False, None: False}.items():
+        context = {"kms:GrantIsForAWSResource": given} if given else {}
+        assert allows(found, "kms:CreateGrant", KEY, context) is expected
+    assert allows(found, "kms:GenerateDataKey", KEY) and not allows(found, "kms:Decrypt", "other")
 
 
 def test_only_sagemaker_may_assume_the_role_and_only_for_this_account(aws: Aws) -> None:
@@ -233,7 +210,7 @@ def test_only_sagemaker_may_assume_the_role_and_only_for_this_account(aws: Aws) 
     (statement,) = role(aws)["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"] == {"Service": "sagemaker.amazonaws.com"}
     assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
-    assert {*statements(aws)}.isdisjoint({"read-buckets", "keys", "network"})
+    assert {*statements(aws)}.isdisjoint({"read-buckets", "Keys", "Grants"})
 
 
 def test_the_template_keeps_data_private_and_never_deletes_it() -> None:

@@ -16,7 +16,11 @@ from nbclient import NotebookClient
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
-from tests.launch.conftest import BUCKET, ROLE, ROOT, Aws
+from launch import setup_aws
+from launch.sagemaker.config import Target
+from launch.sagemaker.training_request import CHECKPOINTS
+from tests.launch.conftest import BUCKET, REPOSITORY, ROLE, ROOT, Aws
+from tests.launch.job_role import answer_simulations, role
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python
 
 COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "optim.lr=0.1"]
@@ -175,25 +179,49 @@ def _as_sent(request: dict[str, Any]) -> dict[str, Any]:
 DEFAULT = ("CompressionType", "GZIP")
 
 
-def test_the_readmes_lines_submit_a_job_that_the_image_can_run(aws: Aws, tmp_path: Path) -> None:
+@pytest.fixture
+def job_role(aws: Aws) -> str:
+    """The ARN of the role that `make setup-aws` creates, whose permissions can be simulated."""
+    aws.push_image()
+    exists = ["CreateBucket=false", "CreateRepository=false"]
+    assert setup_aws.main([f"Bucket={BUCKET}", f"Repository={REPOSITORY}", *exists]) == 0
+    answer_simulations(aws)
+    aws.calls.clear()
+    return str(role(aws)["Arn"])
+
+
+def test_the_readmes_lines_submit_a_job_that_the_image_can_run_and_that_keeps_its_work(
+    aws: Aws, job_role: str, tmp_path: Path
+) -> None:
     readme = (ROOT / "README.md").read_text()
     program = readme.partition("```python\n")[2].partition("```")[0]
     for theirs, ours in {
         "s3://my-bucket/": f"s3://{BUCKET}/",
-        "123456789012.dkr.ecr.eu-west-1.amazonaws.com/managed-training-template:gpu-1": (
-            aws.push_image()
-        ),
+        "arn:aws:iam::123456789012:role/managed-training-template": job_role,
         'photos/")])': 'photos/")], wait=False)',
     }.items():
         assert theirs in program
         program = program.replace(theirs, ours)
-    # moto does not simulate policies, by which the SDK checks the role.
-    done = run_python("3", aws, tmp_path, "-c", program, SAGEMAKER_VALIDATE_ROLE="false")
+    done = run_python("3", aws, tmp_path, "-c", program)
     assert done.returncode == 0, done.stderr
+    assert [call.operation for call in aws.calls].count("SimulatePrincipalPolicy") == 1
     (sent,) = aws.made("CreateTrainingJob")
     assert [channel["ChannelName"] for channel in sent["InputDataConfig"]] == ["training"]
     config, _ = load_train_config(decode(sent["HyperParameters"]))
     assert (config.model.name, config.trainer.epochs) == ("resnet50", 30)
+    assert sent["StoppingCondition"]["MaxRuntimeInSeconds"] == Target.max_runtime_s
+    output = sent["OutputDataConfig"]["S3OutputPath"]
+    assert output.startswith(f"s3://{BUCKET}/")
+    assert sent["CheckpointConfig"] == {"S3Uri": f"{output}/checkpoints", "LocalPath": CHECKPOINTS}
+
+
+@pytest.mark.parametrize("use", ["training", "serving", "pipeline"])
+def test_the_sdk_accepts_the_role_for(aws: Aws, job_role: str, tmp_path: Path, use: str) -> None:
+    check = "from sagemaker.core.helper import resolve_and_validate_role as check\ncheck(*{})"
+    program = check.format((job_role, use))
+    done = run_python("3", aws, tmp_path, "-c", program)
+    assert done.returncode == 0, done.stderr
+    assert "Could not verify" not in done.stderr
 
 
 @pytest.mark.parametrize(
