@@ -75,9 +75,11 @@ RUN python -m compileall -q /opt/program \
          && rm -rf "${scratch}"; \
        fi
 
-# Last, since they change with every commit. The command `env` prints them.
+# Last, since they change with every commit. The command `env` prints version and revision; the tag in
+# a registry has a hash of the other inputs.
 ARG VERSION=unknown
 ARG REVISION=unknown
+ARG BASE_DIGEST=unknown
 ENV IMAGE_VERSION=${VERSION} \
     IMAGE_REVISION=${REVISION}
 # accept-bind-to-port: SageMaker may set SAGEMAKER_BIND_TO_PORT.
@@ -85,7 +87,10 @@ LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
       org.opencontainers.image.title="managed-training-template" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.digest="${BASE_DIGEST}" \
+      managed-training-template.extras="${EXTRAS}" \
+      managed-training-template.prebuild="${PREBUILD}"
 
 # Exec form: the job is the container's first process and receives SIGTERM itself.
 ENTRYPOINT ["python", "-m", "entry_point.container"]

@@ -3,7 +3,8 @@
 ``python -m launch.image build|push`` reads these environment variables (``make image DEVICE=gpu``
 sets them):
 
-IMAGE          name of the image and of its repository, without a registry; optional ``:TAG``
+IMAGE          name of the image and of its repository, without a registry; optional ``:TAG``, which
+               replaces ``DEVICE-COMMIT`` here and ``DEVICE-COMMIT-HASH`` in the registry
 DEVICE         ``cpu`` (default) or ``gpu``: selects the AWS base image; part of the tag
 BASE_IMAGE     another base image; ``arm64`` for Python's official one with torch
 PREBUILD       0 leaves the operator as source, which each job and endpoint compiles at its start
@@ -15,12 +16,14 @@ ENGINE         container engine command; default: docker, else podman
 
 import argparse
 import base64
+import json
 import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 from entry_point.contract.own_code import content_hash
 from entry_point.contract.program import UserError, run_program
@@ -30,6 +33,12 @@ ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_NAME = "managed-training-template"
 # Set in the Dockerfile.
 REVISION_LABEL = "org.opencontainers.image.revision"
+# What a build takes besides the commit, by the label that the Dockerfile gives it.
+INPUT_LABELS = {
+    "BASE_DIGEST": "org.opencontainers.image.base.digest",
+    "EXTRAS": "managed-training-template.extras",
+    "PREBUILD": "managed-training-template.prebuild",
+}
 # The files and folders that decide what is in the image.
 CONTEXT = (
     *("Dockerfile", "launch/image_packages.py", "requirements"),
@@ -79,6 +88,20 @@ def image_reference() -> str:
     return f"{name}:{os.environ.get('DEVICE') or 'cpu'}-{commit()}"
 
 
+def published_reference(reference: str, image: dict[str, Any]) -> str:
+    """Returns the name and the tag of an image in a registry.
+
+    The tag of a commit gets a hash of the build's other inputs and of the architecture. A tag that
+    IMAGE names stays as it is.
+    """
+    if reference == os.environ.get("IMAGE"):
+        return reference
+    labels = image["Config"].get("Labels") or {}
+    inputs = {label: str(labels.get(label)).encode() for label in INPUT_LABELS.values()}
+    inputs["architecture"] = image["Architecture"].encode()
+    return f"{reference}-{content_hash(inputs)[:8]}"
+
+
 def built_revision(engine: Engine, reference: str) -> str | None:
     """The revision that an image was built from, None if it does not say.
 
@@ -91,13 +114,37 @@ def built_revision(engine: Engine, reference: str) -> str | None:
     return revision
 
 
-def build_arguments() -> list[str]:
-    """Arguments for ``docker build``."""
+def base_digest(engine: Engine, dockerfile: str) -> str:
+    """Returns the digest of the base image, which is pulled unless the engine has it.
+
+    Raises UserError if it cannot be pulled.
+    """
+    name = os.environ.get("BASE_IMAGE") or os.environ.get("DEVICE") or "cpu"
+    stage = re.search(rf"^FROM (\S+) AS {re.escape(name)}$", dockerfile, re.M)
+    reference = stage[1] if stage else name
+    if engine.image(reference) is None:
+        engine.show("pull", reference)
+    base = engine.image(reference)
+    if base is None:
+        raise UserError(
+            f"the base image {reference} could not be pulled, the last lines above say why: check "
+            "DEVICE, BASE_IMAGE and the network"
+        )
+    # An image that no registry has, such as one that was built here, has only an ID.
+    digest: str = (base.get("RepoDigests") or [base["Id"]])[0]
+    return digest.rpartition("@")[2]
+
+
+def build_arguments(base: str) -> list[str]:
+    """Arguments for ``docker build``; ``base`` is the digest of the base image."""
     found = re.search(r'^version = "(.+)"', (ROOT / "pyproject.toml").read_text(), re.M)
     values = {"VERSION": found[1] if found else "unknown", "REVISION": revision()}
+    values["BASE_DIGEST"] = base
     for name in ("DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS"):
         if value := os.environ.get(name):
             values[name] = value
+    if extras := values.get("EXTRAS"):
+        values["EXTRAS"] = " ".join(sorted({*extras.split()}))
     settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]
 
@@ -105,7 +152,8 @@ def build_arguments() -> list[str]:
 def build_image(engine: Engine, reference: str, context: Path) -> None:
     """Run ``docker build``, in the format that every registry and SageMaker accept."""
     option = "--format=docker" if engine.is_podman else "--progress=plain"
-    if not engine.show("build", option, f"--tag={reference}", *build_arguments(), str(context)):
+    arguments = build_arguments(base_digest(engine, (context / "Dockerfile").read_text()))
+    if not engine.show("build", option, f"--tag={reference}", *arguments, str(context)):
         raise UserError(
             "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE "
             "and the network; BUILD_OPTIONS passes a proxy on"
@@ -118,17 +166,19 @@ def build(engine: Engine) -> None:
     build_image(engine, reference, ROOT)
     image = engine.image(reference) or {}
     say(f"{reference}  {image['Size'] / 1e6:,.0f} MB  {image['Id']}")
-    after = ""
-    if not is_committed(commit()):
+    if is_committed(commit()):
+        after = f"as {published_reference(reference, image)}"
+    else:
         say(f"the tree has changes that no commit has; the image's label names it {revision()}")
-        after = " after you commit all changes"
-    say(f"next: `make docker-train` trains in it, `make push` publishes it{after}")
+        after = "after you commit all changes"
+    say(f"next: `make docker-train` trains in it, `make push` publishes it {after}")
 
 
 def push(engine: Engine) -> None:
     """Push the image of this commit and print the override that uses it.
 
-    Raises UserError if the tree has uncommitted changes, or the image is of another commit.
+    An image that the registry has is not pushed again. Raises UserError if the tree has uncommitted
+    changes, if the image is of another commit, or if ECR has another image under its tag.
     """
     if not is_committed(commit()):
         raise UserError(
@@ -136,26 +186,42 @@ def push(engine: Engine) -> None:
             "lists, run `make image`, then `make push`"
         )
     reference = image_reference()
-    name, _, tag = reference.rpartition(":")
     built = built_revision(engine, reference)
     if built != commit():
         raise UserError(
             f"{reference} was built from {built}, but the tree is at {commit()}: run `make image` "
             "again, then `make push`"
         )
-    registry = os.environ.get("REGISTRY") or log_in(engine, name)
+    image = engine.image(reference) or {}
+    name, _, tag = published_reference(reference, image).rpartition(":")
+    registry, digests = os.environ.get("REGISTRY"), set[str]()
+    if not registry:
+        registry, digests = log_in(engine, name, tag)
     pushed = f"{registry}/{name}:{tag}"
-    engine.call("tag", reference, pushed)
-    if not engine.show("push", pushed):
+    remedy = (
+        f"use target.image={pushed}, or run `make image` and `make push` again with "
+        f"IMAGE={name}:{tag}-2 added"
+    )
+    if not digests:
+        engine.call("tag", reference, pushed)
+        if not engine.show("push", pushed):
+            raise UserError(
+                f"the push failed, its last lines above say why: check REGISTRY={registry}, and "
+                f"log in with `docker login {registry}`; if the tag is taken, {remedy}"
+            )
+    elif f"sha256:{image['Id'].removeprefix('sha256:')}" not in digests:
         raise UserError(
-            f"the push failed, its last lines above say why: check REGISTRY={registry}, and log in "
-            f"with `docker login {registry}`"
+            f"{pushed} is another image than {reference} here, and a tag is never moved: {remedy}"
         )
-    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
+    done = "already there" if digests else "pushed"
+    say(f"{done}; pass this to `make sagemaker-train`:\n  target.image={pushed}")
 
 
-def log_in(engine: Engine, name: str) -> str:
-    """Log the engine in to ECR for 12 hours; returns the registry.
+def log_in(engine: Engine, name: str, tag: str) -> tuple[str, set[str]]:
+    """Log the engine in to ECR for 12 hours.
+
+    Returns the registry, and the digests of the image that the repository has under the tag: of its
+    manifest and of its config, one of which is the ID of the same image in an engine.
 
     Raises UserError if the repository does not exist, and for any error of AWS.
     """
@@ -167,6 +233,7 @@ def log_in(engine: Engine, name: str) -> str:
     ecr = aws_client(open_session(), "ecr")
     try:
         ecr.describe_repositories(repositoryNames=[name])
+        found = ecr.batch_get_image(repositoryName=name, imageIds=[{"imageTag": tag}])["images"]
         grant = ecr.get_authorization_token()["authorizationData"][0]
     except ecr.exceptions.RepositoryNotFoundException as error:
         raise UserError(
@@ -178,7 +245,10 @@ def log_in(engine: Engine, name: str) -> str:
     user, password = base64.b64decode(grant["authorizationToken"]).decode().split(":", 1)
     registry: str = grant["proxyEndpoint"].removeprefix("https://")
     engine.call("login", "--username", user, "--password-stdin", registry, text_in=password)
-    return registry
+    digests = {each["imageId"]["imageDigest"] for each in found}
+    manifests = [json.loads(each["imageManifest"]) for each in found]
+    digests |= {each["config"]["digest"] for each in manifests if "config" in each}
+    return registry, digests
 
 
 def say(text: str) -> None:

@@ -225,5 +225,5 @@ def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
     (rule,) = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
     assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
     assert repository["Properties"]["ImageScanningConfiguration"] == {"ScanOnPush": True}
-    expiry = json.loads(repository["Properties"]["LifecyclePolicy"]["LifecyclePolicyText"])
-    assert expiry["rules"][0]["selection"]["tagStatus"] == "untagged"
+    assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"
+    assert "LifecyclePolicy" not in repository["Properties"]

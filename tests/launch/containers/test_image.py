@@ -12,8 +12,11 @@ from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 from launch import image
 from launch.engine import Engine, find_engine
-from tests.launch.conftest import REGION, Aws
+from tests.launch.conftest import ACCOUNT, MANIFEST, REGION, Aws
 from tests.launch.containers.conftest import FakeEngine
+
+BASE = f"sha256:{'b' * 64}"
+ID = f"sha256:{'1' * 64}"
 
 
 @pytest.fixture
@@ -22,6 +25,7 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "repository"
     folder.mkdir()
     (folder / "pyproject.toml").write_text('version = "1.2.3"\n')
+    (folder / "Dockerfile").write_text("FROM aws/torch:2-cpu AS cpu\nFROM ${BASE_IMAGE}\n")
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
         subprocess.run(["git", "-C", str(folder), *identity, *command], check=True)
@@ -42,14 +46,14 @@ def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.M
 
 def test_the_label_of_a_dirty_tree_names_its_state(repository: Path) -> None:
     commit = image.revision()
-    assert f"--build-arg=REVISION={commit}" in image.build_arguments()
+    assert f"--build-arg=REVISION={commit}" in image.build_arguments(BASE)
     code = repository / "entry_point" / "train.py"
     code.parent.mkdir()
     states = []
     for text in ("one", "two", "one"):
         code.write_text(text)
         states.append(image.revision())
-        assert f"--build-arg=REVISION={states[-1]}" in image.build_arguments()
+        assert f"--build-arg=REVISION={states[-1]}" in image.build_arguments(BASE)
     assert all(re.fullmatch(f"{commit}-dirty-[0-9a-f]{{8}}", state) for state in states)
     assert states[0] == states[2] != states[1]
 
@@ -95,25 +99,34 @@ def test_settings_become_build_arguments(repository: Path, monkeypatch: pytest.M
     assert repository
     monkeypatch.setenv("BASE_IMAGE", "mine:1")
     monkeypatch.setenv("PREBUILD", "0")
-    monkeypatch.setenv("EXTRAS", "dali")
+    monkeypatch.setenv("EXTRAS", "timm dali")
     monkeypatch.setenv("BUILD_OPTIONS", "--network=host --build-arg='A=b c'")
-    arguments = image.build_arguments()
+    arguments = image.build_arguments(BASE)
     assert "--build-arg=BASE_IMAGE=mine:1" in arguments
     assert "--build-arg=PREBUILD=0" in arguments
-    assert "--build-arg=EXTRAS=dali" in arguments
+    assert "--build-arg=EXTRAS=dali timm" in arguments
+    assert f"--build-arg=BASE_DIGEST={BASE}" in arguments
     assert "--build-arg=VERSION=1.2.3" in arguments
     assert arguments[-2:] == ["--network=host", "--build-arg=A=b c"]
+
+
+def described(revision: str, **labels: str) -> str:
+    """Script of an engine that has an image of this revision."""
+    named = {image.INPUT_LABELS[name]: value for name, value in labels.items()}
+    config = {"Labels": {image.REVISION_LABEL: revision, **named}}
+    facts = {"Size": 6136000000, "Id": ID, "Architecture": "amd64", "Config": config}
+    return f"case $1 in image) echo '{json.dumps([facts])}';; esac"
 
 
 def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    described = json.dumps([{"Size": 6136000000, "Id": "sha256:12ab"}])
-    calls = fake_engine(f"case $1 in image) echo '{described}';; esac")
+    calls = fake_engine(described(image.revision()))
     image.build(find_engine())
     text = capfd.readouterr().out
     assert image.image_reference() in text and "dirty" not in text
-    assert "6,136 MB" in text and "sha256:12ab" in text
+    assert "6,136 MB" in text and ID in text
+    assert re.search(rf"publishes it as {image.image_reference()}-[0-9a-f]{{8}}\n", text)
     assert f"build --progress=plain --tag={image.image_reference()}" in calls.read_text()
     assert str(repository) in calls.read_text()
     (repository / "Dockerfile").write_text("FROM other")
@@ -121,10 +134,56 @@ def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     assert f"label names it {image.revision()}\n" in capfd.readouterr().out
 
 
+def with_base(folder: Path, base: dict[str, object]) -> str:
+    """Script of an engine that has the base image once it has pulled it."""
+    return f"""case $1 in
+        pull) touch {folder}/pulled;;
+        image) [ -e {folder}/pulled ] && echo '{json.dumps([base])}';;
+    esac"""
+
+
+@pytest.mark.parametrize(
+    ("base_image", "pulled"),
+    [("", "aws/torch:2-cpu"), ("cpu", "aws/torch:2-cpu"), ("my:1", "my:1")],
+)
+def test_a_base_that_is_missing_is_pulled_and_its_digest_becomes_a_label(
+    repository: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    base_image: str,
+    pulled: str,
+) -> None:
+    monkeypatch.setenv("BASE_IMAGE", base_image)
+    base = {"Id": ID, "RepoDigests": [f"aws/torch@{BASE}"]}
+    calls = fake_engine(with_base(repository.parent, base))
+    for _ in range(2):
+        image.build_image(find_engine(), "x:y", repository)
+        assert f"--build-arg=BASE_DIGEST={BASE} " in calls.read_text()
+    assert calls.read_text().count(f"pull {pulled}\n") == 1
+
+
+def test_a_base_that_was_built_here_is_known_by_its_id(
+    repository: Path, fake_engine: FakeEngine
+) -> None:
+    fake_engine(with_base(repository.parent, {"Id": ID, "RepoDigests": []}))
+    assert image.base_digest(find_engine(), "FROM local:1 AS cpu\n") == ID
+
+
+def test_a_base_that_cannot_be_pulled_is_one_line(
+    repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert repository
+    monkeypatch.setenv("DEVICE", "tpu")
+    fake_engine("case $1 in image | pull) exit 1;; esac")
+    with pytest.raises(UserError, match=r"base image tpu could not be pulled, .* DEVICE"):
+        image.build(find_engine())
+
+
 def test_a_build_disables_attestations(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    fake_engine("echo attestations $BUILDX_NO_DEFAULT_ATTESTATIONS")
+    answer = "build) echo attestations $BUILDX_NO_DEFAULT_ATTESTATIONS;; esac"
+    fake_engine(described("").replace("esac", answer))
     image.build_image(find_engine(), "x:y", repository)
     assert "attestations 1" in capfd.readouterr().out
 
@@ -133,7 +192,8 @@ def test_a_failed_build_is_one_line_after_its_output(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert repository
-    fake_engine("case $1 in build) echo 'ERROR: no such stage' >&2; exit 1;; esac")
+    answer = "build) echo 'ERROR: no such stage' >&2; exit 1;; esac"
+    fake_engine(described("").replace("esac", answer))
     assert image.main(["build"]) == exit_codes.USAGE
     told = capfd.readouterr()
     assert told.err.startswith("image: the build failed, ") and "DEVICE, BASE_IMAGE" in told.err
@@ -157,12 +217,6 @@ def test_a_missing_image_is_not_pushed(repository: Path, fake_engine: FakeEngine
         image.push(find_engine())
 
 
-def described(revision: str) -> str:
-    """Script of an engine that has an image of this revision."""
-    facts = {"Config": {"Labels": {image.REVISION_LABEL: revision}}}
-    return f"case $1 in image) echo '{json.dumps([facts])}';; esac"
-
-
 def test_push_prints_the_image_in_the_registry(
     repository: Path,
     fake_engine: FakeEngine,
@@ -173,13 +227,28 @@ def test_push_prints_the_image_in_the_registry(
     calls = fake_engine(described(image.revision()))
     monkeypatch.setenv("REGISTRY", "localhost:5000")
     image.push(find_engine())
-    target = f"localhost:5000/{image.image_reference()}"
-    assert f"target.image={target}\n" in capfd.readouterr().out
-    assert f"tag {image.image_reference()} {target}\npush {target}" in calls.read_text()
+    reference = image.image_reference()
+    match = re.search(r"pushed; .*\n  target\.image=(\S+)\n", capfd.readouterr().out)
+    assert match and re.fullmatch(rf"localhost:5000/{reference}-[0-9a-f]{{8}}", match[1])
+    assert f"tag {reference} {match[1]}\npush {match[1]}" in calls.read_text()
+
+
+def test_images_of_one_commit_that_differ_in_their_inputs_have_their_own_tags() -> None:
+    inputs = {"BASE_DIGEST": BASE, "EXTRAS": "timm", "PREBUILD": "1", "Architecture": "amd64"}
+    others = {"BASE_DIGEST": ID, "EXTRAS": "", "PREBUILD": "0", "Architecture": "arm64"}
+
+    def published(inputs: dict[str, str]) -> str:
+        labels = {label: inputs[name] for name, label in image.INPUT_LABELS.items()}
+        facts = {"Architecture": inputs["Architecture"], "Config": {"Labels": labels}}
+        return image.published_reference("mine:cpu-0123456789ab", facts)
+
+    tags = {published(inputs), *(published({**inputs, name: others[name]}) for name in inputs)}
+    assert len(tags) == 5 and published(dict(inputs)) in tags
+    assert all(re.fullmatch("mine:cpu-0123456789ab-[0-9a-f]{8}", tag) for tag in tags)
 
 
 def test_podman_builds_in_docker_format(repository: Path, fake_engine: FakeEngine) -> None:
-    calls = fake_engine("exit 0")
+    calls = fake_engine(described(""))
     image.build_image(Engine((os.environ["ENGINE"],), is_podman=True), "x:y", repository)
     assert "build --format=docker --tag=x:y" in calls.read_text()
 
@@ -210,20 +279,79 @@ def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
     assert "push" not in calls.read_text()
 
 
+def ecr_holds(aws: Aws, name: str, tag: str, config: str) -> str:
+    """Create a repository with an image whose config has this digest; returns the manifest's."""
+    ecr = aws.client("ecr")
+    ecr.create_repository(repositoryName=name)
+    manifest = {**MANIFEST, "config": {"digest": config, "size": 1}}
+    done = ecr.put_image(repositoryName=name, imageManifest=json.dumps(manifest), imageTag=tag)
+    aws.calls.clear()
+    return str(done["image"]["imageId"]["imageDigest"])
+
+
 def test_logging_in_to_ecr_passes_the_password_on_stdin_and_creates_nothing(
     aws: Aws, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
-    aws.client("ecr").create_repository(repositoryName="mine")
-    aws.calls.clear()
+    digest = ecr_holds(aws, "mine", "1", ID)
     stdin = tmp_path / "stdin"
     calls = fake_engine(f"cat >{stdin}")
-    registry = image.log_in(find_engine(), "mine")
+    registry, digests = image.log_in(find_engine(), "mine", "1")
     assert registry.endswith(".dkr.ecr.eu-west-1.amazonaws.com")
+    assert digests == {digest, ID}
     password = stdin.read_text()
     login = f"login --username AWS --password-stdin {registry}\n"
     assert password and calls.read_text().endswith(login)
     operations = [call.operation for call in aws.calls]
-    assert operations == ["DescribeRepositories", "GetAuthorizationToken"]
+    assert operations == ["DescribeRepositories", "BatchGetImage", "GetAuthorizationToken"]
+    assert image.log_in(find_engine(), "mine", "2") == (registry, set())
+
+
+@pytest.mark.parametrize("identity", [ID, ID.removeprefix("sha256:"), "manifest"])
+def test_an_image_that_ecr_has_is_not_pushed_again(
+    aws: Aws,
+    repository: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    identity: str,
+) -> None:
+    """Its ID is the digest of the config, in podman without a prefix, or that of the manifest."""
+    assert repository
+    digest = ecr_holds(aws, "mine", "gpu-7", ID)
+    monkeypatch.setenv("IMAGE", "mine:gpu-7")
+    facts = described(image.revision())
+    calls = fake_engine(facts.replace(ID, digest if identity == "manifest" else identity))
+    image.push(find_engine())
+    told = capfd.readouterr().out
+    assert f"already there; pass this to `make sagemaker-train`:\n  target.image={ACCOUNT}" in told
+    assert "push" not in calls.read_text()
+
+
+def test_another_image_under_the_tag_is_one_line_and_replaces_nothing(
+    aws: Aws,
+    repository: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    assert repository
+    monkeypatch.setenv("IMAGE", "mine")
+    built = described(image.revision(), EXTRAS="timm")
+    calls = fake_engine(built)
+    image.build(find_engine())
+    tag = capfd.readouterr().out.partition("publishes it as mine:")[2].strip()
+    ecr_holds(aws, "mine", tag, BASE)
+    assert image.main(["push"]) == exit_codes.USAGE
+    line = capfd.readouterr().err
+    there = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/mine:{tag}"
+    assert line.count("\n") == 1 and f"image: {there} is another image than mine:cpu-" in line
+    assert f"use target.image={there}, or run" in line and "push" not in calls.read_text()
+    # As the line says.
+    monkeypatch.setenv("IMAGE", line.partition(" IMAGE=")[2].split()[0])
+    image.build(find_engine())
+    image.push(find_engine())
+    assert f"target.image={there}-2\n" in capfd.readouterr().out
+    assert f"push {there}-2\n" in calls.read_text()
 
 
 @pytest.mark.usefixtures("aws")
@@ -232,7 +360,7 @@ def test_a_repository_that_does_not_exist_is_named_with_the_command_that_creates
 ) -> None:
     fake_engine("exit 0")
     with pytest.raises(UserError) as error:
-        image.log_in(find_engine(), "mine")
+        image.log_in(find_engine(), "mine", "1")
     assert str(error.value) == (
         f"IMAGE=mine: there is no such repository in {REGION}; "
         '`make setup-aws ARGS="Bucket=NAME Repository=mine"` creates it'
@@ -247,7 +375,7 @@ def test_missing_credentials_for_ecr_are_one_line(
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     with pytest.raises(UserError, match="credentials"):
-        image.log_in(find_engine(), "mine")
+        image.log_in(find_engine(), "mine", "1")
 
 
 def test_a_missing_region_for_ecr_is_one_line(
@@ -258,4 +386,4 @@ def test_a_missing_region_for_ecr_is_one_line(
     for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match="no AWS region: set AWS_DEFAULT_REGION"):
-        image.log_in(find_engine(), "mine")
+        image.log_in(find_engine(), "mine", "1")

@@ -8,7 +8,7 @@ import sys
 
 from entry_point.contract import exit_codes
 from launch.engine import Engine
-from launch.image import REVISION_LABEL
+from launch.image import INPUT_LABELS, REVISION_LABEL
 from tests.launch.real_engine.engine_jobs import ROOT
 
 
@@ -65,12 +65,17 @@ def labels_of(engine: Engine, image: str) -> dict[str, str]:
     return dict(config["Labels"])
 
 
-def test_labels_name_version_and_revision(engine: Engine, image: str) -> None:
+def test_labels_name_version_revision_and_the_other_inputs(
+    engine: Engine, base_image: str, image: str
+) -> None:
     labels = labels_of(engine, image)
     assert labels["org.opencontainers.image.version"] != "unknown"
     assert re.fullmatch(
         "[0-9a-f]{12}(-dirty-[0-9a-f]{8})?|untracked-[0-9a-f]{8}", labels[REVISION_LABEL]
     )
+    base = (engine.image(base_image) or {})["Id"]
+    expected = {"BASE_DIGEST": base, "EXTRAS": "", "PREBUILD": "0"}
+    assert {name: labels[label] for name, label in INPUT_LABELS.items()} == expected
 
 
 def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
