@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -134,7 +135,7 @@ def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     assert f"label names it {image.revision()}\n" in capfd.readouterr().out
 
 
-def with_base(folder: Path, base: dict[str, object]) -> str:
+def with_base(folder: Path, base: Mapping[str, object]) -> str:
     """Script of an engine that has the base image once it has pulled it."""
     return f"""case $1 in
         pull) touch {folder}/pulled;;

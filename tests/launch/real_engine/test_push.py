@@ -14,7 +14,7 @@ import pytest
 
 from entry_point.contract import exit_codes
 from launch.engine import Engine
-from launch.image import REVISION_LABEL
+from launch.image import INPUT_LABELS, REVISION_LABEL, build_image
 from tests.launch.real_engine.engine_jobs import ROOT
 from tests.launch.real_engine.private_engine import find_program
 
@@ -103,6 +103,32 @@ def test_a_pushed_image_can_be_pulled_by_the_printed_name(
     engine.call("pull", match[1])
     assert (engine.image(match[1]) or {})["Id"] == identity
     engine.call("rmi", "--force", str(identity))
+
+
+def test_a_base_is_pulled_and_its_digest_labels_the_image(
+    engine: Engine,
+    registry: str,
+    small_image: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    base = f"{registry}/base:1"
+    engine.call("tag", small_image, base)
+    digest = engine.call("push", base).rpartition("digest: ")[2].split()[0]
+    engine.call("rmi", "--force", str((engine.image(base) or {})["Id"]))
+    context = tmp_path / "context"
+    context.mkdir()
+    label = INPUT_LABELS["BASE_DIGEST"]
+    (context / "Dockerfile").write_text(
+        f"ARG BASE_IMAGE\nFROM ${{BASE_IMAGE}}\nARG BASE_DIGEST\nLABEL {label}=${{BASE_DIGEST}}\n"
+    )
+    monkeypatch.setenv("BASE_IMAGE", base)
+    build_image(engine, "container-test-labelled:1", context)
+    try:
+        built = engine.image("container-test-labelled:1") or {}
+        assert built["Config"]["Labels"][label] == digest
+    finally:
+        engine.call("rmi", "--force", "container-test-labelled:1", base)
 
 
 def test_a_tree_with_uncommitted_changes_is_not_pushed(
