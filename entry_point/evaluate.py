@@ -149,6 +149,9 @@ def _write(
         "images": f"{len(evaluation.indices)}",
         "damaged": f"{evaluation.damaged}",
     }
+    if (unfinished := trained.config.describe_unfinished()) is not None:
+        facts["note"] = unfinished
+        log.warning("%s: %s", config.model_dir, unfinished)
     counts = {"images": len(evaluation.indices), "damaged": evaluation.damaged}
     result = {**facts, **counts, "metrics": evaluation.metrics}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""The model folder of a finished run: training writes it, `predict` and `serve` load it.
+"""The model folder of a run: training writes it, `predict` and `serve` load it.
 
 | File | Contents |
 |---|---|
@@ -7,6 +7,8 @@
 | classes.json | the names of the classes, labels or numbers |
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
 | code/project/ | your own code, if the configuration names any of it |
+
+If a stopped job left it, config.yaml also says how far the run was, as `unfinished`.
 
 A folder may come from a stranger. Of what its configuration names, only known words and its own
 code resolve, and building fetches no weights.
@@ -28,6 +30,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, cast
 
+import pydantic.dataclasses
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model as read_weights
@@ -39,10 +42,11 @@ from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import Crop
 from entry_point.config.resolve import TIMM, resolve
+from entry_point.config.schema import SETTINGS, Int
 from entry_point.config.train_config import ModelConfig, TrainConfig
 from entry_point.contract.own_code import PACKAGE, find_project_in
 from entry_point.contract.program import UserError
-from entry_point.contract.whole_file import replacing, write_text
+from entry_point.contract.whole_file import replacing, sync, write_text
 from entry_point.data.sources.source import Source
 from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import KNOWN, build_task
@@ -85,6 +89,34 @@ class Answers(nn.Module):
         return answers
 
 
+@pydantic.dataclasses.dataclass(config=SETTINGS)
+class Unfinished:
+    """How far the run of a stopped job was when it had the weights of the model."""
+
+    epoch: Int
+    """Complete epochs."""
+    step: Int
+    """Optimizer steps since the start of the run."""
+
+
+@pydantic.dataclasses.dataclass(config=SETTINGS)
+class SavedConfig(TrainConfig):
+    """config.yaml."""
+
+    unfinished: Unfinished | None = None
+    """None if the run was finished."""
+
+    def describe_unfinished(self) -> str | None:
+        """Returns what to print of a model that a stopped job left; None for a finished run's."""
+        if self.unfinished is None:
+            return None
+        epoch, step = self.unfinished.epoch, self.unfinished.step
+        return (
+            "unfinished model: its job was stopped; weights of "
+            f"step {step}, after {epoch} of {self.trainer.epochs} epochs"
+        )
+
+
 @dataclass(frozen=True)
 class Model:
     """A loaded model folder."""
@@ -100,6 +132,8 @@ class Model:
     resize: int
     crop: Crop
     device: torch.device
+    unfinished: str | None = None
+    """What to print if a stopped job left it."""
 
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
@@ -112,7 +146,7 @@ class Model:
 class Trained:
     """What the trainer had at its end."""
 
-    config: TrainConfig
+    config: SavedConfig
     classes: list[str]
     """The names of the train split's classes, labels or numbers."""
     task: Task
@@ -124,20 +158,41 @@ class Trained:
 
 
 def save_model(
-    folder: Path, network: nn.Module, task: Task, classes: list[str], config: TrainConfig, yaml: str
+    folder: Path,
+    network: nn.Module,
+    task: Task,
+    classes: list[str],
+    config: TrainConfig,
+    yaml: str,
+    unfinished: Unfinished | None = None,
 ) -> None:
     """Write the folder. `classes` are the train split's, `yaml` is the configuration as text.
 
-    Removes what another run left there first, and writes the weights last: with them it is whole.
+    Weights are written first under another name, and named last: with them the folder is whole. A
+    kill leaves the folder that was there, or one without weights, which no program accepts.
     """
-    for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
-        (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / CODE, ignore_errors=True)
-    write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
-    write_text(folder / CONFIG, yaml)
-    if state := task.export.head.state_dict():
-        values = {name: value.tolist() for name, value in state.items()}
-        write_text(folder / HEAD, json.dumps(values) + "\n")
+    weights = folder / WEIGHTS
+    with replacing(weights) as temporary:
+        with _disk_errors(weights):
+            write_weights(network, str(temporary))
+        sync(temporary)  # not while the folder has no weights
+        for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
+            (folder / name).unlink(missing_ok=True)
+        shutil.rmtree(folder / CODE, ignore_errors=True)
+        write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
+        if unfinished is not None:
+            yaml += f"unfinished:\n  epoch: {unfinished.epoch}\n  step: {unfinished.step}\n"
+        write_text(folder / CONFIG, yaml)
+        if state := task.export.head.state_dict():
+            values = {name: value.tolist() for name, value in state.items()}
+            write_text(folder / HEAD, json.dumps(values) + "\n")
+        _save_code(folder, config)
+        # safetensors makes files that no other user can read.
+        temporary.chmod((folder / CONFIG).stat().st_mode)
+
+
+def _save_code(folder: Path, config: TrainConfig) -> None:
+    """Copy the package `project` if the configuration names any of it; warn of other code."""
     named = list(_dotted_paths(config))
     if any(path.startswith(f"{PACKAGE}.") for _, path in named):
         spec = find_spec(PACKAGE)
@@ -148,10 +203,6 @@ def save_model(
     for key, path in named:
         if not path.startswith(f"{PACKAGE}."):
             logger.warning("predict and serve refuse %s=%s: move it to %s/", key, path, PACKAGE)
-    with replacing(folder / WEIGHTS) as temporary, _disk_errors(folder / WEIGHTS):
-        write_weights(network, str(temporary))
-        # safetensors makes files that no other user can read.
-        temporary.chmod((folder / CONFIG).stat().st_mode)
 
 
 @contextmanager
@@ -198,6 +249,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         resize=data.resize,
         crop=data.crop,
         device=device,
+        unfinished=trained.config.describe_unfinished(),
     )
 
 
@@ -231,12 +283,12 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     return Trained(config, classes, task, network)
 
 
-def read_config(folder: Path) -> TrainConfig:
+def read_config(folder: Path) -> SavedConfig:
     """The configuration that produced the model. Raises ModelError."""
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: name the model folder of a finished run")
     try:
-        return load_resolved((folder / CONFIG).read_text(encoding="utf-8"), TrainConfig)
+        return load_resolved((folder / CONFIG).read_text(encoding="utf-8"), SavedConfig)
     except (ConfigError, ValueError, YAMLError) as error:
         reason = " ".join(str(error).split())
         must = "use the image that trained the model, or copy the file again"

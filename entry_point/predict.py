@@ -218,6 +218,8 @@ def predict(prediction: Prediction) -> Outcome:
     model = load_model(
         prediction.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     )
+    if model.unfinished is not None:
+        _say(f"{config.model_dir}: {model.unfinished}")
     table = build_table(model, config.output)
     stretches = prediction.images.stretches(prediction.places)
     batches = track(

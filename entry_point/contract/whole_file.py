@@ -26,9 +26,9 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     with naming(path, temporary):
         try:
             yield temporary
-            _sync(temporary)
+            sync(temporary)
             temporary.replace(path)
-            _sync(path.parent)
+            sync(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
@@ -69,7 +69,8 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, str(path)) from error
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """Return once a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

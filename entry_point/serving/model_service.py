@@ -48,6 +48,8 @@ class ModelService:
     def __init__(self, folder: Path, config: ServerConfig) -> None:
         self.config, self._folder = config, folder
         self.is_ready = False
+        self.unfinished: str | None = None
+        """What is said of a model that a stopped job left."""
         self._default_accept = os.environ.get(DEFAULT_ACCEPT) or formats.JSON
         _check_accept(self._default_accept)
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -71,6 +73,8 @@ class ModelService:
             raise UserError(*str(error).splitlines()) from error
         where = f"{self._gpus} GPUs" if self._gpus else f"the CPU, {usable_cores()} cores"
         logger.info("%d workers on %s", len(workers), where)
+        if self.unfinished is not None:
+            logger.warning("%s", self.unfinished)
         # What loading made stays: the garbage collector need not look through it again.
         gc.freeze()
         self.is_ready = True
@@ -87,6 +91,7 @@ class ModelService:
         # Workers share a model.
         predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
         model = predictors[places[0]].model
+        self.unfinished = model.unfinished
         self._images = RequestImages(
             model.image_size, model.resize, self.config, usable_cores(), model.crop
         )

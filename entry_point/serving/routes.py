@@ -89,6 +89,8 @@ class Routes:
 
     async def page(self, _request: Request) -> Response:
         text = _PAGE.read_text(encoding="utf-8")
+        if self._service.unfinished is not None:
+            text = text.replace("Try the model", "Try the unfinished model")
         return HTMLResponse(text, headers={"Content-Security-Policy": _POLICY})
 
     async def invocations(self, request: Request) -> Response:

@@ -22,7 +22,7 @@ from entry_point.contract.hyperparameters import forget_credentials, read_overri
 from entry_point.contract.printable import mask_output
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import LINK_LATEST, RunFolder
-from entry_point.contract.whole_file import write_text
+from entry_point.contract.whole_file import remove_partial_files, write_text
 from entry_point.large_imports import large_imports
 from entry_point.supervisor.cuda_driver import usable_gpus
 from entry_point.supervisor.ranks import CONFIG, STOP_PATIENCE_S, Ranks, rank_environment
@@ -94,6 +94,8 @@ class Job:
         failed = {rank: c for rank, c in ranks.codes.items() if c not in exit_codes.NO_FAILURE}
         if not failed and not ranks.killed:
             return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
+        # What a killed rank was writing: the platform would upload it.
+        remove_partial_files(self._run.model)
         reason = _killed() if ranks.killed else _died(failed, ranks.reason)
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")

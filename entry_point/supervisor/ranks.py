@@ -2,8 +2,8 @@
 
 Supervisor and ranks exchange files in a temporary folder. The supervisor writes `config.yaml`, and
 `stop` to ask for a checkpoint and an end: between steps, the ranks look whether it is there. A
-signal would also reach the processes that load data. A rank writes `begun` once it heeds such a
-request, and `reason` if it fails.
+signal would also reach the processes that load data. If a model is wanted, too, `export` is there
+before `stop`. A rank writes `begun` once it heeds such a request, and `reason` if it fails.
 
 Without torchrun, which kills its workers 30 s after a signal, whether they have saved a checkpoint
 or not, and takes any exit code but 0 for a failure.
@@ -34,6 +34,8 @@ FOLDER = "TRAIN_HAND_OVER"
 CONFIG = "config.yaml"
 # The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
+# How long after the request a model may be written; the rest is for closing.
+EXPORT_PATIENCE_S = 90.0
 # `timeout make` and a terminal send one request to make and to this process, and make passes it on.
 ONE_REQUEST_S = 1.0
 _POLL_S = 0.1
@@ -80,6 +82,7 @@ class Ranks:
     ) -> None:
         self._folder = folder
         self._asked_at: float | None = None
+        self._asked_by_platform = False
         self._asked_again = False
         self._heeded = False
         self.codes: dict[int, int] = {}
@@ -127,7 +130,7 @@ class Ranks:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._asked_at is None:
-            self._asked_at = now
+            self._asked_at, self._asked_by_platform = now, number == signal.SIGTERM
         elif now - self._asked_at >= ONE_REQUEST_S and number != signal.SIGHUP:
             # One closed terminal sends several SIGHUP, by kernel and shell.
             self._asked_again = True
@@ -141,6 +144,9 @@ class Ranks:
         if not self._heeded:
             self._heeded = True
             self.stopped_before_first_step = not self.have_begun
+            if self._asked_by_platform:
+                export_by = self._asked_at + EXPORT_PATIENCE_S
+                (self._folder / "export").write_text(repr(export_by))
             (self._folder / "stop").touch()
         late = time.monotonic() - self._asked_at > STOP_PATIENCE_S
         if self.stopped_before_first_step or self._asked_again or late:
@@ -208,6 +214,14 @@ def stop_requested() -> bool:
     """Whether the supervisor has asked this rank to stop."""
     folder = shared_folder()
     return folder is not None and (folder / "stop").exists()
+
+
+def export_deadline() -> float | None:
+    """`time.monotonic()` until which the stopping job may export a model; None: none is wanted."""
+    folder = shared_folder()
+    if folder is None or not (folder / "export").exists():
+        return None
+    return float((folder / "export").read_text())
 
 
 def report_begun() -> None:

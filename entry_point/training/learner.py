@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -135,6 +136,15 @@ class Learner:
             with self._devices.autocast():
                 augmented = self._augment.own(images)
                 self.ema.estimate_statistics(augmented, 1 / (steps - steps_left + 1))
+
+    def renew_statistics(self, batches: Iterable[torch.Tensor]) -> None:
+        """Measure batch statistics for the averaged weights anywhere in an epoch.
+
+        `batches` are the images of DeviceBatches; as many are taken as near the end of an epoch.
+        """
+        steps = min(_STATISTICS_STEPS, self._steps_per_epoch)
+        for steps_left, images in zip(range(steps, 0, -1), batches, strict=False):
+            self.estimate_statistics(images, steps_left)
 
     def synchronize_buffers(self) -> None:
         """Copy the first rank's batch statistics, which are saved, to every rank."""

@@ -1,16 +1,21 @@
-"""Requests to stop, and how all ranks agree on the step after which they stop.
+"""Requests to stop, how all ranks agree on the step after which they stop, and their last work.
 
 A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
-that the supervisor creates when the signal reaches it instead.
+that the supervisor creates when the signal reaches it instead. After SIGTERM the job leaves a
+model, too: a person who presses Ctrl-C or closes the terminal wants none.
 """
 
 from __future__ import annotations
 
+import logging
 import signal
+import threading
+import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
+from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
@@ -18,12 +23,22 @@ import torch
 import torch.distributed as dist
 
 from entry_point.contract.program import stop_signals
-from entry_point.supervisor.ranks import report_begun, stop_requested
+from entry_point.contract.whole_file import remove_partial_files
+from entry_point.supervisor.ranks import (
+    EXPORT_PATIENCE_S,
+    export_deadline,
+    report_begun,
+    stop_requested,
+)
 
+EXPORT_S = 60.0
+"""How long the export of a model may take at most."""
 _LONG_WAIT_S, _POLL_S = 5.0, 1.0
 _STEPS_TO_AGREE = 2
 """The votes of one step take effect after the next."""
 Item = TypeVar("Item")
+
+logger = logging.getLogger(__name__)
 
 
 class Stopped(BaseException):
@@ -38,6 +53,7 @@ class StopRequest:
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         self._signalled = False
+        self._export_by: float | None = None
         self._begun = False
         self._group = group
         self._vote: torch.Tensor | None = None
@@ -51,6 +67,8 @@ class StopRequest:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
             raise KeyboardInterrupt  # a second Ctrl-C stops at once
+        if not self._signalled and number == signal.SIGTERM:
+            self._export_by = time.monotonic() + EXPORT_PATIENCE_S
         self._signalled = True
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
@@ -98,6 +116,12 @@ class StopRequest:
         """Whether this process knows of a request; other ranks may not know yet."""
         return self._signalled or stop_requested()
 
+    @property
+    def export_seconds(self) -> float | None:
+        """Seconds left to export a model; None if this process knows of no request for one."""
+        export_by = self._export_by or export_deadline()
+        return None if export_by is None else export_by - time.monotonic()
+
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
@@ -126,3 +150,31 @@ class StopRequest:
         vote = torch.tensor([int(self.requested)], dtype=torch.int32)
         dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
         return bool(vote.item())
+
+
+def export_within(seconds: float, folder: Path, export: Callable[[], None]) -> None:
+    """Call `export`, which writes to `folder`; give up after `seconds` or EXPORT_S.
+
+    A failure is one line in the log, since the checkpoint is complete. `export` runs in a thread:
+    nothing interrupts a write to a slow disk, or a read that hangs.
+    """
+    seconds = min(seconds, EXPORT_S)
+    problem: str | None = f"it takes longer than {max(0.0, seconds):.0f} s"
+
+    def run() -> None:
+        nonlocal problem
+        try:
+            export()
+            problem = None
+        except Exception as error:
+            problem = str(error).partition("\n")[0] or repr(error)
+
+    if seconds > 0:
+        thread = threading.Thread(target=run, name="export", daemon=True)
+        thread.start()
+        thread.join(seconds)
+    if (reason := problem) is None:
+        logger.info("left an unfinished model in %s; the job that resumes replaces it", folder)
+    else:
+        remove_partial_files(folder)  # a thread that still writes one fails at its end
+        logger.warning("left no model: %s; the checkpoint is complete", reason)

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 
 import torch
 from torch import nn
@@ -19,10 +20,11 @@ from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.large_imports import end_at_once
+from entry_point.model_folder import Unfinished, save_model
 from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
-from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
+from entry_point.training.input import DeviceBatch, TrainingInput, device_batches, loader_spec
 from entry_point.training.learner import Learner, compiler_errors, compiler_reason
 from entry_point.training.measure.headspace import Headspace, advise_compile, verdict
 from entry_point.training.measure.profiling import StepProfiler
@@ -34,9 +36,9 @@ from entry_point.training.progress import Progress
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.onnx_file import require_onnx
-from entry_point.training.results.report import FinishedRun, write_results
+from entry_point.training.results.report import FinishedRun, remove_results, write_results
 from entry_point.training.results.summary import closing_lines, code_version, run_name
-from entry_point.training.stop import Stopped, StopRequest
+from entry_point.training.stop import Stopped, StopRequest, export_within
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
 logger = logging.getLogger(__name__)
@@ -306,6 +308,42 @@ class Trainer:
         exported = {self.exported: self.learner.evaluated[self.exported]}
         return self._evaluate(exported)[self.exported]
 
+    def export_stopped(self, yaml: str) -> None:
+        """Leave a model if the platform stops the job, once the checkpoint is written.
+
+        A collective call: a request may have reached other hosts only. The other ranks then wait
+        for the first one where they leave it.
+        """
+        left = [each for each in self.devices.gather(self.stop.export_seconds) if each is not None]
+        if left and self.devices.is_first:
+            deadline = time.monotonic() + min(left)
+            self.checkpoints.wait()
+            export = partial(self._export_unfinished, yaml)
+            export_within(deadline - time.monotonic(), self.run.model, export)
+
+    def _export_unfinished(self, yaml: str) -> None:
+        """Write the model that the run would export now, without an evaluation. On one rank."""
+        config, progress = self.config, self.progress
+        best = load_best(self.run.checkpoints) if config.trainer.export == "best" else None
+        if best is not None:
+            self.learner.load_evaluated(best)
+            progress.load_state(best)
+            self.exported = best["weights"]
+        elif self.exported == "averaged":
+            batches = self.input.train_loader.epoch(progress.epoch)
+            on_device = device_batches(batches, self.devices.device, self.input.normalize)
+            self.learner.renew_statistics(batch.images for batch in on_device)
+        remove_results(self.run)
+        save_model(
+            self.run.model,
+            self.learner.evaluated[self.exported],
+            self.task,
+            self.input.classes,
+            config,
+            yaml,
+            Unfinished(progress.epoch, progress.global_step),
+        )
+
     def close(self) -> None:
         """Close the loaders, the checkpoint thread and the log."""
         self._parts.close()
@@ -335,7 +373,11 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         with closing(Trainer(config, run, devices)) as trainer:
             for line in trainer.opening_lines():
                 logger.info(line)
-            trainer.finish(trainer.fit(), yaml)
+            try:
+                trainer.finish(trainer.fit(), yaml)
+            except Stopped:
+                trainer.export_stopped(yaml)
+                raise
     except Stopped:
         logger.info("stopped on request; the same command resumes from here")
         if trainer.stop.gave_up_waiting:

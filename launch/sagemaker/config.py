@@ -133,6 +133,8 @@ class DeployConfig:
     """Any other members of CreateEndpointConfig, merged into the request."""
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
+    unfinished: Bool = False
+    """Also deploy the model of a job that was stopped before its training ended."""
 
 
 _LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}

@@ -76,6 +76,13 @@ def _deploy(arguments: Sequence[str]) -> int:
     config = check_config(plain, DeployConfig)
     session = session_unless_dry()
     job = find_trained(job_name, launch, session)
+    state = job.get("TrainingJobStatus", "Completed")  # a dry run does not know it
+    if state != "Completed" and not config.unfinished:
+        raise UserError(
+            f"{job_name}: the job is {state}, so its model is unfinished; finish it in a new job: "
+            f'make sagemaker-train ARGS="resume_from={job_name} ..."; or deploy it as it is: add '
+            "unfinished=true"
+        )
     instance_type = config.variant.get("InstanceType", config.instance_type)
     if instance_type and is_gpu(instance_type) and not _on_gpu(job):
         raise UserError(

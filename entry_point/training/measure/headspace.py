@@ -73,13 +73,15 @@ class Headspace:
         """
         deadline = time.monotonic() + MOST_SECONDS
         saved = copy_to_cpu(learner.state())
-        train(self._replay(WARM_UP_STEPS), deadline)
-        finish(device)
-        began = time.perf_counter()
-        steps = train(self._replay(MOST_STEPS), deadline)
-        finish(device)
-        free = (time.perf_counter() - began) / steps
-        learner.load_state(saved)
+        try:
+            train(self._replay(WARM_UP_STEPS), deadline)
+            finish(device)
+            began = time.perf_counter()
+            steps = train(self._replay(MOST_STEPS), deadline)
+            finish(device)
+            free = (time.perf_counter() - began) / steps
+        finally:  # a job that is stopped here exports its model
+            learner.load_state(saved)
         self._kept.clear()
         steady = settled(epoch)
         seconds = float(steady[:, STEP_PARTS.index("step")].mean())

@@ -86,7 +86,7 @@ def write_results(run: FinishedRun) -> None:
     if not run.devices.is_first:
         return
     folder, config = run.folder, run.config
-    _remove_results(folder)
+    remove_results(folder)
     save_model(folder.model, run.network, run.task, run.val.classes, config, run.yaml)
     with _optional("summary.png"):
         plot = folder.output_data / "summary.png"
@@ -103,7 +103,7 @@ def write_results(run: FinishedRun) -> None:
         write_report(folder.output_data / "report.html", run, samples)
 
 
-def _remove_results(run: RunFolder) -> None:
+def remove_results(run: RunFolder) -> None:
     """Remove what an earlier start left beside its weights: not all of it may be written again."""
     for path in (
         run.model / onnx_file.NAME,

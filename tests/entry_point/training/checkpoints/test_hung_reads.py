@@ -22,7 +22,7 @@ ENDLESS = (
 )
 
 
-def _wait_until(condition: Callable[[], object], process: Program | None = None) -> None:
+def wait_until(condition: Callable[[], object], process: Program | None = None) -> None:
     deadline = time.monotonic() + 120
     while not condition():
         assert process is None or process.poll() is None, process.communicate()[0]
@@ -69,10 +69,10 @@ def test_job_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     monkeypatch.setenv(hung_reads.VARIABLE, str(trigger))
     overrides = [*ENDLESS, f"pipeline={engine}", f"pipeline.num_workers={workers}"]
     process = start_job(root, photo_folder, [*overrides, "trainer.epochs=400"], module=module)
-    _wait_until(lambda: _steps(root) > 2, process)
+    wait_until(lambda: _steps(root) > 2, process)
     trigger.with_suffix(".new").write_text(f"/{split}/")
     trigger.with_suffix(".new").rename(trigger)
-    _wait_until(trigger.with_suffix(".reached").exists, process)
+    wait_until(trigger.with_suffix(".reached").exists, process)
     _stop(process)
     stopped_at = read_records(root)[-1]["step"]
     trigger.unlink()
@@ -96,10 +96,10 @@ def test_job_of_two_ranks_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
         monkeypatch.setenv(hung_reads.RANK, hung)
     overrides = [*ENDLESS, *TWO_RANKS, "pipeline=threads", "pipeline.num_workers=1"]
     process = start_job(root, photo_folder, [*overrides, "trainer.epochs=4000"])
-    _wait_until(lambda: _steps(root) > 2, process)
+    wait_until(lambda: _steps(root) > 2, process)
     trigger.with_suffix(".new").write_text(f"/{split}/")
     trigger.with_suffix(".new").rename(trigger)
-    _wait_until(trigger.with_suffix(".reached").exists, process)
+    wait_until(trigger.with_suffix(".reached").exists, process)
     output = _stop(process)
     assert "Traceback" not in output and not (root / "output/failure").exists()
     stopped_at = max(record["step"] for record in read_records(root))
@@ -116,14 +116,14 @@ def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     root = tmp_path / "run"
     overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.epochs=4000"]
     process = start_job(root, photo_folder, overrides, module="train")
-    _wait_until(lambda: _steps(root) > 2, process)
+    wait_until(lambda: _steps(root) > 2, process)
     workers = _children(process.pid)
     assert workers
     for worker in workers:
         os.kill(worker, signal.SIGSTOP)
     _stop(process)
     assert [*(root / "checkpoints").glob("*.pt")]
-    _wait_until(lambda: all(map(has_ended, workers)))
+    wait_until(lambda: all(map(has_ended, workers)))
 
 
 def _children(pid: int) -> list[int]:
