@@ -98,6 +98,18 @@ def changed(run: Path, other: Path, old: str, new: str) -> None:
     config.write_text(config.read_text().replace(old, new))
 
 
+def test_the_results_of_an_unfinished_model_say_so(
+    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    results(run, tmp_path / "finished")
+    assert "unfinished" not in caplog.text
+    unfinished = "unfinished:\n  epoch: 1\n  step: 5\n"
+    changed(run, tmp_path, "trainer:\n", f"{unfinished}trainer:\n")
+    found = results(tmp_path, tmp_path / "output")
+    assert "weights of step 5, after 1 of" in caplog.text and "weights of step 5" in found["note"]
+    assert "weights of step 5" in (tmp_path / "output/evaluation.html").read_text()
+
+
 def test_a_table_of_other_files_is_evaluated(run: Path, photo_folder: Path, tmp_path: Path) -> None:
     rows = [
         f"{file},{file.parent.name},{split}"

@@ -159,6 +159,15 @@ def test_weights_of_another_network_are_one_line(tmp_path: Path) -> None:
         load_model(model, CPU)
 
 
+@pytest.mark.parametrize("value", ["yes", "{epoch: 1}", "{epoch: 1, step: '2\\n3'}"])
+def test_how_far_an_unfinished_run_was_is_checked(value: str, tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    config = model / "config.yaml"
+    config.write_text(config.read_text() + f"unfinished: {value}\n")
+    with pytest.raises(ModelError, match=r"config\.yaml: unfinished"):
+        load_model(model, CPU)
+
+
 FULL_DISK = """
 import errno, resource, sys
 from pathlib import Path

@@ -70,6 +70,25 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_fol
     assert f"lr: {rate}" in (run / "model" / "config.yaml").read_text()
 
 
+def test_only_a_finished_run_becomes_the_latest_and_only_sigterm_leaves_a_model(
+    start_folder: Path,
+) -> None:
+    run, latest = start_folder / "runs" / "by-hand", start_folder / "runs" / "latest"
+    before = latest.resolve()
+    for number, models in ((signal.SIGINT, 0), (signal.SIGTERM, 1)):
+        process = start(start_folder, f"name={run.name}", *ENDLESS)
+        metrics = run / "output" / "data" / "metrics.jsonl"
+        steps = metrics.read_text().count("\n") if metrics.exists() else 0
+        while not metrics.exists() or metrics.read_text().count("\n") <= steps:
+            assert process.poll() is None, process.communicate()[0]
+            time.sleep(0.05)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == exit_codes.STOPPED, output
+        assert len(list((run / "model").glob("*.safetensors"))) == models
+        assert latest.resolve() == before
+
+
 @pytest.mark.parametrize(
     ("delay", "number"),
     [

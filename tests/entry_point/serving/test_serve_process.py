@@ -156,6 +156,20 @@ def test_the_reason_not_to_start_is_one_line(
     assert "Traceback" not in server.log()
 
 
+def test_log_and_page_say_that_a_model_is_unfinished(
+    serve: Serve, served_model: Path, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path)
+    config = model / "config.yaml"
+    config.write_text(config.read_text() + "unfinished: {epoch: 1, step: 5}\n")
+    for folder, said in ((model, 1), (served_model, 0)):
+        server = serve(f"model_dir={folder}", *ALONE)
+        server.wait_until_ready()
+        page = server.request("GET", "/").body.decode()
+        assert page.count("<h1>Try the unfinished model</h1>") == said
+        assert server.log().count("unfinished model: its job was stopped; weights of step 5") == said
+
+
 def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

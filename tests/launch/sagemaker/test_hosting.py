@@ -111,6 +111,19 @@ def test_a_job_is_deployed_listed_and_undeployed(
     assert not left(job)
 
 
+@pytest.mark.parametrize("state", ["Stopped", "Failed"])
+def test_the_model_of_a_job_that_did_not_finish_is_deployed_with_consent_only(
+    state: str, job: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answer_job(job, TrainingJobStatus=state)
+    error = refused(capsys, JOB)
+    assert error.startswith(f"{JOB}: the job is {state}, so its model is unfinished")
+    assert error.count("\n") == 1 and "add unfinished=true" in error
+    assert not left(job) and not job.made("CreateModel")
+    run(capsys, JOB, "unfinished=true")
+    assert left(job)
+
+
 def test_a_dry_run_prints_what_is_then_sent(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
