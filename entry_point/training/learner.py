@@ -7,12 +7,14 @@ import re
 import warnings
 from collections.abc import Iterable
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from entry_point.config.data_config import DataConfig
@@ -138,10 +140,15 @@ class Learner:
                 self.ema.estimate_statistics(augmented, 1 / (steps - steps_left + 1))
 
     def renew_statistics(self, batches: Iterable[torch.Tensor]) -> None:
-        """Measure batch statistics for the averaged weights anywhere in an epoch.
+        """Measure batch statistics for the averaged weights anywhere in an epoch, on this rank only.
 
         `batches` are the images of DeviceBatches; as many are taken as near the end of an epoch.
+        The model is good for an export only afterwards: it no longer shares batch statistics.
         """
+        assert self.ema is not None
+        for module in self.ema.model.modules():
+            if isinstance(module, nn.SyncBatchNorm):  # its own would wait for the other ranks
+                module.forward = partial(_BatchNorm.forward, module)  # type: ignore[method-assign]
         steps = min(_STATISTICS_STEPS, self._steps_per_epoch)
         for steps_left, images in zip(range(steps, 0, -1), batches, strict=False):
             self.estimate_statistics(images, steps_left)
@@ -236,6 +243,6 @@ def _reads_buffers(model: nn.Module) -> bool:
     return any(
         True
         for module in model.modules()
-        if not isinstance(module, nn.modules.batchnorm._BatchNorm)
+        if not isinstance(module, _BatchNorm)
         for _ in module.buffers(recurse=False)
     )

@@ -158,8 +158,8 @@ def export_within(seconds: float, folder: Path, export: Callable[[], None]) -> N
     A failure is one line in the log, since the checkpoint is complete. `export` runs in a thread:
     nothing interrupts a write to a slow disk, or a read that hangs.
     """
-    seconds = min(seconds, EXPORT_S)
-    problem: str | None = f"it takes longer than {max(0.0, seconds):.0f} s"
+    seconds = max(0.0, min(seconds, EXPORT_S))
+    problem: str | None = f"{seconds:.0f} s were not enough"
 
     def run() -> None:
         nonlocal problem
@@ -169,7 +169,7 @@ def export_within(seconds: float, folder: Path, export: Callable[[], None]) -> N
         except Exception as error:
             problem = str(error).partition("\n")[0] or repr(error)
 
-    if seconds > 0:
+    if seconds:
         thread = threading.Thread(target=run, name="export", daemon=True)
         thread.start()
         thread.join(seconds)

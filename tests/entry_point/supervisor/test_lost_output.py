@@ -21,6 +21,7 @@ def assert_stopped_with_a_checkpoint(root: Path, process: Process) -> None:
     assert process.wait(timeout=120) == exit_codes.STOPPED
     assert list((root / "checkpoints").glob("step-*.pt"))
     assert not (root / "output" / "failure").exists()
+    assert not list((root / "model").iterdir())
 
 
 def test_a_job_whose_reader_has_enough_stops_with_a_checkpoint(

@@ -21,6 +21,7 @@ from entry_point.supervisor.ranks import ONE_REQUEST_S
 from entry_point.training.devices import Devices
 from entry_point.training.input import loader_spec
 from entry_point.training.models import Normalize
+from entry_point.training.stop import export_within
 from project.models import small_net
 from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
@@ -223,9 +224,16 @@ def test_an_export_that_takes_too_long_is_left_out_in_one_line(
     monkeypatch.setenv(stuck_exports.SECONDS, "1")
     output = stop(start(tmp_path, photo_folder, [STUCK, *ranks]))
     assert (tmp_path / "reached").exists()
-    assert output.count("left no model: it takes longer than 1 s; the checkpoint is complete") == 1
+    assert output.count("left no model: 1 s were not enough; the checkpoint is complete") == 1
     assert "Traceback" not in output and files(tmp_path) == []
     assert not (tmp_path / "output/failure").exists()
+
+
+def test_an_export_begins_only_if_the_checkpoint_leaves_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    export_within(-1.0, tmp_path, lambda: pytest.fail("began"))
+    assert "left no model: 0 s were not enough" in caplog.text
 
 
 def test_an_export_whose_images_cannot_be_read_is_left_out(
