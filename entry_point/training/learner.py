@@ -140,10 +140,10 @@ class Learner:
                 self.ema.estimate_statistics(augmented, 1 / (steps - steps_left + 1))
 
     def renew_statistics(self, batches: Iterable[torch.Tensor]) -> None:
-        """Measure batch statistics for the averaged weights anywhere in an epoch, on this rank only.
+        """Measure batch statistics for the averaged weights, anywhere in an epoch.
 
-        `batches` are the images of DeviceBatches; as many are taken as near the end of an epoch.
-        The model is good for an export only afterwards: it no longer shares batch statistics.
+        No other rank takes part. `batches` are the images of DeviceBatches; as many are taken as
+        near the end of an epoch.
         """
         assert self.ema is not None
         for module in self.ema.model.modules():

@@ -1,6 +1,6 @@
 """Models whose export does not end, as on a disk that hangs.
 
-While STUCK_EXPORT is set, half of the weights are written, then the file that it names, and no more.
+While STUCK_EXPORT is set, half of the weights are written, then the file that it names.
 EXPORT_SECONDS is what an export may take instead of a minute.
 """
 
@@ -22,7 +22,7 @@ def net(num_classes: int) -> nn.Module:
     """Has batch normalization."""
     stop.EXPORT_S = float(os.environ.get(SECONDS, stop.EXPORT_S))
     if VARIABLE in os.environ:
-        model_folder.write_weights = _write_half  # type: ignore[assignment]
+        model_folder.write_weights = _write_half  # type: ignore[assignment, attr-defined]
     return small_net(num_classes, width=8)
 
 

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import socket
+import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,7 +30,13 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import hung_reads, stuck_exports
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS
 from tests.entry_point.training.checkpoints.test_hung_reads import wait_until
-from tests.entry_point.training.training_jobs import TINY, read_records, run_job, start_job
+from tests.entry_point.training.training_jobs import (
+    TINY,
+    read_records,
+    run_job,
+    start_job,
+    write_job,
+)
 from tests.forkserver import Program
 
 SMALL = ("model.name=project.models.small_net", "model.kwargs.width=8")
@@ -214,6 +222,28 @@ def test_the_first_rank_exports_what_only_another_one_was_asked_for(
         process.join(timeout=120)
         assert process.exitcode == exit_codes.STOPPED, (tmp_path / "log").read_text()
     assert_exported(tmp_path, newest_checkpoint(tmp_path))
+
+
+def test_of_two_hosts_the_first_leaves_the_model_even_if_only_the_second_is_stopped(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GLOO_SOCKET_IFNAME": "lo"}
+    roots, hosts = (tmp_path / "first", tmp_path / "second"), []
+    for rank, root in enumerate(roots):
+        command, environment = write_job(root, photo_folder, ENDLESS)
+        environment |= {**meeting, "WORLD_SIZE": "2", "RANK": str(rank)}
+        with (root / "log").open("w") as log:
+            hosts.append(
+                subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True)
+            )
+    wait_for_steps(roots[0], hosts[0], 4)
+    hosts[1].send_signal(signal.SIGTERM)
+    for host, root in zip(hosts, roots, strict=True):
+        assert host.wait(timeout=120) == exit_codes.STOPPED, (root / "log").read_text()
+    assert_exported(roots[0], newest_checkpoint(roots[0]))
+    assert not (roots[1] / "model").exists()
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS], ids=["one", "two"])
