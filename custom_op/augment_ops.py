@@ -29,7 +29,7 @@ PARAMETERS: dict[str, tuple[str, ...]] = {
     "gaussian_blur": ("kernel_size", "sigma"),
     # Bits that stay, 0 to 8.
     "posterize": ("bits",),
-    # Values at or above the threshold, 0 to 256, are inverted.
+    # Values at or above the threshold, 0 to 256, are inverted; torchvision allows 255.
     "solarize": ("threshold",),
     # Added to values below 128.
     "solarize_add": ("addition",),

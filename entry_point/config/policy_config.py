@@ -14,6 +14,8 @@ from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Shar
 MAGNITUDES = 31
 """Strengths that `trivial` and `rand` choose from, as torchvision's default."""
 _KEY = "augment.kwargs"
+_WIDEST = 100
+"""A jitter's largest width. torchvision's functions overflow at factors of 1e36."""
 
 
 @dataclass(config=SETTINGS)
@@ -67,9 +69,9 @@ class Auto(Geometry):
 class Jitter(Policy):
     """ColorJitter. torchvision has no defaults; 0.4 is what the first ResNet recipes used."""
 
-    brightness: Float = Field(default=0.4, ge=0)
-    contrast: Float = Field(default=0.4, ge=0)
-    saturation: Float = Field(default=0.4, ge=0)
+    brightness: Float = Field(default=0.4, ge=0, le=_WIDEST)
+    contrast: Float = Field(default=0.4, ge=0, le=_WIDEST)
+    saturation: Float = Field(default=0.4, ge=0, le=_WIDEST)
     hue: Float = Field(default=0.0, ge=0, le=0.5)
 
 
@@ -87,7 +89,7 @@ class SimClr(Policy):
 class Three(Policy):
     """DeiT III's 3-Augment: grayscale, solarize or blur, then color jitter."""
 
-    jitter: Float = Field(default=0.3, ge=0)
+    jitter: Float = Field(default=0.3, ge=0, le=_WIDEST)
 
 
 @dataclass(config=SETTINGS)

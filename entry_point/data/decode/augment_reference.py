@@ -92,6 +92,11 @@ def _posterize(image: Tensor, bits: float) -> Tensor:
     return functional.posterize(image, int(bits))
 
 
+def _solarize(image: Tensor, threshold: float) -> Tensor:
+    """As torchvision's, which refuses thresholds above 255; they invert nothing."""
+    return torch.where(image >= threshold, functional.invert(image), image)
+
+
 def _solarize_add(image: Tensor, addition: float) -> Tensor:
     """As `solarize_add` in timm/data/auto_augment.py; torchvision has no such function."""
     return torch.where(image < 128, image.int() + int(addition), image).clamp(0, 255).to(image)
@@ -113,7 +118,7 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "grayscale": _grayscale,
     "gaussian_blur": _blur,
     "posterize": _posterize,
-    "solarize": functional.solarize,
+    "solarize": _solarize,
     "solarize_add": _solarize_add,
     "autocontrast": functional.autocontrast,
     "equalize": functional.equalize,

@@ -62,13 +62,16 @@ def parameters_of(name: str, size: int) -> st.SearchStrategy[tuple[float, ...]]:
         fills = st.tuples(amount, st.integers(0, 1), colors)
         return fills.map(lambda drawn: (*drawn[:2], *drawn[2]))
     kernels = st.integers(1, min(size, 12)).map(lambda half: 2 * half - 1)
+    thresholds = st.one_of(
+        st.sampled_from([0, 1, 255, 255.5, 256]), st.integers(0, 256), st.floats(0, 256, width=32)
+    )
     sigmas = st.one_of(st.sampled_from([0.1, 2.0, 0.01, 1e30]), st.floats(0.0625, 9, width=32))
     strategies: dict[str, st.SearchStrategy[tuple[float, ...]]] = {
         "hue": st.tuples(turns),
         "gaussian_blur": st.tuples(kernels, sigmas),
-        "posterize": st.tuples(st.integers(0, 8)),
-        "solarize": st.tuples(st.one_of(st.integers(0, 256), st.floats(0, 256, width=32))),
-        "solarize_add": st.tuples(st.integers(0, 255)),
+        "posterize": st.tuples(st.one_of(st.sampled_from([0, 8]), st.integers(0, 8))),
+        "solarize": st.tuples(thresholds),
+        "solarize_add": st.tuples(st.one_of(st.sampled_from([0, 255]), st.integers(0, 255))),
         "erase": st.tuples(rectangles(size), colors).map(lambda drawn: (*drawn[0], *drawn[1])),
     }
     return strategies.get(name, st.tuples(*[factors] * len(PARAMETERS[name])))

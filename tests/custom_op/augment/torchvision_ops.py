@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torchvision.transforms.v2 import functional as F
 
 from custom_op.augment_ops import COLUMNS, NUMBERS, PARAMETERS
+from entry_point.data.decode.augment_reference import augmented
 from tests.custom_op.jpegs import encode, photograph, tensor
 
 Operation = tuple[str, tuple[float, ...]]
@@ -66,43 +65,7 @@ def every_operation() -> Tensor:
 
 def expected(image: Tensor, operation: Operation) -> Tensor:
     """What torchvision gives for a uint8 (3, size, size) image."""
-    name, values = operation[0], torch.tensor(operation[1]).tolist()  # the floats of the table
-    if name in GEOMETRY:
-        return _moved(image, name, values)
-    match name:
-        case "identity":
-            return image
-        case "grayscale":
-            return F.rgb_to_grayscale(image, num_output_channels=3)
-        case "gaussian_blur":
-            return F.gaussian_blur(image, [int(values[0])] * 2, [values[1]] * 2)
-        case "posterize":
-            return F.posterize(image, int(values[0]))
-        case "solarize":
-            return image if values[0] > 255 else F.solarize(image, values[0])
-        case "solarize_add":
-            added = (image.int() + int(values[0])).clamp(max=255)
-            return torch.where(image < 128, added, image).byte()
-        case "autocontrast" | "equalize" | "invert":
-            return getattr(F, name)(image)
-        case "erase":
-            box = [int(value) for value in values[:4]]
-            return F.erase(image, *box, torch.tensor(values[4:]).byte().view(3, 1, 1))
-    return getattr(F, f"adjust_{name}")(image, *values)
-
-
-def _moved(image: Tensor, name: str, values: list[float]) -> Tensor:
-    amount, bilinear, *fill = values
-    options: dict[str, Any] = {"interpolation": "bilinear" if bilinear else "nearest", "fill": fill}
-    if name == "rotate":
-        return F.rotate(image, amount, **options)
-    axis = name[-1]
-    place = (0.0, amount) if axis == "y" else (amount, 0.0)
-    options |= {"angle": 0.0, "scale": 1.0}
-    if name.startswith("translate"):
-        return F.affine(image, translate=list(place), shear=[0.0, 0.0], **options)
-    angles = [math.degrees(math.atan(tangent)) for tangent in place]
-    return F.affine(image, translate=[0.0, 0.0], shear=angles, center=[0.0, 0.0], **options)
+    return augmented(image, table(operation)[0].numpy())
 
 
 def between_pixels(operation: Operation, size: int) -> Tensor:

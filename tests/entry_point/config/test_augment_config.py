@@ -40,6 +40,10 @@ def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None
             "augment.kwargs.n=two: must be a whole number",
         ),
         (
+            ["augment.name=color_jitter", "augment.kwargs.contrast=1e38"],
+            "augment.kwargs.contrast=1e+38: must be at least 0 and at most 100",
+        ),
+        (
             ["augment.name=auto", "augment.kwargs.interpolation=bicubic"],
             "augment.kwargs.interpolation=bicubic: must be one of nearest, bilinear",
         ),
