@@ -24,13 +24,14 @@ class AveragedWeights:
     (the ramp of TensorFlow's ExponentialMovingAverage).
 
     Batch normalization's running statistics belong to the weights that made them; neither copies
-    nor averages of them fit the averaged weights (`estimate_statistics`). Those of a norm that
-    `source` keeps in eval mode are constants, which are copied.
+    nor averages of them fit the averaged weights. `estimate_statistics` measures them, with a
+    forward pass, when averages are needed: until then `has_statistics` is false. Those of a norm
+    that `source` keeps in eval mode are constants, which are copied.
     """
 
     def __init__(self, source: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(source).requires_grad_(False).eval()
-        self._decay, self._updates = decay, 0
+        self._decay, self._updates, self._measured = decay, 0, -1
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [
             own
@@ -64,15 +65,24 @@ class AveragedWeights:
             torch._foreach_copy_(copies, values)
         self._updates += 1
 
+    @property
+    def has_statistics(self) -> bool:
+        """Whether batch statistics are those of the present averages."""
+        return not self._norms or self._measured == self._updates
+
     @torch.no_grad()
     def estimate_statistics(self, images: torch.Tensor, share: float) -> None:
         """Mix the statistics of a batch `(N, 3, S, S)` into the running ones.
 
         1/k for the k-th batch gives the mean over the batches, as torch's `update_bn` does with a
-        pass over the dataset.
+        pass over the dataset. Statistics from before the last update are of other weights, and are
+        replaced.
         """
         if not self._norms:
             return
+        if self._updates - self._measured > 1:
+            share = 1.0
+        self._measured = self._updates
         momenta = [norm.momentum for norm in self._norms]
         for norm in self._norms:
             norm.train().momentum = share
@@ -82,12 +92,13 @@ class AveragedWeights:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps."""
-        return {"ema": self.model.state_dict(), "ema_updates": self._updates}
+        counts = {"ema_updates": self._updates, "ema_measured": self._measured}
+        return {"ema": self.model.state_dict(), **counts}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; other keys are ignored."""
         self.model.load_state_dict(state["ema"])
-        self._updates = state["ema_updates"]
+        self._updates, self._measured = state["ema_updates"], state["ema_measured"]
 
 
 def _pairs(tensors: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> _Pairs:

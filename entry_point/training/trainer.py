@@ -189,7 +189,8 @@ class Trainer:
             loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
             self.guard.watch(loss, progress.epoch, progress.step, batch.indices)
             self.learner.update()
-            self.learner.estimate_statistics(batch.images, progress.steps_left)
+            if self.input.schedule.evaluates_after(progress.epoch):
+                self.learner.estimate_statistics(batch.images, progress.steps_left)
         self.log.add(loss, batch, computing)
         progress.step += 1
 
@@ -212,14 +213,18 @@ class Trainer:
         return result
 
     def _evaluate(self, models: Mapping[str, nn.Module]) -> dict[str, Evaluation]:
+        if not self.learner.has_statistics:
+            # The run has resumed with other settings, by which it is evaluated or complete after an
+            # epoch that was trained to be followed by others.
+            batches = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
+            self.learner.renew_statistics(batch.images for batch in batches)
         self.learner.synchronize_buffers()
-        batches, samples = self.input.val_batches(self.progress.epoch), len(self.input.val)
         evaluations = evaluate(
             list(models.values()),
             self.task,
-            batches,
+            self.input.val_batches(self.progress.epoch),
             self.devices,
-            samples=samples,
+            samples=len(self.input.val),
             stop=self.stop,
         )
         return dict(zip(models, evaluations, strict=True))
@@ -332,7 +337,7 @@ class Trainer:
         elif self.exported == "averaged":
             batches = self.input.train_loader.epoch(progress.epoch)
             on_device = device_batches(batches, self.devices.device, self.input.normalize)
-            self.learner.renew_statistics(batch.images for batch in on_device)
+            self.learner.renew_statistics((batch.images for batch in on_device), alone=True)
         remove_results(self.run)
         save_model(
             self.run.model,

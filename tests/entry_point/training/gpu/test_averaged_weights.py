@@ -97,6 +97,34 @@ def test_batch_statistics_are_those_that_torch_computes_for_the_averaged_weights
         torch.testing.assert_close(value, expected[key])
 
 
+def test_statistics_of_earlier_weights_are_replaced_also_after_a_resume() -> None:
+    """As in a run that stops within the steps that measure, and resumes where others do."""
+    first, later = torch.randn(2, 4, 3, 8, 8)
+    model = nn.Sequential(nn.BatchNorm2d(3))
+    own = AveragedWeights(model, 0.9)
+    for updates in (1, 2):
+        for _ in range(updates):
+            own.update()
+        assert not own.has_statistics
+        own.estimate_statistics(first, 0.5)
+        assert own.has_statistics
+        expected = first.mean((0, 2, 3))
+        torch.testing.assert_close(own.model.state_dict()["0.running_mean"], expected)
+    saved, own = own.state(), AveragedWeights(model, 0.9)
+    own.load_state(saved)
+    assert own.has_statistics
+    own.update()
+    own.estimate_statistics(later, 0.5)
+    expected = (first + later).mean((0, 2, 3)) / 2
+    torch.testing.assert_close(own.model.state_dict()["0.running_mean"], expected)
+
+
+def test_weights_without_batch_normalization_need_no_statistics() -> None:
+    own = AveragedWeights(nn.Linear(2, 2), 0.9)
+    own.update()
+    assert own.has_statistics
+
+
 def test_the_statistics_of_a_norm_in_eval_mode_are_copied() -> None:
     """A model freezes them so, in a `train()` of its own."""
     frozen, free = nn.BatchNorm2d(3).eval(), nn.BatchNorm2d(3)

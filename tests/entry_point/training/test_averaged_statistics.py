@@ -1,0 +1,82 @@
+"""When averaged weights get batch statistics: for what is evaluated or exported, and no more."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from entry_point.training import checkpoints
+from entry_point.training.learner import statistics_steps
+from tests.entry_point.training import forked
+from tests.entry_point.training.training_jobs import read_records
+
+AVERAGED = (
+    *("model.name=tests.own_models.tiny_net_with_state", "optim.ema_decay=0.9"),
+    *("trainer.batch_size=12", "data.scale=[1,1]"),
+)
+"""Four steps per epoch, of which an evaluated epoch measures the last two."""
+
+
+def checkpoint(root: Path) -> dict[str, Any]:
+    """The newest one."""
+    newest = max((root / "checkpoints").glob("step-*.pt"))
+    state: dict[str, Any] = torch.load(newest, weights_only=True)
+    return state
+
+
+def passes(root: Path) -> int:
+    """Batches that the averaged weights were measured on, during the whole run."""
+    return int(checkpoint(root)["ema"]["1.num_batches_tracked"])
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "measured"),
+    [(1, 1), (2, 1), (3, 2), (6, 3), (8, 4), (32, 4), (50, 6), (128, 16), (5004, 16)],
+)
+def test_measuring_takes_an_eighth_of_the_steps_and_never_more_than_half(
+    steps_per_epoch: int, measured: int
+) -> None:
+    assert statistics_steps(steps_per_epoch) == measured
+
+
+@pytest.mark.parametrize(("every", "evaluations"), [(1, 4), (2, 2), (3, 2), (9, 1)])
+def test_only_epochs_that_are_evaluated_measure_statistics(
+    every: int, evaluations: int, tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [*AVERAGED, "trainer.epochs=4", f"trainer.evaluate_every_epochs={every}"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    assert len([each for each in read_records(tmp_path) if "val_loss" in each]) == evaluations
+    assert passes(tmp_path) == 2 * evaluations
+
+
+def keep_all_checkpoints() -> None:
+    checkpoints.KEPT = 100
+
+
+@pytest.mark.parametrize("step", [4, 6, 7, 8])
+def test_a_run_that_ends_earlier_than_planned_exports_statistics_of_its_weights(
+    step: int, tmp_path: Path, photo_folder: Path
+) -> None:
+    """Of 3 epochs only the last one is to be evaluated; from `step` on, an earlier one is."""
+    same = [
+        *(*AVERAGED, "trainer.evaluate_every_epochs=9", "trainer.checkpoint_every_steps=1"),
+        "optim.schedule=step",
+    ]
+    fewer = f"trainer.epochs={1 if step == 4 else 2}"
+    early, planned = tmp_path / "early", tmp_path / "planned"
+    long = [*same, "trainer.epochs=3"]
+    assert forked.run(early, photo_folder, long, prepare=keep_all_checkpoints) == 0
+    for path in (early / "checkpoints").glob("*.pt"):
+        if path.stem == "best" or path.stem > f"step-{step:09d}":
+            path.unlink()
+    assert passes(early) == 0
+    assert forked.run(early, photo_folder, [*same, fewer]) == 0
+    assert forked.run(planned, photo_folder, [*same, fewer]) == 0
+    found, expected = (load_file(root / "model" / "model.safetensors") for root in (early, planned))
+    for key in expected.keys() - {"1.running_mean", "1.running_var", "1.num_batches_tracked"}:
+        assert torch.equal(found[key], expected[key]), key
+    # Measured on other batches; a norm starts with a variance of 1.
+    error = (found["1.running_var"] - expected["1.running_var"]).norm()
+    assert error < 0.4 * (1 - expected["1.running_var"]).norm()
