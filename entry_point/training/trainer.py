@@ -213,9 +213,7 @@ class Trainer:
         return result
 
     def _evaluate(self, models: Mapping[str, nn.Module]) -> dict[str, Evaluation]:
-        if not self.learner.has_statistics:
-            # The run has resumed with other settings, by which it is evaluated or complete after an
-            # epoch that was trained to be followed by others.
+        if not self.learner.has_statistics:  # no evaluation was planned here before the last resume
             batches = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
             self.learner.renew_statistics(batch.images for batch in batches)
         self.learner.synchronize_buffers()

@@ -138,13 +138,18 @@ SOURCES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 # What has no setting, or another value here: the source's value, as the header gives it.
 DIFFERENCES = {
-    "imagefolder_resnet50": ("(fp32)",),
-    "resnet50_torchvision": ("32nd", "0.99998", "0.01 of it", "(2e-5)", "(fp32)"),
+    "imagefolder_resnet50": ("(fp32)", "(kept: 5005"),
+    "resnet50_torchvision": (
+        *("32nd", "0.99998", "(copies", "(averaged)", "0.01 of it", "(2e-5)", "(fp32)"),
+    ),
     "resnet50_fast16": ("500 pixels", "INTER_AREA", "line", "BlurPool", "(1e-4:", "flip", "fp16"),
     "resnet50_fast88": ("500 pixels", "INTER_AREA", "line", "BlurPool", "(1e-4:", "flip", "fp16"),
-    "deit_small": ("1e-5", "1e-6", "bicubic", "noise", "1/3", "fp16", "0.99996"),
-    "vit_small": ("sincos2d", "tanh", "Cutout", "area", "99 %", "bfloat16"),
-    "simclr": ("LARS", "4.8", "1e-6", "4096", "1000", "batch normalization", "bicubic"),
+    "deit_small": ("1e-5", "1e-6", "bicubic", "noise", "1/3", "3.33", "fp16", "0.99996"),
+    "vit_small": ("sincos2d", "tanh", "Cutout", "area", "99 %", "run on", "bfloat16"),
+    "simclr": (
+        *("LARS", "4.8", "1e-6", "4096", "1000", "batch normalization", "bicubic", "(evenly)"),
+        *("HSV", "(black)", "(from 0 to 1)", "run on"),
+    ),
 }
 
 
