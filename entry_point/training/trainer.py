@@ -213,7 +213,8 @@ class Trainer:
         return result
 
     def _evaluate(self, models: Mapping[str, nn.Module]) -> dict[str, Evaluation]:
-        if not self.learner.has_statistics:  # no evaluation was planned here before the last resume
+        if not self.learner.has_statistics:
+            # These steps were trained for an epoch without evaluation; then the settings changed.
             batches = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
             self.learner.renew_statistics(batch.images for batch in batches)
         self.learner.synchronize_buffers()
