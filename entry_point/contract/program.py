@@ -26,6 +26,8 @@ class UserError(Exception):
     One argument for each problem; each becomes one printable line.
     """
 
+    exit_code = exit_codes.USAGE
+
     def __str__(self) -> str:
         return "\n".join(map(printable, self.args))
 
@@ -60,7 +62,7 @@ def run_program(
 def _explain(error: Exception) -> tuple[int, str | None]:
     """The exit code, and one line unless only the traceback explains the error."""
     if isinstance(error, UserError):
-        return exit_codes.USAGE, str(error)
+        return error.exit_code, str(error)
     if not isinstance(error, OSError) or error.filename is None:
         return exit_codes.FAILED, None
     advice = ": free up space and run the same command again" if error.errno in _NO_ROOM else ""

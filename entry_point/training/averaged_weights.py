@@ -38,7 +38,9 @@ class AveragedWeights:
             for own, other in modules
             if isinstance(own, _NormBase) and own.track_running_stats and other.training
         ]
-        self._parameters = _pairs(zip(self.model.parameters(), source.parameters(), strict=True))
+        parameters = list(zip(self.model.parameters(), source.parameters(), strict=True))
+        self._parameters = _pairs(parameters)
+        self._infinite = [pair for pair in parameters if not pair[1].isfinite().all()]
         self._copied = [
             (own, other, name)
             for own, other in modules
@@ -59,6 +61,8 @@ class AveragedWeights:
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:
                 torch._foreach_copy_(averages, values)
+        for average, value in self._infinite:  # NaN by now: infinity has no average
+            average.copy_(torch.where(average.isfinite(), average, value))
         # Looked up at each step: a model may assign another tensor to a buffer.
         buffers = ((getattr(own, name), getattr(other, name)) for own, other, name in self._copied)
         for copies, values in _pairs(buffers):

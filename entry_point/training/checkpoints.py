@@ -10,17 +10,21 @@ import shutil
 import time
 import zipfile
 import zlib
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._pytree import tree_map
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig
+from entry_point.contract import exit_codes
 from entry_point.contract.printable import masked
+from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
@@ -31,6 +35,7 @@ logger = logging.getLogger(__name__)
 State = dict[str, Any]
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
+_NOWHERE = torch.tensor(False)
 KEPT = 2
 """Newest checkpoints, beside the best one."""
 SECONDS = 600.0
@@ -44,20 +49,33 @@ _PIXELS = (
 )
 
 
-class CheckpointError(RuntimeError):
+class CheckpointError(UserError):
     """No checkpoint can be read, or the state is not worth saving."""
+
+    exit_code = exit_codes.FAILED
 
 
 class Checkpoints:
     """Writes `step-<step>.pt`; keeps the newest few and the best. Only the first rank writes.
 
     `save` returns once the state is copied to the CPU; a thread writes the file. The next call
-    raises the error of a failed write, or of weights that are NaN or infinite.
+    raises the error of a failed write, or of weights that have become NaN or infinite.
     """
 
-    def __init__(self, folder: Path, every_steps: int | None, step: int, writes: bool) -> None:
-        """The run starts at `step`: checkpoints of later steps are set aside."""
+    def __init__(
+        self,
+        folder: Path,
+        every_steps: int | None,
+        step: int,
+        writes: bool,
+        infinite: Mapping[str, torch.Tensor] | None = None,
+    ) -> None:
+        """The run starts at `step`: checkpoints of later steps are set aside.
+
+        `infinite`: the `infinite_values` of the model that the run began with.
+        """
         self._folder, self._every_steps, self._writes = folder, every_steps, writes
+        self._infinite = infinite or {}
         self._saved_step, self._saved_time = step, time.monotonic()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
@@ -97,7 +115,7 @@ class Checkpoints:
             self._thread.shutdown()
 
     def _write(self, state: State, step: int, best: bool) -> None:
-        _check_finite(state, step, self._folder)
+        self._check_finite(state, step)
         path = self._folder / f"step-{step:09d}.pt"
         if best:
             # First: a run that resumes from `path` does not write these weights again.
@@ -109,6 +127,29 @@ class Checkpoints:
         others = [old for old in newest_first(self._folder) if old != path]
         for old in others[KEPT - 1 :]:
             old.unlink(missing_ok=True)
+
+    def _check_finite(self, state: State, step: int) -> None:
+        """Raise CheckpointError for NaN or infinity that the model did not begin with."""
+        for part in ("model", "ema"):
+            for name, value in (state.get(part) or {}).items():
+                before = self._infinite.get(name, _NOWHERE)
+                if before.shape not in (value.shape, _NOWHERE.shape):
+                    continue  # the model has assigned another mask to the buffer
+                if (~torch.isfinite(value) & ~before).any():
+                    newest = next(iter(newest_first(self._folder)), None)
+                    start = f", or from model.weights={newest}" if newest else ""
+                    raise CheckpointError(
+                        f"{name} of the {part} holds NaN or infinity after step {step}, which is "
+                        "not saved: lower optim.lr, or clip gradients with optim.clip_norm=1, and "
+                        f"use another name to restart from scratch{start}"
+                    )
+
+
+def infinite_values(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Returns where weights and buffers hold NaN or infinity, as a mask of -inf does: bool tensors
+    by name, of those that hold any."""
+    found = {name: ~torch.isfinite(value) for name, value in model.state_dict().items()}
+    return {name: infinite for name, infinite in found.items() if infinite.any()}
 
 
 def copy_to_cpu(state: State) -> State:
@@ -123,17 +164,6 @@ def copy_to_cpu(state: State) -> State:
 def newest_first(folder: Path) -> list[Path]:
     """The checkpoints `step-<step>.pt` in `folder`."""
     return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
-
-
-def _check_finite(state: State, step: int, folder: Path) -> None:
-    for part in ("model", "ema"):
-        for name, value in (state.get(part) or {}).items():
-            if not torch.isfinite(value).all():
-                raise CheckpointError(
-                    f"{name} of the {part} holds NaN or infinity after step {step}; the "
-                    f"checkpoints in {folder} are from before; lower optim.lr, or clip gradients "
-                    "with optim.clip_norm"
-                )
 
 
 def _set_aside(folder: Path, after: int) -> None:

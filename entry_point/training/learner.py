@@ -21,6 +21,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
+from entry_point.training.checkpoints import infinite_values
 from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.measure.times import named_range
 from entry_point.training.models import build_model, checkpoint_gradients
@@ -50,6 +51,8 @@ class Learner:
         self._task, self._steps_per_epoch = task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
         model = build_model(config.model, task.outputs, channels, config.data.image_size)
+        self.infinite = infinite_values(model)
+        """Before a resume; for `Checkpoints`."""
         if config.model.gradient_checkpointing:
             checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)

@@ -76,8 +76,8 @@ class Trainer:
                 self.log.load_state(saved)
             step = self.progress.global_step
             records = parse_records(saved["records"]) if saved else []
-            every = config.trainer.checkpoint_every_steps
-            self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first)
+            every, infinite = config.trainer.checkpoint_every_steps, self.learner.infinite
+            self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first, infinite)
             parts.callback(self.checkpoints.close)
             logged = LoggedRun(run_name(run), run, config, records)
             loggers = open_loggers(logged) if devices.is_first else []

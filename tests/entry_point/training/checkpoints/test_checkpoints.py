@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
@@ -23,6 +26,7 @@ from entry_point.training.checkpoints import (
     State,
     check_resumable,
     check_same,
+    infinite_values,
     job_settings,
     load_newest,
     sample_order,
@@ -207,14 +211,62 @@ def test_nan_weights_are_not_saved(part: str, tmp_path: Path) -> None:
     assert names(tmp_path) == ["step-000000001.pt"]
 
 
+def test_what_was_infinite_at_the_start_may_stay_so_and_nothing_else(tmp_path: Path) -> None:
+    inf = float("inf")
+    start = nn.Linear(2, 1, bias=False)
+    start.register_buffer("least", torch.tensor([inf, 0.0]))
+    found = infinite_values(start)
+    assert {name: value.tolist() for name, value in found.items()} == {"least": [True, False]}
+    checkpoints = Checkpoints(tmp_path, None, 0, True, found)
+    good = ([inf, 1.0], [-inf, 1.0], [3.0, 1.0], [inf, inf, inf])  # the last has another shape
+    for step, values in enumerate(good, 1):
+        least = {"least": torch.tensor(values), "weight": torch.zeros(2)}
+        checkpoints.save({"model": least, "ema": least}, step)
+        checkpoints.wait()
+    for values, weight in (([inf, inf], 0.0), ([1.0, 1.0], inf)):
+        wrong = {"least": torch.tensor(values), "weight": torch.full((2,), weight)}
+        for part in ("model", "ema"):
+            checkpoints.save({part: wrong}, 9)
+            with pytest.raises(CheckpointError, match=f"of the {part} holds NaN or infinity"):
+                checkpoints.wait()
+            checkpoints._pending = None
+    checkpoints.close()
+
+
+def test_a_model_with_infinite_constants_trains_averages_and_resumes(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [*OVERRIDES, "model.name=tests.own_models.infinite_net"]
+    assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0
+    root = tmp_path / "resumed"
+    code = forked.run_until_step(root, photo_folder, overrides, 4, signal.SIGTERM)
+    assert code == exit_codes.STOPPED
+    assert forked.run(root, photo_folder, overrides) == 0
+    assert_same_end(root, tmp_path / "whole")
+    averaged = load_file(root / "model" / "model.safetensors")
+    infinite = {name for name, value in averaged.items() if not value.isfinite().all()}
+    assert infinite == {"mask", "least", "floor"}
+    assert not any(value.isnan().any() for value in averaged.values())
+
+
+def test_the_state_of_an_optimizer_may_be_infinite(tmp_path: Path) -> None:
+    best = {"optimizer": {"state": {0: {"least_loss": torch.tensor(float("inf"))}}}}
+    checkpoints = Checkpoints(tmp_path, None, 0, writes=True)
+    checkpoints.save({**state(1), **best}, 1)
+    checkpoints.close()
+    found = load_newest(tmp_path)
+    assert found is not None and found["optimizer"] == best["optimizer"]
+
+
 def test_infinite_gradients_leave_only_finite_checkpoints(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.exploding_net"]
     assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
-    assert (tmp_path / "output" / "failure").read_text()
+    (line,) = (tmp_path / "output" / "failure").read_text().splitlines()
     saved = sorted((tmp_path / "checkpoints").glob("step-*.pt"))
-    assert saved
+    assert line.endswith(f"restart from scratch, or from model.weights={saved[-1]}")
+    assert "Traceback" not in (tmp_path / "log").read_text()
     for path in saved:
         weights = torch.load(path, weights_only=True)["model"]
         assert all(value.isfinite().all() for value in weights.values())
