@@ -183,7 +183,12 @@ class Learner:
             self.ema.load_state(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
-        self._scaler.load_state_dict(state["scaler"])
+        # The saved rates are those of the saved run's `trainer.epochs`.
+        rates = zip(self.schedule.base_lrs, self.schedule.lr_lambdas, strict=True)
+        for group, (peak, factor) in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = peak * factor(self.schedule.last_epoch)
+        if state["scaler"]:  # else it is of another precision, and fp16 finds a scale anew
+            self._scaler.load_state_dict(state["scaler"])
 
     def load_evaluated(self, state: dict[str, Any]) -> None:
         """Load only the models that are evaluated, from what `state` returned."""

@@ -283,6 +283,34 @@ def test_fp16_resumes_bit_identical_with_the_scale_of_its_gradients() -> None:
     assert 0 < second.state()["scaler"]["scale"] < 2**30
 
 
+def test_another_precision_continues_and_fp16_begins_with_a_fresh_scale() -> None:
+    exact, half, again = learner(), fp16_learner(), learner()
+    trained(exact, range(4))
+    half.load_state(exact.state())
+    assert half.state()["scaler"] == fp16_learner().state()["scaler"]
+    trained(half, range(4, 8))
+    again.load_state(half.state())
+    trained(again, range(8, 10))
+    assert all(value.isfinite().all() for value in again.model.state_dict().values())
+
+
+@pytest.mark.parametrize("steps", [10, 4], ids=["finished", "in its course"])
+@pytest.mark.parametrize("schedule", ["cosine", "step", "tests.own_optimizers.falling"])
+def test_more_epochs_continue_at_the_rates_of_their_own_schedule(schedule: str, steps: int) -> None:
+    """Also the first step, whose rate the shorter schedule has already left in the optimizer."""
+    given = ["optim.groups={6.*:{lr:0.1}}", f"optim.schedule={schedule}"]
+    short = learner("trainer.epochs=1", *given)
+    long, expected = (learner("trainer.epochs=3", *given) for _ in range(2))
+    trained(short, range(steps))
+    trained(expected, range(steps))
+    long.load_state(short.state())
+    for some in (long, expected):
+        some.loss(*batch(), steps)
+    rates = [[group["lr"] for group in some.optimizer.param_groups] for some in (long, expected)]
+    assert rates[0] == rates[1]
+    assert len({*rates[0]}) == 2
+
+
 @pytest.mark.parametrize("overrides", [[], ["optim.clip_norm=0.01"]])
 def test_the_norm_of_the_gradients_is_that_before_clipping(overrides: list[str]) -> None:
     some = learner(*overrides)
