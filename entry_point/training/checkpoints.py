@@ -26,7 +26,8 @@ from entry_point.contract import exit_codes
 from entry_point.contract.printable import masked
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing
-from entry_point.data.sources.source import Source
+from entry_point.data.errors import DataError
+from entry_point.data.sources.source import Source, fingerprint
 from entry_point.data.sources.stream import StreamSource
 from entry_point.training.devices import Devices
 
@@ -182,8 +183,15 @@ def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices
     A collective call: the platform may restore different checkpoints on different hosts.
     """
     state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
-    if state is not None:
-        check_resumable(state, settings)
+    if state is None:
+        return None
+    check_resumable(state, settings)
+    for name in _changed_images(state, settings) if devices.is_first else ():
+        logger.warning(
+            "the dataset has changed since the checkpoint: the %s images have other names or "
+            "labels; the run continues with those of now",
+            name,
+        )
     return state
 
 
@@ -229,16 +237,17 @@ def load_best(folder: Path) -> State | None:
 
 
 def job_settings(
-    config: TrainConfig, train: Source, steps_per_epoch: int, devices: Devices
+    config: TrainConfig, train: Source, val: Source, steps_per_epoch: int, devices: Devices
 ) -> dict[str, Settings]:
     """What a checkpoint says about its job. A collective call.
 
-    `identity` must not change between a checkpoint and the run that resumes from it; `order` may
-    change between two epochs.
+    `identity` must not change between a checkpoint and the run that resumes from it; `order`, and
+    the `images` to train on, may change between two epochs.
     """
     return {
         "identity": masked(_identity(config, train, steps_per_epoch)),
         "order": sample_order(config, train, devices),
+        "images": {"training": fingerprint(train), "validation": fingerprint(val)},
     }
 
 
@@ -288,15 +297,28 @@ def _fingerprint(shards: list[int]) -> str:
 
 
 def check_resumable(state: State, settings: dict[str, Settings]) -> None:
-    """Refuse another job's checkpoint, and one within an epoch whose sample order has changed.
+    """Refuse another job's checkpoint, and one within an epoch whose samples have changed.
 
     Raises:
         ConfigError: names the first setting that differs, with both values.
+        DataError: the images to train on differ, or their labels.
     """
     # With data.access=stream_by_host, another set of hosts may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])
     check_same(state["identity"], settings["identity"])
+    if state["step"] and "training" in _changed_images(state, settings):
+        raise DataError(
+            f"the dataset has changed since the checkpoint, within epoch {state['epoch'] + 1}: the "
+            "training images have other names or labels; restore them, or use another name to "
+            "restart from scratch"
+        )
+
+
+def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:
+    """Returns which images are not those that the checkpoint was made with."""
+    saved = state.get("images", settings["images"])
+    return [name for name, found in settings["images"].items() if saved[name] != found]
 
 
 def check_same(saved: Settings, configured: Settings) -> None:

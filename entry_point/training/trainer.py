@@ -63,7 +63,7 @@ class Trainer:
             parts.callback(self.input.close)
             self.task = build_task(config, self.input.train, devices.device)
             steps = self.input.train_loader.steps_per_epoch
-            self.settings = job_settings(config, self.input.train, steps, devices)
+            self.settings = job_settings(config, self.input.train, self.input.val, steps, devices)
             self.progress = Progress(steps, tracked_metric(config.task, self.task))
             self.learner = Learner(config, devices, self.task, steps, run.channels)
             self.exported = next(iter(self.learner.evaluated))

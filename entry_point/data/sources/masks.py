@@ -11,7 +11,7 @@ from them, and they do not count in an evaluation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,7 +37,7 @@ from entry_point.data.sources.folder import (
     visible_files,
 )
 from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import FileSource, joined
 from entry_point.data.spans import span
 
 IGNORED, OUTSIDE = 255, 254
@@ -70,6 +70,10 @@ class MaskSource(FileSource):
         """Paths of images and their masks, below `folder`."""
         super().__init__(images, [0] * len(images), classes, "targets")
         self._masks, self._is_train, self.folder = masks, is_train, folder
+
+    def listing(self) -> Iterable[bytes]:
+        """See ListedSource."""
+        return joined([*map(str, self._files), *self._masks])
 
     def file(self, index: int) -> str:
         return f"{self.folder}/{self._files[index]}"

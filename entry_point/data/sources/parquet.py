@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -107,6 +107,14 @@ class ParquetSource(StreamSource):
     @property
     def shard_of(self) -> NDArray[np.int32]:
         return self._shard_of
+
+    def listing(self) -> Iterable[bytes | Ints]:
+        """See ListedSource: files, where their shards begin, and rows."""
+        shards = (self._shards[number] for number in self.shards_here)
+        places = [(str(shard.file.relative_to(self.folder)), shard.first_row) for shard in shards]
+        yield repr(places).encode()
+        yield np.searchsorted(self.shards_here, self._shard_of)
+        yield self._rows
 
     def key(self, index: int) -> str:
         shard = self._shards[int(self._shard_of[index])]

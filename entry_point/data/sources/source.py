@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard, get_args
@@ -80,7 +82,8 @@ class Source(Protocol):
         ...
 
     def key(self, index: int) -> str:
-        """A printable name by which a person finds the image."""
+        """A printable name by which a person finds the image: below the dataset's folder the same
+        in every run, see `fingerprint`."""
         ...
 
 
@@ -110,6 +113,39 @@ class TargetSource(Source, Protocol):
         stop the job.
         """
         ...
+
+
+class ListedSource(Source, Protocol):
+    """A source that knows the names of its images without asking for each."""
+
+    def listing(self) -> Iterable[bytes | Ints]:
+        """What names the images, in their order, and does not change with the dataset's place."""
+        ...
+
+
+def fingerprint(source: Source) -> str:
+    """Returns the number of images, and a checksum of their names, their order and their labels.
+
+    It is the same wherever the dataset lies. The content of the images does not count.
+    """
+    checksum = 0
+    listed = source.listing() if _is_listed(source) else joined(map(source.key, range(len(source))))
+    for part in listed:
+        checksum = zlib.crc32(part, checksum)
+    if source.kind != "targets":
+        checksum = zlib.crc32(np.ascontiguousarray(source.labels.numpy()), checksum)
+    return f"{len(source)} (#{checksum:08x})"
+
+
+def _is_listed(source: Source) -> TypeGuard[ListedSource]:
+    return hasattr(source, "listing")
+
+
+def joined(names: Iterable[str]) -> Iterable[bytes]:
+    """Yields names without what all begin with, such as the dataset's folder."""
+    names = list(names)
+    start = len(os.path.commonprefix(names))  # noqa: RUF071 - characters, not folders
+    yield "\0".join(name[start:] for name in names).encode(errors="backslashreplace")
 
 
 def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
@@ -229,6 +265,12 @@ class PathList:
         start = int(self.ends[row - 1]) + 1 if row else 0
         return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
 
+    def only(self, rows: Ints) -> bytes:
+        """The encoded paths of these ascending rows, each with a NUL after it."""
+        chosen = np.zeros(len(self), bool)
+        chosen[rows] = True
+        return self.text[np.repeat(chosen, np.diff(self.ends, prepend=-1))].tobytes()
+
     @property
     def jpegs(self) -> int:
         """How many are JPEGs by their names."""
@@ -266,6 +308,11 @@ class FileSource:
 
     def file(self, index: int) -> str:
         return str(self._files[index])
+
+    def listing(self) -> Iterable[bytes]:
+        """See ListedSource."""
+        name = self.file if len(self._files) else self.key  # without files, a subclass has its own
+        return joined(map(name, range(len(self))))
 
     def name(self, index: int) -> str:
         """The path below `folder`, which may hold any bytes of a file name."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -134,6 +134,10 @@ class PackedStream(StreamSource):
     @property
     def shard_of(self) -> NDArray[np.int32]:
         return self.index.shard
+
+    def listing(self) -> Iterable[bytes]:
+        """See ListedSource."""
+        return self.index.listing()
 
     def key(self, index: int) -> str:
         return self.index.key(index)

@@ -11,7 +11,7 @@ import logging
 import os
 import posixpath
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -91,6 +91,10 @@ class ManifestSource(FileSource):
         self._table, self._places = table, table.places(split)
         self.folder, labels = table.folder, table.labels
         super().__init__([], labels.values[self._places], labels.names, labels.kind)
+
+    def listing(self) -> Iterable[bytes]:
+        """See ListedSource."""
+        yield self._table.paths.only(self._places)
 
     def file(self, index: int) -> str:
         return f"{self.folder}/{self._table.paths[int(self._places[index])]}"

@@ -13,7 +13,7 @@ import logging
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -86,6 +86,10 @@ class TarSource(FileSource):
         self._tars, self._numbers = files, np.flatnonzero(files.is_val == (split == "val"))
         self.folder = files.folder
         super().__init__([], files.labels[self._numbers], files.classes, files.kind)
+
+    def listing(self) -> Iterable[bytes]:
+        """See ListedSource."""
+        yield self._tars.paths.only(self._numbers)
 
     def file(self, index: int) -> str:
         """The path of the tar file, and the member's in it."""

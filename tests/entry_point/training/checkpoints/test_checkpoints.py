@@ -306,7 +306,7 @@ def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_pho
     for word in ("data.access=stream", "data.balance=classes", "data.repeats=2", "data.views=2"):
         config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])
         source = open_source(config.data, "train", packed_photos)
-        for settings in job_settings(config, source, 3, on(1)).values():
+        for settings in job_settings(config, source, source, 3, on(1)).values():
             compared |= settings.keys()
     free = {field.name for field in fields(DataConfig) if f"data.{field.name}" not in compared}
     assert free == same_files_elsewhere | seen_in_them | same_pixels
@@ -339,13 +339,15 @@ def test_another_distribution_of_shards_over_hosts_is_refused_within_an_epoch(
         config, _ = load_train_config([*by_host, *roots])
         orders.append(sample_order(config, open_source(config.data, "train", root), on(1)))
     steps = {"steps per epoch": 3, "task.name": "classification"}
-    saved = {"identity": steps, "order": orders[0], "step": 0}
-    check_resumable(saved, {"identity": steps, "order": orders[1]})
+    saved = {"identity": steps, "order": orders[0], "images": {}, "step": 0}
+    other_host = {"identity": steps, "order": orders[1], "images": {}}
+    check_resumable(saved, other_host)
     with pytest.raises(ConfigError, match=r"shards of rank 0=.* made with shards of rank 0="):
-        check_resumable({**saved, "step": 1}, {"identity": steps, "order": orders[1]})
+        check_resumable({**saved, "step": 1}, other_host)
     with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
         two_ranks = {
             "identity": {**steps, "steps per epoch": 2},
             "order": {**orders[0], "ranks": 2},
+            "images": {},
         }
         check_resumable(saved, two_ranks)

@@ -189,6 +189,35 @@ def test_another_jobs_checkpoint_is_refused_with_both_values(
     )
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_a_changed_dataset_is_refused_within_an_epoch_and_named_between_two(
+    split: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    """As many images of as many classes; one has another label. A copy elsewhere is the same."""
+    data = Path(shutil.copytree(photo_folder, tmp_path / "data"))
+    one_epoch = [*OVERRIDES, "trainer.epochs=1"]
+    assert forked.run(tmp_path / "ended", data, one_epoch) == 0
+    forked.run_until_step(tmp_path / "stopped", data, OVERRIDES, 2, signal.SIGTERM)
+    other = Path(shutil.copytree(data, tmp_path / "other"))
+    (other / split / "cat" / "000.jpg").rename(other / split / "rocket" / "zebra.jpg")
+    for root in (tmp_path / "ended", tmp_path / "stopped"):
+        shutil.copytree(root, copied := tmp_path / f"{root.name} copy")
+        assert forked.run(copied, Path(shutil.copytree(data, copied / "data")), OVERRIDES) == 0
+        assert "has changed" not in (copied / "log").read_text()
+    assert forked.run(tmp_path / "ended", other, OVERRIDES) == 0
+    kind = {"train": "training", "val": "validation"}[split]
+    line = f"the dataset has changed since the checkpoint: the {kind} images have other names"
+    assert (tmp_path / "ended" / "log").read_text().count(line) == 1
+    code = forked.run(tmp_path / "stopped", other, OVERRIDES)
+    log = (tmp_path / "stopped" / "log").read_text()
+    if split == "val":
+        assert code == 0 and log.count(line) == 1
+        return
+    assert code == exit_codes.USAGE
+    last = log.splitlines()[-1]
+    assert "the dataset has changed since the checkpoint, within epoch 1: the training" in last
+
+
 def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(
     tmp_path: Path, photo_folder: Path
 ) -> None:
