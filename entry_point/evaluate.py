@@ -33,6 +33,7 @@ from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.masks import MaskSource
 from entry_point.data.sources.source import Source
 from entry_point.large_imports import end_process, large_imports
 
@@ -101,17 +102,19 @@ def evaluate(
     from entry_point.training.models import Normalize
     from entry_point.training.stop import StopRequest
 
-    numbers = _numbers_of(source, trained.classes).to(devices.device)
-    is_class = source.kind == "class"
+    order = _order_of(source, trained.classes).to(devices.device)
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
     normalize = Normalize(data.mean, data.std, devices.input_dtype).to(devices.device)
     with closing(build_loader(source, spec)) as loader:
         batches = device_batches(loader.epoch(0), devices.device, normalize)
-        renumbered = (replace(batch, labels=numbers[batch.labels]) for batch in batches)
+        if source.kind == "class":
+            batches = (replace(batch, labels=order[batch.labels]) for batch in batches)
+        elif source.kind != "targets":
+            batches = (replace(batch, labels=batch.labels[:, order]) for batch in batches)
         (found,) = evaluation.evaluate(
             [trained.network],
             trained.task,
-            renumbered if is_class else batches,
+            batches,
             devices,
             samples=len(source),
             stop=StopRequest(),
@@ -119,15 +122,26 @@ def evaluate(
     return found
 
 
-def _numbers_of(source: Source, known: list[str]) -> torch.Tensor:
-    """The model's number of each class of the source."""
+def _order_of(source: Source, known: list[str]) -> torch.Tensor:
+    """The model's number of each class of the source; of labels and numbers, the source's column
+    for each of the model's. Masks get the model's numbers.
+
+    Raises DataError for names that the model does not know, or that the source must have.
+    """
     names = list(source.classes)
     if unknown := [name for name in names if name not in known]:
         shown = printable(", ".join(unknown[:5]))
         raise DataError(f"the model does not know {shown}: remove these images or labels")
-    if source.kind != "class" and names != known:
+    if isinstance(source, MaskSource):
+        source.renumber(known)
+    elif source.kind == "targets" and names != known:
         wanted = printable(", ".join(known[:5]))
-        raise DataError(f"the dataset must have all {len(known)} names of the model: {wanted}")
+        raise DataError(f"the dataset must have the classes of the model in their order: {wanted}")
+    elif source.kind in ("labels", "numbers"):
+        if missing := [name for name in known if name not in names]:
+            shown = printable(", ".join(missing[:5]))
+            raise DataError(f"the dataset lacks {shown}, which the model answers: add columns")
+        return torch.tensor([names.index(name) for name in known])
     return torch.tensor([known.index(name) for name in names])
 
 

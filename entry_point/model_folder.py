@@ -48,6 +48,7 @@ from entry_point.contract.own_code import PACKAGE, find_project_in
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing, sync, write_text
 from entry_point.data.sources.source import Source
+from entry_point.training.class_rows import CLASSES
 from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import KNOWN, build_task
 from entry_point.training.tasks.task import Task
@@ -56,7 +57,6 @@ logger = logging.getLogger(__name__)
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
-CLASSES = "classes.json"
 HEAD = "head.json"
 CODE = "code"
 _WITHOUT_WEIGHTS = {

@@ -50,7 +50,8 @@ class Learner:
         self._seed, self._optim, self._devices = config.trainer.seed, config.optim, devices
         self._task, self._steps_per_epoch = task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
-        model = build_model(config.model, task.outputs, channels, config.data.image_size)
+        size = config.data.image_size
+        model = build_model(config.model, task.outputs, channels, size, task.names)
         self.infinite = infinite_values(model)
         """Before a resume; for `Checkpoints`."""
         if config.model.gradient_checkpointing:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +21,7 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.checkpoints import DamagedFileError, load_tensors
+from entry_point.training.class_rows import describe_match, match_rows, read_class_names, some
 from entry_point.training.dense_models import (
     PyramidHead,
     answering_with_logits,
@@ -41,10 +43,16 @@ _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 
 
 def build_model(
-    config: ModelConfig, num_classes: int, channels: Path | None = None, image_size: int = 224
+    config: ModelConfig,
+    num_classes: int,
+    channels: Path | None = None,
+    image_size: int = 224,
+    names: Sequence[str] = (),
 ) -> nn.Module:
     """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`, or for
     segmentation `(N, num_classes, height, width)`.
+
+    `names` are those of the outputs, for `model.weights` of a run with other ones.
 
     Raises:
         ConfigError: there is no such model, it cannot take images of this size or one of
@@ -63,7 +71,9 @@ def build_model(
         named = {"weights": None, "num_classes": num_classes, **options}
         model = _construct(config, image_size, torchvision_builder(config.name), named)
     if config.weights is not None:
-        load_weights(model, find_weights(config.weights, channels), num_classes)
+        path, without = find_weights(config.weights, channels), replace(config, weights=None)
+        larger = partial(build_model, without, num_classes + 1, image_size=image_size)
+        load_weights(model, path, num_classes, names, larger)
     return model
 
 
@@ -157,13 +167,26 @@ def find_weights(weights: str, channels: Path | None) -> Path:
     )
 
 
-def load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
-    """Load weights; a head of another size stays as initialized, all else must match."""
-    state = _read_state_dict(path)
-    own = model.state_dict()
+def load_weights(
+    model: nn.Module,
+    path: Path,
+    num_classes: int,
+    names: Sequence[str],
+    build_larger: Callable[[], nn.Module],
+) -> None:
+    """Load weights. All must match but the head: a head of another size stays as initialized, and
+    rows for the outputs `names` are found by these names if the file comes with others.
+
+    `build_larger` makes the same model for one more output.
+    """
+    content, own = _read(path), model.state_dict()
+    state = _state_dict(path, content, own)
     if isinstance(model, PyramidHead) and not own.keys() & state.keys():
         _load_encoder(model, state, path)
         return
+    known, by_name, new = read_class_names(path, content), list[str](), list[str]()
+    if known not in (None, [*names]) and len(names) == num_classes:
+        by_name, new = match_rows(state, own, build_larger().state_dict(), known, names)
     head = [key for key in own if key in state and own[key].shape != state[key].shape]
     for key in head:
         needed, found = own[key].shape, state[key].shape
@@ -184,7 +207,13 @@ def load_weights(model: nn.Module, path: Path, num_classes: int) -> None:
             path,
             f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}",
         )
-    logger.info("weights from %s%s", path, f", except {', '.join(head)}" if head else "")
+    new += head
+    line = f"weights from {path}" + (f", except {', '.join(new)}" if new else "")
+    if by_name:
+        line += f"; {', '.join(by_name)}: {describe_match(known or (), names)}"
+    elif known is None and not new and len(names) == num_classes:
+        line += f", which name no classes: they are taken to be {some(names)}, in this order"
+    logger.info("%s", line)
 
 
 def _load_encoder(model: PyramidHead, state: dict[str, torch.Tensor], path: Path) -> None:
@@ -196,14 +225,20 @@ def _load_encoder(model: PyramidHead, state: dict[str, torch.Tensor], path: Path
     logger.info("the encoder's weights from %s", path)
 
 
-def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
-    """The state dict, with the keys of today's torchvision models."""
+def _read(path: Path) -> Any:
     try:
-        state = _load_safetensors(path) if path.suffix == SAFETENSORS else load_tensors(path)
+        return _load_safetensors(path) if path.suffix == SAFETENSORS else load_tensors(path)
     except DamagedFileError as error:
         kind = "a state dict, as torch.save(model.state_dict(), FILE) writes it"
         kind = "a safetensors file" if path.suffix == SAFETENSORS else kind
         raise ConfigError("model.weights", path, f"must be {kind} ({error})") from error
+
+
+def _state_dict(path: Path, state: Any, own: Collection[str]) -> dict[str, torch.Tensor]:
+    """The state dict in a file, with the keys of today's torchvision models.
+
+    Without those of auxiliary heads that a model with the keys `own` lacks.
+    """
     for wrapper in _WRAPPERS:
         state = state.get(wrapper, state) if isinstance(state, dict) else state
     if not isinstance(state, dict) or not all(
@@ -215,7 +250,7 @@ def _read_state_dict(path: Path) -> dict[str, torch.Tensor]:
     return {
         _DENSE_LAYER.sub(r"\1", key): value
         for key, value in state.items()
-        if not key.startswith(_AUXILIARY)
+        if key in own or not key.startswith(_AUXILIARY)
     }
 
 

@@ -10,6 +10,7 @@ import pytest
 from entry_point import evaluate
 from entry_point.contract import exit_codes
 from tests import forkserver
+from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
@@ -123,6 +124,31 @@ def test_a_table_of_other_files_is_evaluated(run: Path, photo_folder: Path, tmp_
         run, tmp_path / "table", f"data.root={table}", "data.format=manifest", "data.images=/"
     )
     assert by_table["metrics"] == pytest.approx(by_folder["metrics"])
+
+
+@pytest.mark.parametrize(("task", "kind"), [("multilabel", "labels"), ("regression", "numbers")])
+def test_columns_may_come_in_another_order_and_none_may_be_missing(
+    task: str, kind: str, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ("tall", "dark", "near")
+    rows = [
+        {"path": row["path"], "split": row["split"]}
+        | {name: int(number % (place + 2) == 0) for place, name in enumerate(columns)}
+        for number, row in enumerate(rows_of(photo_folder))
+    ]
+    table = write(tmp_path / "table.csv", rows)
+    overrides = ["data=manifest", f"data.images={photo_folder}", f"task={task}"]
+    overrides += ["data.table.labels=[tall,dark,near]", "trainer.report=false"]
+    assert forked.run(tmp_path, table, [*OVERRIDES, *overrides]) == 0
+    where = [f"data.root={table}", f"data.images={photo_folder}", f"data.table.kind={kind}"]
+    one, other = (
+        results(tmp_path, tmp_path / order[:4], *where, f"data.table.labels=[{order}]")
+        for order in ("tall,dark,near", "near,tall,dark")
+    )
+    assert one["metrics"] == pytest.approx(other["metrics"])
+    where += [f"model_dir={tmp_path / 'model'}", f"output_dir={tmp_path / 'none'}"]
+    assert evaluate.main([*where, "data.table.labels=[near,tall]"]) == exit_codes.USAGE
+    assert "the dataset lacks dark, which the model answers" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,12 @@ class MaskSource(FileSource):
         """Paths of images and their masks, below `folder`."""
         super().__init__(images, [0] * len(images), classes, "targets")
         self._masks, self._is_train, self.folder = masks, is_train, folder
+        self._numbers: NDArray[np.uint8] | None = None
+
+    def renumber(self, classes: Sequence[str]) -> None:
+        """Have masks hold positions in `classes`, which has all names of this dataset."""
+        self._numbers = np.arange(256, dtype=np.uint8)
+        self._numbers[: len(self.classes)] = [classes.index(name) for name in self.classes]
 
     def listing(self) -> Iterable[bytes]:
         """See ListedSource."""
@@ -94,7 +100,7 @@ class MaskSource(FileSource):
         if len(wrong):
             must = f"{CLASSES} names the classes 0 to {len(self.classes) - 1}; 255 is of none"
             raise DataError(f"{printable(file)}: has pixels of {wrong[0]}, but {must}")
-        return mask
+        return mask if self._numbers is None else self._numbers[mask]
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         """uint8 `(N, side, side)`; of validation `(N, height, width)` of the largest mask, with

@@ -3,6 +3,8 @@
 import io
 import json
 import os
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from torch.nn import functional
 from entry_point.class_masks import class_mask
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.data.sources.masks import IGNORED, OUTSIDE
+from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
 from entry_point.data.sources.source import FileSource
 from entry_point.evaluate import main as evaluate
 from entry_point.model_folder import load_model
@@ -247,6 +249,30 @@ def test_an_evaluation_measures_what_training_measured(job: Path) -> None:
     metrics = json.loads((output / "evaluation.json").read_text())["metrics"]
     assert metrics["miou"] == pytest.approx(miou(job), abs=1e-4)
     assert "IoU" in (output / "evaluation.html").read_text()
+
+
+def test_masks_may_number_the_classes_in_another_order(job: Path, tmp_path: Path) -> None:
+    """The model's numbers count, in the metrics and in the pictures; a class may be missing."""
+    other = Path(shutil.copytree(job / "root", tmp_path / "other"))
+    order = ["triangle", "ground", "square", "disc"]
+    (other / "classes.txt").write_text("\n".join(order))
+    numbers = np.arange(256, dtype=np.uint8)
+    numbers[: len(CLASSES)] = [order.index(name) for name in CLASSES]
+    for file in other.rglob("*.png"):
+        Image.fromarray(numbers[np.asarray(Image.open(file))]).save(file)
+    pages = []
+    for root in (job / "root", other):
+        where = [f"model_dir={job / 'run/model'}", f"output_dir={tmp_path}", f"data.root={root}"]
+        assert evaluate(where) == 0
+        pages.append((tmp_path / "evaluation.html").read_text())
+        metrics = json.loads((tmp_path / "evaluation.json").read_text())["metrics"]
+        assert metrics["miou"] == pytest.approx(miou(job), abs=1e-4)
+    pictures = [re.findall('src="data:image/jpeg[^"]*"', page) for page in pages]
+    assert len(pictures[0]) == 12 and pictures[0] == pictures[1]
+    without = MaskSource(["a.jpg"], ["a.png"], ["square", "disc"], "", is_train=False)
+    without.renumber(CLASSES)
+    assert without._numbers is not None
+    assert without._numbers[[0, 1, OUTSIDE, IGNORED]].tolist() == [2, 1, OUTSIDE, IGNORED]
 
 
 @pytest.fixture(scope="module")
