@@ -41,9 +41,10 @@ from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
 from entry_point.large_imports import end_process
-from entry_point.model_folder import CLASSES, CODE, CONFIG, HEAD, WEIGHTS, load_model
+from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model
 from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
+from entry_point.training.class_rows import CLASSES
 
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""

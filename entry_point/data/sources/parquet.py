@@ -108,13 +108,13 @@ class ParquetSource(StreamSource):
     def shard_of(self) -> NDArray[np.int32]:
         return self._shard_of
 
-    def listing(self) -> Iterable[bytes | Ints]:
+    def listing(self) -> Iterable[bytes | memoryview]:
         """See ListedSource: files, where their shards begin, and rows."""
         shards = (self._shards[number] for number in self.shards_here)
         places = [(str(shard.file.relative_to(self.folder)), shard.first_row) for shard in shards]
         yield repr(places).encode()
-        yield np.searchsorted(self.shards_here, self._shard_of)
-        yield self._rows
+        yield np.searchsorted(self.shards_here, self._shard_of).data
+        yield self._rows.data
 
     def key(self, index: int) -> str:
         shard = self._shards[int(self._shard_of[index])]

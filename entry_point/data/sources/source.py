@@ -118,7 +118,7 @@ class TargetSource(Source, Protocol):
 class ListedSource(Source, Protocol):
     """A source that knows the names of its images without asking for each."""
 
-    def listing(self) -> Iterable[bytes | Ints]:
+    def listing(self) -> Iterable[bytes | memoryview]:
         """What names the images, in their order, and does not change with the dataset's place."""
         ...
 
@@ -133,7 +133,7 @@ def fingerprint(source: Source) -> str:
     for part in listed:
         checksum = zlib.crc32(part, checksum)
     if source.kind != "targets":
-        checksum = zlib.crc32(np.ascontiguousarray(source.labels.numpy()), checksum)
+        checksum = zlib.crc32(np.ascontiguousarray(source.labels.numpy()).data, checksum)
     return f"{len(source)} (#{checksum:08x})"
 
 
