@@ -116,7 +116,7 @@ def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
     """Arguments that some models need: the image size; no auxiliary classifiers; the input
     transform that the published weights expect; no weights to fetch."""
     if name in segmentation_models():
-        return {"weights_backbone": None}
+        return {"weights_backbone": None, "aux_loss": False}
     if name.startswith("vit_"):
         return {"image_size": image_size}
     if name == "maxvit_t":

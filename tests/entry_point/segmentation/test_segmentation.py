@@ -131,6 +131,13 @@ def test_models_answer_for_each_pixel(overrides: list[str]) -> None:
         assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 5, 224, 224)
 
 
+@pytest.mark.parametrize("name", ["deeplabv3_resnet50", "lraspp_mobilenet_v3_large"])
+def test_an_auxiliary_classifier_that_nothing_would_train_is_refused(name: str) -> None:
+    config, _ = load_train_config([*MASKS, f"model.name={name}", "model.kwargs.aux_loss=true"])
+    with pytest.raises(ConfigError, match=r"model.kwargs.aux_loss=true: is set by the job; remove"):
+        build_model(config.model, 4)
+
+
 def test_gradient_checkpointing_computes_an_encoders_activations_again() -> None:
     config, _ = load_train_config([*MASKS, *DENSE])
     images = torch.randn(2, 3, 64, 64, generator=torch.Generator().manual_seed(0))
