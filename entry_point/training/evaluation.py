@@ -73,7 +73,7 @@ def evaluate(
     if len(rows) + damaged != samples:
         raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
     if not len(rows):
-        raise DataError(f"none of the {samples} validation images can be decoded; see the log")
+        raise DataError(f"none of the {samples} images can be decoded; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
     rows = rows[rows[:, 0].argsort()]
     scores = rows[:, 1:].chunk(len(models), dim=1)

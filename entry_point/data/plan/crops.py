@@ -68,10 +68,13 @@ class Geometry:
     heights: Ints
     """int64 (N,): the image's height in pixels."""
     widths: Ints
+    training: bool = True
+    """Whether a model learns from the samples, so that targets have to follow them. If it is
+    evaluated, targets may keep the pixels of the image."""
 
     def of(self, places: Ints) -> Geometry:
         """The samples at these places."""
-        return Geometry(self.side, *(each[places] for each in self._columns()))
+        return Geometry(self.side, *(each[places] for each in self._columns()), self.training)
 
     def replace(self, places: Ints, others: Geometry) -> None:
         """Put other samples at these places."""

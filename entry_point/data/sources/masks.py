@@ -53,23 +53,17 @@ _LOOKED_AT = 256
 class MaskSource(FileSource):
     """The images of one split, sorted by path or in the order of the table.
 
-    A training sample's target is its mask, cut, resized (nearest, by the centers of pixels, as
-    images are) and flipped as the image was, uint8 `(side, side)`. A validation sample's is what
-    its box holds, in the image's pixels.
+    In training, a sample's target is its mask, cut, resized (nearest, by the centers of pixels, as
+    images are) and flipped as the image was, uint8 `(side, side)`. In evaluation, it is what the
+    box holds, in the image's pixels.
     """
 
     def __init__(
-        self,
-        images: Sequence[str],
-        masks: Sequence[str],
-        classes: list[str],
-        folder: str,
-        *,
-        is_train: bool,
+        self, images: Sequence[str], masks: Sequence[str], classes: list[str], folder: str
     ) -> None:
         """Paths of images and their masks, below `folder`."""
         super().__init__(images, [0] * len(images), classes, "targets")
-        self._masks, self._is_train, self.folder = masks, is_train, folder
+        self._masks, self.folder = masks, folder
         self._numbers: NDArray[np.uint8] | None = None
 
     def renumber(self, classes: Sequence[str]) -> None:
@@ -103,11 +97,11 @@ class MaskSource(FileSource):
         return mask if self._numbers is None else self._numbers[mask]
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
-        """uint8 `(N, side, side)`; of validation `(N, height, width)` of the largest mask, with
+        """uint8 `(N, side, side)`; in evaluation `(N, height, width)` of the largest mask, with
         OUTSIDE beyond the others."""
         with span("masks"):
             cuts = [self._cut(int(index), geometry, i) for i, index in enumerate(indices)]
-        if self._is_train or not cuts:
+        if geometry.training or not cuts:
             return torch.stack(cuts) if cuts else torch.empty(0, 0, 0, dtype=torch.uint8)
         height, width = (max(cut.shape[axis] for cut in cuts) for axis in (0, 1))
         whole = torch.full((len(cuts), height, width), OUTSIDE, dtype=torch.uint8)
@@ -119,7 +113,7 @@ class MaskSource(FileSource):
         mask = self.mask(index, int(geometry.heights[i]), int(geometry.widths[i]))
         top, left, height, width = geometry.boxes[i].tolist()
         cut = torch.from_numpy(mask[top : top + height, left : left + width].copy())
-        if not self._is_train:
+        if not geometry.training:
             return cut
         cut = functional.interpolate(cut[None, None], geometry.side, mode="nearest-exact")[0, 0]
         return cut.flip(1) if geometry.flips[i] else cut
@@ -137,8 +131,8 @@ def open_masks(data: DataConfig, root: Path, split: str) -> MaskSource:
         require_folder("data.root", root)
         folder, classes = str(root), _read_classes(root / CLASSES)
         files, masks = _pairs(root, split)
-    source = MaskSource(files, masks, classes, folder, is_train=split == "train")
-    if len(classes) == 2 and split == "train":
+    source = MaskSource(files, masks, classes, folder)
+    if len(classes) == 2:
         _require_second_class(source)
     return source
 

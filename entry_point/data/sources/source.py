@@ -109,8 +109,9 @@ class TargetSource(Source, Protocol):
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         """What a task learns from N samples, (N, ...). `indices` has the image of each.
 
-        Called where batches are made, in threads or processes. Raises OSError or DataError, which
-        stop the job.
+        Unless `geometry.training`, the answers are compared with them: they may then be in the
+        pixels of the image. Called where batches are made, in threads or processes. Raises OSError
+        or DataError, which stop the job.
         """
         ...
 

@@ -12,7 +12,7 @@ from PIL import Image
 from torchvision.transforms import v2
 
 from entry_point.check_dataset import main as check_dataset
-from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -111,17 +111,19 @@ def test_gray_values_of_any_depth_are_numbers_of_classes(own: Path, bits: int) -
     assert np.array_equal(source.mask(0, 4, 4), values)
 
 
+@pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("second", [1, 255])
-def test_masks_of_0_and_255_are_not_two_classes(own: Path, second: int) -> None:
+def test_masks_of_0_and_255_are_not_two_classes(own: Path, second: int, split: str) -> None:
+    """Nor to evaluate with."""
     (own / "classes.txt").write_text("\ufeffground\nshape\n", encoding="utf-8")
-    for file in (own / "train" / "masks").rglob("*.png"):
+    for file in (own / split / "masks").rglob("*.png"):
         mask = np.array(Image.open(file))
         Image.fromarray(np.where(mask % 255, second, mask).astype(np.uint8)).save(file)
     if second == 1:
-        assert opened(own).classes == ["ground", "shape"]
+        assert opened(own, split).classes == ["ground", "shape"]
         return
     with pytest.raises(DataError, match=r"hold only 0 and 255, .* the second class .* as 1"):
-        opened(own)
+        opened(own, split)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -140,18 +142,21 @@ def test_a_batch_has_the_masks_of_its_samples_in_every_engine(root: Path, engine
     loader.close()
 
 
-def test_masks_of_validation_have_the_pixels_of_their_images(root: Path) -> None:
-    source = opened(root, "val")
-    masks = [whole_mask(source, index) for index in range(len(source))]
-    heights, widths = np.array([mask.shape for mask in masks]).T
-    boxes = np.stack([0 * heights, 0 * widths, heights, widths], 1)
-    flips = np.zeros(len(masks), bool)
-    geometry = Geometry(32, boxes, flips, heights, widths)
-    found = source.targets(np.arange(len(masks)), geometry).numpy()
-    for mask, one in zip(masks, found, strict=True):
-        assert np.array_equal(one[: mask.shape[0], : mask.shape[1]], mask)
-        outside = one.size - mask.size
-        assert (one == OUTSIDE).sum() == outside
+@pytest.mark.parametrize("split", ["train", "val"])
+def test_masks_to_evaluate_with_have_the_pixels_of_their_images(root: Path, split: str) -> None:
+    """Also those of the train split."""
+    source = opened(root, split)
+    config = DataConfig(format="masks", root=str(root), image_size=32, crop="squash")
+    pipeline = PipelineConfig("workers", "pillow", num_workers=0)
+    count = 0
+    for batch in build_loader(source, LoaderSpec(config, pipeline, "val", 8, seed=1)).epoch(0):
+        for index, one in zip(batch.indices.tolist(), batch.labels.numpy(), strict=True):
+            mask = whole_mask(source, index)
+            assert np.array_equal(one[: mask.shape[0], : mask.shape[1]], mask)
+            outside = one.size - mask.size
+            assert (one == OUTSIDE).sum() == outside
+            count += 1
+    assert count == len(source)
 
 
 def write_table(root: Path, table: Path, header: str) -> Path:
