@@ -86,7 +86,8 @@ class OptimConfig:
     warmup_epochs: Float = Field(default=1.0, ge=0)
     """Epochs of linear warm-up."""
     clip_norm: Positive | None = None
-    """Largest gradient norm. null: no clipping."""
+    """Largest gradient norm. null: no clipping; with `task.name=regression`, whose errors have
+    gradients of any size, 1."""
     accumulate: Count = 1
     """Number of pieces in which each rank computes its share of a batch, to save memory. Must
     divide each rank's share."""
@@ -174,6 +175,8 @@ _KIND_OF_TABLE: dict[str, Literal["labels", "numbers"]] = {
     "multilabel": "labels",
     "regression": "numbers",
 }
+# With rates that suit bounded losses, unbounded ones diverge.
+_CLIP_NORM_OF = {"regression": 1.0}
 
 
 @dataclass(config=SETTINGS)
@@ -203,6 +206,8 @@ class TrainConfig:
                 raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
         if self.data.format == "manifest" and self.data.table.kind is None:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
+        if self.optim.clip_norm is None:
+            self.optim.clip_norm = _CLIP_NORM_OF.get(self.task.name)
         self._check_augment()
         self._check_views()
         check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)

@@ -28,7 +28,7 @@ from entry_point.training.input import DeviceBatch, TrainingInput, device_batche
 from entry_point.training.learner import Learner, compiler_errors, compiler_reason
 from entry_point.training.measure.headspace import Headspace, advise_compile, verdict
 from entry_point.training.measure.profiling import StepProfiler
-from entry_point.training.measure.step_log import LossGuard, StepLog
+from entry_point.training.measure.step_log import DivergedError, LossGuard, StepLog
 from entry_point.training.measure.times import Startup, Stopwatch
 from entry_point.training.measure.totals import Totals
 from entry_point.training.models import count_parameters
@@ -84,7 +84,7 @@ class Trainer:
             self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
             self._parts = parts.pop_all()
-        self.guard = LossGuard(self.input.train.key, run.checkpoints)
+        self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
         self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
@@ -187,7 +187,7 @@ class Trainer:
         progress = self.progress
         with Stopwatch(self.devices.device) as computing:
             loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
-            self.guard.watch(loss, progress.epoch, progress.step, batch.indices)
+            self.guard.watch(loss, progress.epoch, progress.step)
             self.learner.update()
             if self.input.schedule.evaluates_after(progress.epoch):
                 self.learner.estimate_statistics(batch.images, progress.steps_left)
@@ -201,10 +201,8 @@ class Trainer:
         first, *others = results
         result = results[first]
         if not math.isfinite(result.loss):
-            raise RuntimeError(
-                f"val_loss={result.loss} after epoch {self.progress.epoch}; the checkpoints in "
-                f"{self.run.checkpoints} are from before; lower optim.lr"
-            )
+            found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
+            raise DivergedError.of(found, self.config.optim, self.run.checkpoints)
         self.progress.judge({name: each.metrics for name, each in results.items()})
         record = result.record()
         for name in others:

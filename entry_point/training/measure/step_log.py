@@ -1,17 +1,22 @@
-"""Turns single steps into the numbers that are logged, and stops the job at a loss that is none."""
+"""Turns single steps into the numbers that are logged, and stops the job when a loss is NaN or
+infinite."""
 
 from __future__ import annotations
 
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from entry_point.config.train_config import OptimConfig
+from entry_point.contract import exit_codes
+from entry_point.contract.program import UserError
+from entry_point.training.checkpoints import newest_first
 from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.input import DeviceBatch
 from entry_point.training.measure.times import StallMeter, Stopwatch
@@ -117,8 +122,23 @@ class _Interval:
             self.damaged = state["damaged"]
 
 
-class NonFiniteLossError(RuntimeError):
-    """The loss of one step is NaN or infinite."""
+class DivergedError(UserError):
+    """A loss is NaN or infinite."""
+
+    exit_code = exit_codes.FAILED
+
+    @classmethod
+    def of(cls, loss: str, optim: OptimConfig, checkpoints: Path) -> DivergedError:
+        """`loss` is its value, and when. `checkpoints` is the folder of those from before."""
+        clip = "clip gradients with optim.clip_norm=1"
+        if optim.clip_norm is not None:
+            clip = f"optim.clip_norm={optim.clip_norm:g}"
+        restart = ""
+        if newest := next(iter(newest_first(checkpoints)), None):
+            # A checkpoint resumes with its own settings only.
+            restart = "; use another name to restart from scratch, or from model.weights="
+            restart += str(newest)
+        return cls(f"{loss}: lower optim.lr={optim.lr:g}, or {clip}{restart}")
 
 
 @dataclass
@@ -126,23 +146,22 @@ class _Entry:
     loss: HostCopy
     epoch: int
     step: int
-    indices: torch.Tensor
 
 
 class LossGuard:
     """Checks each step's loss: at once on a CPU, two steps later on a GPU.
 
-    A GPU's loss is copied while later steps run, so checking needs no synchronization. `key` names
-    a sample by its number; `checkpoints` is the folder that the error points to.
+    A GPU's loss is copied while later steps run, so checking needs no synchronization.
     """
 
-    def __init__(self, key: Callable[[int], str], checkpoints: Path) -> None:
-        self._key, self._checkpoints = key, checkpoints
+    def __init__(self, optim: OptimConfig, checkpoints: Path) -> None:
+        """What the error names, see `DivergedError.of`."""
+        self._optim, self._checkpoints = optim, checkpoints
         self._waiting: deque[_Entry] = deque()
 
-    def watch(self, loss: torch.Tensor, epoch: int, step: int, indices: torch.Tensor) -> None:
-        """Take one step's loss. Raises NonFiniteLossError for this or an earlier step."""
-        self._waiting.append(_Entry(HostCopy(loss), epoch, step, indices))
+    def watch(self, loss: torch.Tensor, epoch: int, step: int) -> None:
+        """Take one step's loss. Raises DivergedError for this or an earlier step."""
+        self._waiting.append(_Entry(HostCopy(loss), epoch, step))
         self._check(lag=2 if loss.device.type == "cuda" else 0)
 
     def flush(self) -> None:
@@ -154,9 +173,8 @@ class LossGuard:
             entry = self._waiting.popleft()
             loss = float(entry.loss.wait())
             if not math.isfinite(loss):
-                samples = ", ".join(self._key(index) for index in entry.indices.tolist())
-                raise NonFiniteLossError(
-                    f"loss={loss} in step {entry.step} of epoch {entry.epoch}, on the "
-                    f"samples {samples}; the checkpoints in {self._checkpoints} are from before; "
-                    "lower optim.lr, or inspect these images"
-                )
+                found = f"loss={loss} in step {entry.step} of epoch {entry.epoch}"
+                if entry.epoch == entry.step == 0:  # no rate has had an effect
+                    must = "check the model, model.weights and task.loss"
+                    raise DivergedError(f"{found}, before the first update: {must}")
+                raise DivergedError.of(found, self._optim, self._checkpoints)

@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from entry_point.config.train_config import OptimConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
 from entry_point.training import evaluation
 from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.evaluation import evaluate
 from entry_point.training.input import DeviceBatch, device_batches
-from entry_point.training.measure.step_log import LossGuard, NonFiniteLossError
+from entry_point.training.measure.step_log import DivergedError, LossGuard
 from entry_point.training.models import Normalize
 from entry_point.training.stop import StopRequest
 from tests.entry_point.training.tasks.label_sources import classes, task_of
@@ -45,12 +46,39 @@ def test_a_second_ctrl_c_stops_at_once(stop: StopRequest) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_the_error_for_an_infinite_loss_names_step_samples_and_checkpoints() -> None:
-    guard = LossGuard("{}.jpg".format, Path("run/checkpoints"))
-    guard.watch(torch.tensor(1.0), 0, 0, torch.arange(2))
-    message = "loss=inf in step 7 of epoch 3, on the samples 4.jpg, 9.jpg; the checkpoints in run/"
-    with pytest.raises(NonFiniteLossError, match=message):
-        guard.watch(torch.tensor(float("inf")), 3, 7, torch.tensor([4, 9]))
+LOWER = "loss=inf in step 7 of epoch 3: lower optim.lr=0.03, or "
+
+
+@pytest.mark.parametrize(
+    ("clip", "newest", "message"),
+    [
+        (None, None, LOWER + "clip gradients with optim.clip_norm=1"),
+        (1.0, None, LOWER + "optim.clip_norm=1"),
+        (
+            1.0,
+            "step-000000014.pt",
+            LOWER + "optim.clip_norm=1; use another name to restart from scratch, or from "
+            "model.weights={newest}",
+        ),
+    ],
+)
+def test_the_error_for_an_infinite_loss_names_what_to_change(
+    clip: float | None, newest: str | None, message: str, tmp_path: Path
+) -> None:
+    if newest:
+        for name in ("step-000000007.pt", newest):
+            (tmp_path / name).touch()
+    guard = LossGuard(OptimConfig(clip_norm=clip), tmp_path)
+    guard.watch(torch.tensor(1.0), 0, 0)
+    with pytest.raises(DivergedError) as error:
+        guard.watch(torch.tensor(float("inf")), 3, 7)
+    assert str(error.value) == message.format(newest=tmp_path / str(newest))
+
+
+def test_before_the_first_update_the_rate_is_not_to_blame(tmp_path: Path) -> None:
+    guard = LossGuard(OptimConfig(), tmp_path)
+    with pytest.raises(DivergedError, match="loss=nan .* first update: check the model, model.wei"):
+        guard.watch(torch.tensor(float("nan")), 0, 0)
 
 
 class _FirstPixel(nn.Module):

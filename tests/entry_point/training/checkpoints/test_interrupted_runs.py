@@ -247,15 +247,16 @@ def test_the_error_for_too_few_epochs_names_the_least_allowed(step: int, least: 
         progress.check_epochs(least - 1)
 
 
-def test_a_nan_loss_stops_the_job_names_step_and_samples_and_keeps_a_good_checkpoint(
+def test_a_nan_loss_stops_the_job_in_one_line_and_keeps_a_good_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.poisoned_net"]
     assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
-    failure = (tmp_path / "output" / "failure").read_text()
-    assert "loss=nan in step 2 of epoch 0" in failure
-    assert ".jpg" in failure
     newest = sorted((tmp_path / "checkpoints").glob("step-*.pt"))[-1]
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert failure.startswith("loss=nan in step 2 of epoch 0: lower optim.lr=")
+    assert failure.endswith(f"or from model.weights={newest}") and "\n" not in failure
+    assert "Traceback" not in (tmp_path / "log").read_text()
     state = torch.load(newest, weights_only=True)
     assert all(t.isfinite().all() for t in state["model"].values())
 

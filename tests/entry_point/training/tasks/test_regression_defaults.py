@@ -1,0 +1,82 @@
+"""What a regression needs to train with the default optimizer and rate."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.training.devices import Devices
+from entry_point.training.learner import Learner
+from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
+from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import labels, task_of
+
+CPU = Devices(torch.device("cpu"), None)
+IMAGES, BATCH, EPOCHS = 192, 32, 3
+
+
+@pytest.mark.parametrize(
+    ("overrides", "clip_norm"),
+    [
+        (["task=regression"], 1.0),
+        (["task.name=regression", "optim=adamw"], 1.0),
+        (["task=regression", "optim.clip_norm=5"], 5.0),
+        (["task=multilabel"], None),
+        ([], None),
+    ],
+)
+def test_gradients_of_a_regression_are_clipped(
+    overrides: list[str], clip_norm: float | None
+) -> None:
+    assert load_train_config(["data=folder", *overrides])[0].optim.clip_norm == clip_norm
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber"])
+@pytest.mark.parametrize(
+    ("seed", "least", "most"), [(0, 0.0, 1.0), (1, 0.0, 1e3), (2, -1e5, 1e5)]
+)
+def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
+    seed: int, least: float, most: float, loss: str
+) -> None:
+    """Better than their mean, whose squared error is their variance."""
+    torch.manual_seed(0)
+    shares = torch.rand(IMAGES, 1)
+    images = shares[:, :, None, None] * 2 - 1 + 0.3 * torch.randn(IMAGES, 3, 32, 32)
+    numbers = least + (most - least) * shares
+    overrides = ["task=regression", f"task.loss={loss}", f"trainer.seed={seed}"]
+    config, _ = load_train_config([*overrides, f"trainer.epochs={EPOCHS}"])
+    task = task_of(labels("numbers", ["share"], numbers), *overrides)
+    learner = Learner(config, CPU, task, IMAGES // BATCH, Path())
+    for step in range(EPOCHS * IMAGES // BATCH):
+        chosen = torch.randperm(IMAGES, generator=torch.Generator().manual_seed(step))[:BATCH]
+        assert learner.loss(images[chosen], numbers[chosen], step).isfinite()
+        learner.update()
+    with torch.no_grad():  # in training mode: few steps make poor estimates of batch statistics
+        answers = task.export.head(learner.model(images))
+    assert (answers - numbers).square().mean() < numbers.var()
+
+
+def test_the_advice_for_a_diverged_regression_works(photo_folder: Path, tmp_path: Path) -> None:
+    rows = [{"path": row["path"], "split": row["split"], "place": float(number)}
+            for number, row in enumerate(rows_of(photo_folder))]  # fmt: skip
+    table = write(tmp_path / "table.csv", rows)
+    overrides = [
+        *("task=regression", "data.format=manifest", "data.table.labels=[place]"),
+        *(f"data.images={photo_folder}", "trainer.checkpoint_every_steps=1", "trainer.epochs=20"),
+    ]
+    diverging = [*overrides, "optim.lr=100", "optim.clip_norm=1e9"]
+    assert forked.run(tmp_path / "first", table, diverging) == exit_codes.FAILED
+    lines = (tmp_path / "first" / "log").read_text()
+    assert "Traceback" not in lines
+    (line,) = [line for line in lines.splitlines() if line.startswith("train: loss=")]
+    assert "lower optim.lr=100, or optim.clip_norm=1e+09; use another name to restart" in line
+    (weights,) = re.findall(r"model\.weights=\S+", line)
+    better = [*overrides, "optim.lr=0.01", "optim.clip_norm=1"]
+    for name, start in (("scratch", []), ("from", [weights])):
+        assert forked.run(tmp_path / name, table, [*better, *start, "trainer.epochs=1"]) == 0
+        last = (tmp_path / name / "output/data/metrics.jsonl").read_text().splitlines()[-1]
+        assert "val_loss" in json.loads(last)
