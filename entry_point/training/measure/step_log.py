@@ -16,7 +16,7 @@ import torch
 from entry_point.config.train_config import OptimConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
-from entry_point.training.checkpoints import newest_first
+from entry_point.training.checkpoints import BEST, newest_first
 from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.input import DeviceBatch
 from entry_point.training.measure.times import StallMeter, Stopwatch
@@ -134,10 +134,10 @@ class DivergedError(UserError):
         if optim.clip_norm is not None:
             clip = f"optim.clip_norm={optim.clip_norm:g}"
         restart = ""
-        if newest := next(iter(newest_first(checkpoints)), None):
-            # A checkpoint resumes with its own settings only.
-            restart = "; use another name to restart from scratch, or from model.weights="
-            restart += str(newest)
+        if newest_first(checkpoints):  # which resume with their own settings only
+            restart = "; use another name to restart from scratch"
+            if (best := checkpoints / BEST).exists():
+                restart += f", or from model.weights={best}"
         return cls(f"{loss}: lower optim.lr={optim.lr:g}, or {clip}{restart}")
 
 

@@ -47,32 +47,32 @@ def test_a_second_ctrl_c_stops_at_once(stop: StopRequest) -> None:
 
 
 LOWER = "loss=inf in step 7 of epoch 3: lower optim.lr=0.03, or "
+CLIP = "clip gradients with optim.clip_norm=1"
+RESTART = "; use another name to restart from scratch"
 
 
 @pytest.mark.parametrize(
-    ("clip", "newest", "message"),
+    ("clip", "kept", "message"),
     [
-        (None, None, LOWER + "clip gradients with optim.clip_norm=1"),
-        (1.0, None, LOWER + "optim.clip_norm=1"),
+        (None, [], LOWER + CLIP),
+        (1.0, [], LOWER + "optim.clip_norm=1"),
+        (None, ["step-000000014.pt"], LOWER + CLIP + RESTART),
         (
-            1.0,
-            "step-000000014.pt",
-            LOWER + "optim.clip_norm=1; use another name to restart from scratch, or from "
-            "model.weights={newest}",
+            *(None, ["step-000000014.pt", "best.pt"]),
+            LOWER + CLIP + RESTART + ", or from model.weights={folder}/best.pt",
         ),
     ],
 )
 def test_the_error_for_an_infinite_loss_names_what_to_change(
-    clip: float | None, newest: str | None, message: str, tmp_path: Path
+    clip: float | None, kept: list[str], message: str, tmp_path: Path
 ) -> None:
-    if newest:
-        for name in ("step-000000007.pt", newest):
-            (tmp_path / name).touch()
+    for name in kept:
+        (tmp_path / name).touch()
     guard = LossGuard(OptimConfig(clip_norm=clip), tmp_path)
     guard.watch(torch.tensor(1.0), 0, 0)
     with pytest.raises(DivergedError) as error:
         guard.watch(torch.tensor(float("inf")), 3, 7)
-    assert str(error.value) == message.format(newest=tmp_path / str(newest))
+    assert str(error.value) == message.format(folder=tmp_path)
 
 
 def test_before_the_first_update_the_rate_is_not_to_blame(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """What a regression needs to train with the default optimizer and rate."""
 
-import json
 import re
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from entry_point.training.learner import Learner
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import labels, task_of
+from tests.entry_point.training.training_jobs import read_records
 
 CPU = Devices(torch.device("cpu"), None)
 IMAGES, BATCH, EPOCHS = 192, 32, 3
@@ -35,20 +35,17 @@ def test_gradients_of_a_regression_are_clipped(
     assert load_train_config(["data=folder", *overrides])[0].optim.clip_norm == clip_norm
 
 
-@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber"])
-@pytest.mark.parametrize(
-    ("seed", "least", "most"), [(0, 0.0, 1.0), (1, 0.0, 1e3), (2, -1e5, 1e5)]
-)
+@pytest.mark.parametrize(("seed", "least", "most"), [(0, 0, 1), (1, 0, 1e3), (2, -1e5, 1e5)])
 def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
-    seed: int, least: float, most: float, loss: str
+    seed: int, least: float, most: float
 ) -> None:
     """Better than their mean, whose squared error is their variance."""
     torch.manual_seed(0)
     shares = torch.rand(IMAGES, 1)
     images = shares[:, :, None, None] * 2 - 1 + 0.3 * torch.randn(IMAGES, 3, 32, 32)
     numbers = least + (most - least) * shares
-    overrides = ["task=regression", f"task.loss={loss}", f"trainer.seed={seed}"]
-    config, _ = load_train_config([*overrides, f"trainer.epochs={EPOCHS}"])
+    overrides = ["task=regression", f"trainer.seed={seed}", f"trainer.epochs={EPOCHS}"]
+    config, _ = load_train_config(overrides)
     task = task_of(labels("numbers", ["share"], numbers), *overrides)
     learner = Learner(config, CPU, task, IMAGES // BATCH, Path())
     for step in range(EPOCHS * IMAGES // BATCH):
@@ -60,23 +57,28 @@ def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
     assert (answers - numbers).square().mean() < numbers.var()
 
 
-def test_the_advice_for_a_diverged_regression_works(photo_folder: Path, tmp_path: Path) -> None:
+def late(epoch: float, _epochs: int) -> float:
+    """A schedule that trains from the second epoch on."""
+    return 1e-6 if epoch < 1 else 1.0
+
+
+def test_the_advice_for_a_diverged_run_works(photo_folder: Path, tmp_path: Path) -> None:
     rows = [{"path": row["path"], "split": row["split"], "place": float(number)}
             for number, row in enumerate(rows_of(photo_folder))]  # fmt: skip
     table = write(tmp_path / "table.csv", rows)
     overrides = [
         *("task=regression", "data.format=manifest", "data.table.labels=[place]"),
-        *(f"data.images={photo_folder}", "trainer.checkpoint_every_steps=1", "trainer.epochs=20"),
+        f"data.images={photo_folder}",
     ]
-    diverging = [*overrides, "optim.lr=100", "optim.clip_norm=1e9"]
+    diverging = [*overrides, "optim.lr=100", "optim.clip_norm=1e9", "trainer.epochs=20"]
+    diverging.append("optim.schedule=tests.entry_point.training.tasks.test_regression_defaults.late")
     assert forked.run(tmp_path / "first", table, diverging) == exit_codes.FAILED
-    lines = (tmp_path / "first" / "log").read_text()
-    assert "Traceback" not in lines
-    (line,) = [line for line in lines.splitlines() if line.startswith("train: loss=")]
+    log = (tmp_path / "first" / "log").read_text()
+    assert "Traceback" not in log
+    (line,) = [line for line in log.splitlines() if line.startswith("train: loss=")]
     assert "lower optim.lr=100, or optim.clip_norm=1e+09; use another name to restart" in line
-    (weights,) = re.findall(r"model\.weights=\S+", line)
-    better = [*overrides, "optim.lr=0.01", "optim.clip_norm=1"]
+    (weights,) = re.findall(r"model\.weights=\S+best.pt$", line)
     for name, start in (("scratch", []), ("from", [weights])):
-        assert forked.run(tmp_path / name, table, [*better, *start, "trainer.epochs=1"]) == 0
-        last = (tmp_path / name / "output/data/metrics.jsonl").read_text().splitlines()[-1]
-        assert "val_loss" in json.loads(last)
+        better = [*overrides, "optim.lr=0.01", "optim.clip_norm=1", "trainer.epochs=1", *start]
+        assert forked.run(tmp_path / name, table, better) == 0
+        assert "val_loss" in read_records(tmp_path / name)[-1]
