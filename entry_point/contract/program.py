@@ -43,7 +43,8 @@ def run_program(
     Any other error keeps its traceback.
 
     `leave_reason` keeps the reason where the platform looks for it. It returns False if another
-    process of the job has reported one already; the line is not printed then.
+    process of the job has reported one already, which this error usually follows from; neither the
+    line nor the traceback is printed then.
     """
     try:
         return program()
@@ -52,7 +53,7 @@ def run_program(
     except Exception as error:
         code, reason = _explain(error)
         first = leave_reason(reason or failure_text(error))
-        if reason is None:
+        if first and reason is None:
             raise
         if first:
             sys.stderr.write(f"{name}: {reason}\n")

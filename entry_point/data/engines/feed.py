@@ -119,8 +119,8 @@ class BatchMaker:
             with span("augment"):
                 damaged = rows(sorted(decoded.damage), self.planner.views)
                 self.augmentation(decoded.images, samples, self.planner.seed, damaged)
-        is_training = self.planner.train
-        return decoded, Geometry(plan.side, plan.boxes, plan.flips, *of_samples, is_training)
+        lies = Geometry(plan.side, plan.boxes, plan.flips, *of_samples, training=self.planner.train)
+        return decoded, lies
 
     def _replace(
         self,

@@ -6,7 +6,7 @@ A box is (top, left, height, width) in pixels of the upright image.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
@@ -68,13 +68,14 @@ class Geometry:
     heights: Ints
     """int64 (N,): the image's height in pixels."""
     widths: Ints
-    training: bool = True
+    training: bool = field(default=True, kw_only=True)
     """Whether a model learns from the samples, so that targets have to follow them. If it is
     evaluated, targets may keep the pixels of the image."""
 
     def of(self, places: Ints) -> Geometry:
         """The samples at these places."""
-        return Geometry(self.side, *(each[places] for each in self._columns()), self.training)
+        columns = (each[places] for each in self._columns())
+        return Geometry(self.side, *columns, training=self.training)
 
     def replace(self, places: Ints, others: Geometry) -> None:
         """Put other samples at these places."""

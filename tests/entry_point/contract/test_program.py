@@ -77,6 +77,14 @@ def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
     assert (tmp_path / "reason").read_text() == "first"
 
 
+def test_an_error_that_follows_from_another_ranks_has_no_traceback(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lost = RuntimeError("Connection closed by peer")
+    assert run_program("train", lambda: raising(lost), lambda _: False) == exit_codes.FAILED
+    assert capsys.readouterr() == ("", "")
+
+
 def test_a_failure_from_before_is_removed_and_success_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "failure"
     path.write_text("of the last attempt")
