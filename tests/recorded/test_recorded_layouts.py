@@ -1,0 +1,24 @@
+"""Datasets open as they did at 56ed78c: classes, splits, counts, keys and labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.recorded import layouts
+from tests.recorded.decided import DIFFERS
+
+RECORD = json.loads(layouts.FILE.read_text())
+
+
+def test_the_record_of_56ed78c_has_every_layout() -> None:
+    assert len(RECORD) >= 20 and list(RECORD) == list(layouts.LAYOUTS)
+
+
+@pytest.mark.parametrize("name", RECORD)
+def test_a_layout_opens_as_56ed78c_opened_it(name: str, tmp_path: Path) -> None:
+    """A difference is a mistake, or a decision with a row in `decided.py`; the record stays."""
+    found = layouts.found(name, tmp_path / "data")
+    assert (found == RECORD[name]) == (f"layout: {name}" not in DIFFERS), found
