@@ -15,7 +15,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable
-from itertools import islice
+from itertools import islice, product
 from pathlib import Path
 from typing import Any
 
@@ -32,38 +32,60 @@ CLASSES = ("wren", "Ant", "bee 2")
 """In another order than sorted."""
 COUNT = 30
 Row = dict[str, Any]
-Layout = Callable[[Path], list[str]]
-LAYOUTS: dict[str, Layout] = {}
-"""By name: a function that writes the dataset into a folder and returns overrides of a training."""
+Labels = Callable[[int], Any]
+"""The label of an image by its number."""
+Writer = Callable[[Path], Path | None]
+LAYOUTS: dict[str, tuple[Writer, tuple[str, ...]]] = {}
+"""What writes the dataset into a folder, and overrides of a training that reads it."""
 
 
-def layout(write: Layout) -> Layout:
-    LAYOUTS[write.__name__] = write
-    return write
+def layout(*overrides: str) -> Callable[[Writer], Writer]:
+    """A function that writes a dataset, and returns its path unless that is the given folder."""
+
+    def keep(writer: Writer) -> Writer:
+        LAYOUTS[writer.__name__] = writer, overrides
+        return writer
+
+    return keep
+
+
+def write_layout(name: str, folder: Path) -> list[str]:
+    """Write the layout into the new folder; returns the overrides of a training that reads it."""
+    folder.mkdir(parents=True)
+    writer, overrides = LAYOUTS[name]
+    return [*overrides, f"data.root='{writer(folder) or folder}'"]
 
 
 # Parts of layouts.
 
 
 def image(number: int, suffix: str = "jpg") -> bytes:
-    content = io.BytesIO()
-    picture = Image.new("RGB", (20 + number % 3, 16), (number * 8 % 256, number * 5 % 256, 90))
-    picture.save(content, {"jpg": "JPEG"}.get(suffix, suffix.upper()))
+    """A picture of soft noise; some JPEGs are progressive, some turned by EXIF."""
+    rng, content = np.random.default_rng(number), io.BytesIO()
+    noise = Image.fromarray(rng.integers(0, 256, (7, 9, 3), dtype=np.uint8))
+    picture, exif = noise.resize(size(number), Image.Resampling.BICUBIC), Image.Exif()
+    if suffix != "jpg":
+        picture.save(content, suffix.upper())
+        return content.getvalue()
+    if number % 4 == 3:
+        picture, exif[0x0112] = picture.transpose(Image.Transpose.ROTATE_90), 6
+    picture.save(content, "JPEG", quality=90, progressive=number % 5 == 4, exif=exif)
     return content.getvalue()
 
 
-def write(file: Path, content: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+def mask(number: int) -> bytes:
+    """For this picture: a rectangle of class 1 or 2 on class 0, and a line of no class."""
+    (width, height), content = size(number), io.BytesIO()
+    pixels = np.zeros((height, width), np.uint8)
+    pixels[number:, 5:] = 1 + number % 2
+    pixels[0] = 255
+    Image.fromarray(pixels).save(content, "PNG")
+    return content.getvalue()
 
 
-def write_classes(root: Path, splits: Iterable[str], suffixes: tuple[str, ...] = ("jpg",)) -> None:
-    """root/<split>/<class>/NN.jpg, five of each class."""
-    for number, (split, name, n) in enumerate(
-        (split, name, n) for split in splits for name in CLASSES for n in range(5)
-    ):
-        suffix = suffixes[number % len(suffixes)]
-        write(root / split / name / f"{n:02d}.{suffix}", image(number, suffix))
+def size(number: int) -> tuple[int, int]:
+    """Upright width and height."""
+    return 70 + number * 7 % 40, 60 + number * 5 % 30
 
 
 def class_of(number: int) -> str:
@@ -78,33 +100,44 @@ def split_of(number: int) -> str:
     return "val" if number % 5 == 0 else "train"
 
 
-def rows(folder: Path, below: str = "", **columns: Callable[[int], Any]) -> list[Row]:
-    """A row for each of COUNT images, which are written into `folder`."""
-    for number in range(COUNT):
-        write(folder / f"photos/{number:02d}.jpg", image(number))
-    return [
-        {"path": f"{below}photos/{number:02d}.jpg"}
-        | {name: cell(number) for name, cell in columns.items()}
-        for number in range(COUNT)
-    ]
+def write(file: Path, content: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
 
 
-def write_table(file: Path, content: list[Row]) -> list[str]:
+def write_classes(root: Path, *splits: str, suffixes: tuple[str, ...] = ("jpg",)) -> None:
+    """root/<split>/<class>/NN.jpg, five of each class."""
+    for number, (split, name, n) in enumerate(product(splits, CLASSES, range(5))):
+        suffix = suffixes[number % len(suffixes)]
+        write(root / split / name / f"{n:02d}.{suffix}", image(number, suffix))
+
+
+def write_table(file: Path, start: str = "", path: str = "path", **columns: Labels) -> Path:
+    """A table of COUNT photos beside it. `start` begins each path, in the column `path`."""
+    rows = []
+    for n in range(COUNT):
+        write(file.parent / f"photos/{n:02d}.jpg", image(n))
+        cells = {name: cell(n) for name, cell in columns.items()}
+        rows.append({path: f"{start}photos/{n:02d}.jpg", **cells})
+    return write_rows(file, rows)
+
+
+def write_rows(file: Path, rows: list[Row]) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     if file.suffix == ".parquet":
-        pa.parquet.write_table(pa.Table.from_pylist(content), file)
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), file)
     elif file.suffix in (".csv", ".tsv"):
         with file.open("w", encoding="utf-8", newline="") as opened:
             delimiter = "\t" if file.suffix == ".tsv" else ","
-            writer = csv.DictWriter(opened, list(content[0]), delimiter=delimiter)
+            writer = csv.DictWriter(opened, list(rows[0]), delimiter=delimiter)
             writer.writeheader()
-            writer.writerows(content)
+            writer.writerows(rows)
     else:
-        file.write_text("".join(json.dumps(row) + "\n" for row in content), encoding="utf-8")
-    return ["data=manifest", f"data.root={file}"]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return file
 
 
-def write_tar(file: Path, numbers: Iterable[int], suffix: str, label: Callable[[int], Any]) -> None:
+def write_tar(file: Path, numbers: Iterable[int], suffix: str, label: Labels) -> Path:
     file.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(file, "w") as tar:
         for number in numbers:
@@ -113,329 +146,279 @@ def write_tar(file: Path, numbers: Iterable[int], suffix: str, label: Callable[[
                 member = tarfile.TarInfo(f"{number:03d}.{name}")
                 member.size = len(content)
                 tar.addfile(member, io.BytesIO(content))
+    return file
 
 
-def write_images(file: Path, numbers: Iterable[int], names: tuple[str, ...] = CLASSES) -> None:
+def write_images(file: Path, numbers: Iterable[int]) -> Path:
     """A Parquet file of images as Hugging Face's datasets have it."""
     chosen = list(numbers)
-    feature = {"names": list(names), "_type": "ClassLabel"}
+    feature = {"names": list(CLASSES), "_type": "ClassLabel"}
     described = {"info": {"features": {"image": {"_type": "Image"}, "label": feature}}}
     images = [{"bytes": image(number), "path": f"{number}.jpg"} for number in chosen]
     form = pa.struct({"bytes": pa.binary(), "path": pa.string()})
-    table = pa.table(
-        {"image": pa.array(images, form), "label": [number % len(names) for number in chosen]}
-    )
+    table = pa.table({"image": pa.array(images, form), "label": [n % 3 for n in chosen]})
+    table = table.replace_schema_metadata({"huggingface": json.dumps(described)})
     file.parent.mkdir(parents=True, exist_ok=True)
-    metadata = {"huggingface": json.dumps(described)}
-    pa.parquet.write_table(table.replace_schema_metadata(metadata), file, row_group_size=4)
+    pyarrow.parquet.write_table(table, file, row_group_size=4)
+    return file
+
+
+def pack(source: Path, *options: str) -> Path:
+    output = source.with_name("packed")
+    driver.pack(f"source={source}", f"output={output}", "shard_mb=0.02", *options)
+    return output
 
 
 def write_masks(root: Path, split: str, numbers: Iterable[int]) -> None:
     for number in numbers:
         write(root / split / "images" / f"{number:02d}.jpg", image(number))
         write(root / split / "masks" / f"{number:02d}.png", mask(number))
-
-
-def mask(number: int) -> bytes:
-    content = io.BytesIO()
-    pixels = np.zeros((16, 20 + number % 3), np.uint8)
-    pixels[number % 16 :, 5:] = 1 + number % 2
-    pixels[0] = 255
-    Image.fromarray(pixels).save(content, "PNG")
-    return content.getvalue()
+    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
 
 
 # Class folders.
 
 
-@layout
-def folders(root: Path) -> list[str]:
-    write_classes(root, ("train", "val"))
-    return ["data=folder", f"data.root={root}"]
+@layout("data=folder")
+def folders(root: Path) -> None:
+    write_classes(root, "train", "val")
 
 
-@layout
-def folders_valid_of_mixed_formats(root: Path) -> list[str]:
-    write_classes(root, ("train", "valid"), ("png", "jpg", "webp", "bmp"))
+@layout("data=folder")
+def folders_valid_of_mixed_formats(root: Path) -> None:
+    write_classes(root, "train", "valid", suffixes=("png", "jpg", "webp", "bmp"))
     write(root / "train" / CLASSES[0] / "below" / "deep.jpg", image(1))
     write(root / "train" / ".hidden" / "0.jpg", image(2))
-    return ["data=folder", f"data.root={root}"]
 
 
-@layout
-def folders_validation_and_test(root: Path) -> list[str]:
-    write_classes(root, ("train", "validation", "test"))
-    return ["data=folder", f"data.root={root}"]
+@layout("data=folder")
+def folders_validation_and_test(root: Path) -> None:
+    write_classes(root, "train", "validation", "test")
 
 
-@layout
-def folders_without_splits(root: Path) -> list[str]:
-    write_classes(root, ("",))
-    return ["data=folder", f"data.root={root}", "data.val_fraction=0.3"]
+@layout("data=folder", "data.val_fraction=0.3")
+def folders_without_splits(root: Path) -> None:
+    write_classes(root, "")
 
 
-@layout
-def folders_of_train_and_test(root: Path) -> list[str]:
-    write_classes(root, ("train", "test"))
-    return ["data=folder", f"data.root={root}", "data.val_fraction=0.2"]
+@layout("data=folder", "data.val_fraction=0.2")
+def folders_of_train_and_test(root: Path) -> None:
+    write_classes(root, "train", "test")
 
 
-@layout
-def folder_of_links(root: Path) -> list[str]:
-    write_classes(root / "store", ("a", "b"))
-    for split, target in (("train", "a"), ("val", "b")):
-        (root / "set").mkdir(exist_ok=True)
-        (root / "set" / split).symlink_to(root / "store" / target)
-    return ["data=folder", f"data.root={root / 'set'}"]
+@layout("data=folder")
+def folder_of_links(root: Path) -> Path:
+    write_classes(root / "store", "a", "b")
+    (root / "set").mkdir()
+    (root / "set" / "train").symlink_to(root / "store" / "a")
+    (root / "set" / "val").symlink_to(root / "store" / "b")
+    return root / "set"
 
 
-@layout
-def demo(root: Path) -> list[str]:
-    sizes = ["+data.kwargs.train_images=20", "+data.kwargs.val_images=10"]
-    return ["data=demo", f"data.root={root / 'demo'}", *sizes]
+@layout("data=demo", "+data.kwargs.train_images=20", "+data.kwargs.val_images=10")
+def demo(root: Path) -> Path:
+    return root / "demo"
 
 
-@layout
-def own_source(root: Path) -> list[str]:
+@layout("data=folder", "data.format=project.sources.by_file_name")
+def own_source(root: Path) -> None:
     for number in range(COUNT):
         write(root / f"{class_of(number)}_{number:02d}.jpg", image(number))
-    return ["data=folder", f"data.root={root}", "data.format=project.sources.by_file_name"]
 
 
 # Tables.
 
 
-@layout
-def csv_of_classes(root: Path) -> list[str]:
-    return write_table(root / "labels.csv", rows(root, label=class_of, split=split_of))
+@layout("data=manifest")
+def csv_of_classes(root: Path) -> Path:
+    return write_table(root / "labels.csv", label=class_of, split=split_of)
 
 
-@layout
-def csv_without_splits(root: Path) -> list[str]:
-    return write_table(root / "labels.csv", rows(root, **{"class": class_of}))
+@layout("data=manifest")
+def csv_without_splits(root: Path) -> Path:
+    return write_table(root / "labels.csv", **{"class": class_of})
 
 
-@layout
-def tsv_with_validation_and_test(root: Path) -> list[str]:
+@layout("data=manifest")
+def tsv_with_validation_and_test(root: Path) -> Path:
     words = ("train", "validation", "test", "train", "training")
-    content = rows(root, label=class_of, split=lambda number: words[number % 5])
-    return write_table(root / "labels.tsv", content)
+    return write_table(root / "labels.tsv", label=class_of, split=lambda n: words[n % 5])
 
 
-@layout
-def csv_with_other_columns(root: Path) -> list[str]:
-    content = rows(root, "s3://bucket/", a=class_of, b=lambda n: ("fit", "valid")[n % 4 == 1])
-    content = [{"where": row.pop("path"), **row} for row in content]
-    table = write_table(root / "table" / "labels.csv", content)
-    columns = ["data.table.path=where", "data.table.labels=[a]", "data.table.split=b"]
-    fit = [row | {"b": row["b"].replace("fit", "train")} for row in content]
-    write_table(root / "table" / "labels.csv", fit)
-    return [*table, *columns, "data.table.prefix=s3://bucket/", f"data.images={root}"]
+@layout(
+    *("data=manifest", "data.table.path=where", "data.table.labels=[a]", "data.table.split=b"),
+    "data.table.prefix=s3://bucket/",
+)
+def csv_with_other_columns(root: Path) -> Path:
+    columns = {"a": class_of, "b": lambda n: ("train", "valid")[n % 4 == 1]}
+    return write_table(root / "labels.csv", "s3://bucket/", "where", **columns)
 
 
-@layout
-def parquet_of_whole_numbers(root: Path) -> list[str]:
+@layout("data=manifest", "data.val_fraction=0.3")
+def parquet_of_whole_numbers(root: Path) -> Path:
     """Sorted by value: 1, 2, 10."""
-    content = rows(root, label=lambda number: (10, 2, 1)[number % 3])
-    return [*write_table(root / "labels.parquet", content), "data.val_fraction=0.3"]
+    return write_table(root / "labels.parquet", label=lambda n: (10, 2, 1)[n % 3])
 
 
-@layout
-def csv_of_whole_numbers(root: Path) -> list[str]:
-    content = rows(root, label=lambda number: number % 12, split=lambda n: ("train", "val")[n > 20])
-    return write_table(root / "labels.csv", content)
+@layout("data=manifest")
+def csv_of_whole_numbers(root: Path) -> Path:
+    split = ("train", "val")
+    return write_table(root / "a.csv", label=lambda n: n % 12, split=lambda n: split[n > 20])
 
 
-@layout
-def json_lines_of_lists(root: Path) -> list[str]:
-    content = rows(root, label=labels_of, split=split_of)
-    return [*write_table(root / "labels.jsonl", content), "task=multilabel"]
+@layout("data=manifest", "task=multilabel")
+def json_lines_of_lists(root: Path) -> Path:
+    return write_table(root / "labels.jsonl", label=labels_of, split=split_of)
 
 
-@layout
-def csv_of_joined_labels(root: Path) -> list[str]:
-    content = rows(root, labels=lambda number: ";".join(labels_of(number)), split=split_of)
-    table = write_table(root / "labels.csv", content)
-    return [*table, "task=multilabel", "data.table.separator=;"]
+@layout("data=manifest", "task=multilabel", "data.table.separator=;")
+def csv_of_joined_labels(root: Path) -> Path:
+    return write_table(root / "a.csv", labels=lambda n: ";".join(labels_of(n)), split=split_of)
 
 
-@layout
-def csv_of_columns_of_labels(root: Path) -> list[str]:
-    content = rows(root, tall=lambda n: n % 2, dark=lambda n: n // 2 % 2, split=split_of)
-    table = write_table(root / "labels.csv", content)
-    return [*table, "task=multilabel", "data.table.labels=[tall,dark]"]
+@layout("data=manifest", "task=multilabel", "data.table.labels=[tall,dark]")
+def csv_of_columns_of_labels(root: Path) -> Path:
+    columns = {"tall": lambda n: n % 2, "dark": lambda n: n // 2 % 2, "split": split_of}
+    return write_table(root / "labels.csv", **columns)
 
 
-@layout
-def csv_of_numbers(root: Path) -> list[str]:
-    content = rows(root, label=lambda number: number / 7, split=split_of)
-    return [*write_table(root / "labels.csv", content), "task=regression"]
+@layout("data=manifest", "task=regression")
+def csv_of_numbers(root: Path) -> Path:
+    return write_table(root / "labels.csv", label=lambda n: n / 7, split=split_of)
 
 
-@layout
-def parquet_of_columns_of_numbers(root: Path) -> list[str]:
-    content = rows(root, y=lambda n: n / 3, x=lambda n: -n, split=split_of)
-    table = write_table(root / "labels.parquet", content)
-    return [*table, "task=regression", "data.table.labels=[y,x]"]
+@layout("data=manifest", "task=regression", "data.table.labels=[y,x]")
+def parquet_of_columns_of_numbers(root: Path) -> Path:
+    return write_table(root / "a.parquet", y=lambda n: n / 3, x=lambda n: -n, split=split_of)
 
 
-@layout
-def json_lines_of_lists_of_numbers(root: Path) -> list[str]:
-    content = rows(root, label=lambda number: [number, number / 2], split=split_of)
-    return [*write_table(root / "labels.ndjson", content), "task=regression"]
+@layout("data=manifest", "task=regression")
+def json_lines_of_lists_of_numbers(root: Path) -> Path:
+    return write_table(root / "labels.ndjson", label=lambda n: [n, n / 2], split=split_of)
 
 
-@layout
-def augmented_manifest(root: Path) -> list[str]:
+@layout("data=manifest", "data.table.prefix=s3://bucket/", "data.val_fraction=0.3")
+def augmented_manifest(root: Path) -> Path:
     """As SageMaker Ground Truth writes it."""
-    content = [
-        {
-            "source-ref": row["path"],
-            "bird": number % 2,
-            "bird-metadata": {
-                "class-name": CLASSES[number % 2],
-                "type": "groundtruth/image-classification",
-            },
-        }
-        for number, row in enumerate(rows(root, "s3://bucket/"))
-    ]
-    table = write_table(root / "output.manifest", content)
-    return [*table, "data.table.prefix=s3://bucket/", "data.val_fraction=0.3"]
+    form = "groundtruth/image-classification"
+    columns: dict[str, Labels] = {
+        "bird": lambda n: n % 2,
+        "bird-metadata": lambda n: {"class-name": CLASSES[n % 2], "type": form},
+    }
+    return write_table(root / "output.manifest", "s3://bucket/", "source-ref", **columns)
 
 
-@layout
-def imagefolder_with_metadata(root: Path) -> list[str]:
+@layout("data=manifest")
+def imagefolder_with_metadata(root: Path) -> None:
     for split in ("train", "validation"):
-        content = rows(root / split, label=class_of)[: 20 if split == "train" else 8]
-        content = [{"file_name": row.pop("path"), **row} for row in content]
-        write_table(root / split / "metadata.csv", content)
-    return ["data=manifest", f"data.root={root}"]
+        write_table(root / split / "metadata.csv", path="file_name", label=class_of)
 
 
 # Tar files and Parquet files of others.
 
 
-@layout
-def tars_of_classes(root: Path) -> list[str]:
-    write_tar(root / "train-000.tar", range(12), "cls", lambda number: number % 3)
-    write_tar(root / "train-001.tar", range(12, 20), "cls", lambda number: number % 3)
-    write_tar(root / "val-000.tar", range(20, 30), "cls", lambda number: number % 3)
-    return ["data=webdataset", f"data.root={root}"]
+@layout("data=webdataset")
+def tars_of_classes(root: Path) -> None:
+    write_tar(root / "train-000.tar", range(12), "cls", lambda n: n % 3)
+    write_tar(root / "train-001.tar", range(12, 20), "cls", lambda n: n % 3)
+    write_tar(root / "val-000.tar", range(20, 30), "cls", lambda n: n % 3)
 
 
-@layout
-def tars_of_texts_in_folders(root: Path) -> list[str]:
+@layout("data=webdataset")
+def tars_of_texts_in_folders(root: Path) -> None:
     write_tar(root / "train" / "0.tar", range(20), "txt", class_of)
     write_tar(root / "valid" / "0.tar", range(20, 30), "txt", class_of)
-    return ["data=webdataset", f"data.root={root}"]
 
 
-@layout
-def tars_of_json(root: Path) -> list[str]:
-    write_tar(root / "train.tar", range(20), "json", lambda number: {"labels": labels_of(number)})
+@layout("data=webdataset", "task=multilabel")
+def tars_of_json(root: Path) -> None:
+    write_tar(root / "train.tar", range(20), "json", lambda n: {"labels": labels_of(n)})
     write_tar(root / "validation.tar", range(20, 30), "json", lambda n: {"labels": labels_of(n)})
-    return ["data=webdataset", f"data.root={root}", "task=multilabel"]
 
 
-@layout
-def tar_without_splits(root: Path) -> list[str]:
-    write_tar(root / "photos.tar", range(COUNT), "json", lambda number: {"label": class_of(number)})
-    return ["data=webdataset", f"data.root={root / 'photos.tar'}", "data.val_fraction=0.3"]
+@layout("data=webdataset", "data.val_fraction=0.3")
+def tar_without_splits(root: Path) -> Path:
+    return write_tar(root / "a.tar", range(COUNT), "json", lambda n: {"label": class_of(n)})
 
 
-@layout
-def tars_of_a_pattern(root: Path) -> list[str]:
-    write_tar(root / "a-train-000.tar", range(12), "cls", lambda number: number % 3)
-    write_tar(root / "a-val-000.tar", range(12, 20), "cls", lambda number: number % 3)
-    write_tar(root / "not-this-train.tar", range(20, 30), "cls", lambda number: number % 3)
-    return ["data=webdataset", f"data.root='{root}/a-{{train,val}}-{{000..000}}.tar'"]
+@layout("data=webdataset")
+def tars_of_a_pattern(root: Path) -> Path:
+    write_tar(root / "a-train-000.tar", range(12), "cls", lambda n: n % 3)
+    write_tar(root / "a-val-000.tar", range(12, 20), "cls", lambda n: n % 3)
+    write_tar(root / "not-this-train.tar", range(20, 30), "cls", lambda n: n % 3)
+    return root / "a-{train,val}-{000..000}.tar"
 
 
-@layout
-def parquet_of_hugging_face(root: Path) -> list[str]:
+@layout("data=parquet")
+def parquet_of_hugging_face(root: Path) -> None:
     write_images(root / "data" / "train-00000-of-00002.parquet", range(12))
     write_images(root / "data" / "train-00001-of-00002.parquet", range(12, 20))
     write_images(root / "data" / "validation-00000-of-00001.parquet", range(20, 30))
-    return ["data=parquet", f"data.root={root}"]
 
 
-@layout
-def parquet_without_splits(root: Path) -> list[str]:
-    write_images(root / "photos.parquet", range(COUNT))
-    return ["data=parquet", f"data.root={root / 'photos.parquet'}", "data.val_fraction=0.3"]
+@layout("data=parquet", "data.val_fraction=0.3")
+def parquet_without_splits(root: Path) -> Path:
+    return write_images(root / "photos.parquet", range(COUNT))
 
 
-@layout
-def parquet_of_bytes_and_labels(root: Path) -> list[str]:
+@layout("data=parquet", "data.table.path=jpeg", "data.table.labels=[tags]", "task=multilabel")
+def parquet_of_bytes_and_labels(root: Path) -> None:
     for split, numbers in (("train", range(20)), ("val", range(20, 30))):
-        content = [{"jpeg": image(n), "label": class_of(n), "tags": labels_of(n)} for n in numbers]
-        write_table(root / f"{split}.parquet", content)
-    columns = ["data.table.path=jpeg", "data.table.labels=[tags]", "task=multilabel"]
-    return ["data=parquet", f"data.root={root}", *columns]
+        rows = [{"jpeg": image(n), "label": class_of(n), "tags": labels_of(n)} for n in numbers]
+        write_rows(root / f"{split}.parquet", rows)
 
 
 # Packed datasets.
 
 
-@layout
-def packed(root: Path) -> list[str]:
-    write_classes(root / "photos", ("train", "val"), ("jpg", "png"))
-    driver.pack(f"source={root / 'photos'}", f"output={root / 'packed'}", "shard_mb=0.002")
-    return ["data=shards", f"data.root={root / 'packed'}"]
+@layout("data=shards")
+def packed(root: Path) -> Path:
+    write_classes(root / "photos", "train", "val", suffixes=("jpg", "png"))
+    return pack(root / "photos")
 
 
-@layout
-def packed_stream(root: Path) -> list[str]:
-    return [*packed(root), "data.access=stream"]
+@layout("data=shards", "data.access=stream")
+def packed_stream(root: Path) -> Path:
+    return packed(root) or root
 
 
-@layout
-def packed_in_parts(root: Path) -> list[str]:
-    write_classes(root / "photos", ("train", "val"))
-    for part in ("1/2", "2/2"):
-        small = ("shard_mb=0.002", f"part={part}")
-        driver.pack(f"source={root / 'photos'}", f"output={root / 'packed'}", *small)
-    return ["data=shards", f"data.root={root / 'packed'}"]
+@layout("data=shards")
+def packed_in_parts(root: Path) -> Path:
+    write_classes(root / "photos", "train", "val")
+    pack(root / "photos", "part=1/2")
+    return pack(root / "photos", "part=2/2")
 
 
-@layout
-def packed_labels(root: Path) -> list[str]:
-    json_lines_of_lists(root)
-    kind = "table.kind=labels"
-    driver.pack(f"source={root / 'labels.jsonl'}", f"output={root / 'packed'}", kind)
-    return ["data=shards", f"data.root={root / 'packed'}", "task=multilabel"]
+@layout("data=shards", "task=multilabel")
+def packed_labels(root: Path) -> Path:
+    return pack(json_lines_of_lists(root) or root, "table.kind=labels")
 
 
-@layout
-def packed_numbers_of_a_hash(root: Path) -> list[str]:
-    file = root / "labels.csv"
-    write_table(file, rows(root, label=lambda number: number / 7))
-    options = ("table.kind=numbers", "val_fraction=0.3")
-    driver.pack(f"source={file}", f"output={root / 'packed'}", *options)
-    return ["data=shards", f"data.root={root / 'packed'}", "task=regression"]
+@layout("data=shards", "task=regression")
+def packed_numbers_of_a_hash(root: Path) -> Path:
+    table = write_table(root / "labels.csv", label=lambda n: n / 7)
+    return pack(table, "table.kind=numbers", "val_fraction=0.3")
 
 
 # Masks.
 
 
-@layout
-def mask_folders(root: Path) -> list[str]:
-    write_masks(root, "train", range(8))
-    write_masks(root, "val", range(8, 12))
-    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
-    return ["data=masks", f"data.root={root}", "task=segmentation"]
+@layout("data=masks", "task=segmentation")
+def mask_folders(root: Path) -> None:
+    write_masks(root, "train", range(12))
+    write_masks(root, "val", range(12, 20))
 
 
-@layout
-def mask_table(root: Path) -> list[str]:
+@layout("data=masks", "task=segmentation")
+def mask_table(root: Path) -> Path:
     write_masks(root, "all", range(COUNT))
-    content = [
-        {"path": f"all/images/{n:02d}.jpg", "mask": f"all/masks/{n:02d}.png", "split": split_of(n)}
-        for n in range(COUNT)
+    file = "all/{}/{:02d}.{}".format
+    rows = [
+        {"path": file("images", n, "jpg"), "mask": file("masks", n, "png")} for n in range(COUNT)
     ]
-    write_table(root / "masks.csv", content)
-    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
-    return ["data=masks", f"data.root={root / 'masks.csv'}", "task=segmentation"]
+    return write_rows(
+        root / "masks.csv", [row | {"split": split_of(n)} for n, row in enumerate(rows)]
+    )
 
 
 # What opening finds.
@@ -443,8 +426,7 @@ def mask_table(root: Path) -> list[str]:
 
 def found(name: str, folder: Path) -> Row:
     """What opening the layout finds; `folder` is new and gets the dataset."""
-    folder.mkdir()
-    overrides = LAYOUTS[name](folder)
+    overrides = write_layout(name, folder)
     row: Row = {}
     for word, split in driver.opened(overrides).items():
         keys = [key.removeprefix(f"{folder}/") for key in split.keys]
@@ -463,7 +445,7 @@ def _values_of_masks(overrides: list[str], split: str) -> list[list[int]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write what this tree finds into a file; without arguments, what 56ed78c finds, as a record."""
+    """Write what this tree finds into a file; without arguments, what 56ed78c finds."""
     with tempfile.TemporaryDirectory() as temporary:
         if arguments:
             record = {name: found(name, Path(temporary, name)) for name in LAYOUTS}
@@ -471,9 +453,8 @@ def main(arguments: list[str]) -> None:
             return
         file = Path(temporary, "found.json")
         run_in(extracted(Path(temporary, "tree")), "tests.recorded.layouts", str(file))
-        lines = [
-            f'  "{name}": {json.dumps(row)}' for name, row in json.loads(file.read_text()).items()
-        ]
+        record = json.loads(file.read_text())
+        lines = [f'  "{name}": {json.dumps(row)}' for name, row in record.items()]
         FILE.write_text("{\n" + ",\n".join(lines) + "\n}\n")
 
 
