@@ -1,97 +1,107 @@
-"""Train nine small jobs with an earlier commit and with this one: the weights must be equal.
+"""Compare 56ed78c itself with this tree: samples, weights and metrics, requests.
 
-`python -m tests.recorded.compare_commits BEFORE`, where BEFORE is a checkout of the earlier commit
-(`git worktree add BEFORE COMMIT`). Both train on this machine with this interpreter, as processors
-differ in the last bit of a float. Prints a line per job, with the CPU time of both. The exit code
-is 1 if any weights differ.
+`python -m tests.recorded.compare_commits 56ed78c6 [WORD]` prints a line per comparison, or only those
+whose name has WORD: `samples: packed`, `weights`, `request`. The exit code is 1 if anything differs
+that `decided.py` does not list, or if what it lists does not differ. Both sides run on this machine
+with this interpreter, as processors differ in the last bit of a float. Nothing is compared with a
+record, which somebody could renew.
 """
 
 from __future__ import annotations
 
+import json
 import os
-import resource
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
-import torch
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
-from tests.photographs import write_photo_folder
+from tests.recorded.decided import DIFFERS, today
+from tests.recorded.frozen import COMMIT, HERE, extracted, run_in
+from tests.recorded.layouts import write_layout
 
-HERE = Path(__file__).resolve().parents[2]
 SHARED = (
     "data.image_size=64",
     "data.resize=72",
     "pipeline.num_workers=1",
     "model.name=project.models.small_net",
     "trainer.device=cpu",
-    "trainer.batch_size=8",
-    "trainer.epochs=4",
+    "trainer.batch_size=6",
+    "trainer.epochs=3",
     "trainer.report=false",
 )
-"""24 steps on 48 photographs."""
 FOLDER = ("data=folder", "data.root=photos")
-TABLE = ("data=manifest", "data.root=labels.csv", "data.images=photos")
+KILLED = "trainer.checkpoint_every_steps=1"
+RANKS = "trainer.nproc_per_host=2"
 JOBS: dict[str, tuple[str, ...]] = {
-    "classification": FOLDER,
-    "multilabel": (*TABLE, "task=multilabel", "data.table.labels=[tall,dark]"),
-    "regression": (*TABLE, "task=regression", "data.table.labels=[share]"),
-    "averaged weights": (*FOLDER, "optim.ema_decay=0.9"),
-    "mixing": (*FOLDER, "optim.mixup_alpha=0.2", "optim.cutmix_alpha=1.0"),
-    "accumulation": (*FOLDER, "optim.accumulate=2"),
-    "progressive sizes": (*FOLDER, "data.progressive=[[0,32],[2,64]]"),
-    "balance": (*FOLDER, "data.balance=classes"),
-    "resume after a kill": (*FOLDER, "trainer.checkpoint_every_steps=5"),
+    "classification": ("folders",),
+    "multilabel": ("json_lines_of_lists",),
+    "regression": ("csv_of_numbers",),
+    "segmentation": ("mask_folders", "model.name=lraspp_mobilenet_v3_large"),
+    "self-supervised": (
+        *("folders", "task.name=project.simclr.SimClr", "task.metrics=[knn_accuracy]"),
+        *("data.views=2", "augment.name=simclr", "model.name=project.simclr.encoder"),
+        "model.kwargs.backbone=resnet18",
+    ),
+    "own task": ("folders", "task.name=project.tasks.OrderedClasses"),
+    "own source": ("own_source",),
+    "tables": ("csv_of_classes", "optim.name=adamw", "optim.lr=1e-3"),
+    "tar files": ("tars_of_classes", "pipeline=workers"),
+    "parquet files": ("parquet_of_hugging_face",),
+    "packed": ("packed", "pipeline=pillow"),
+    "packed stream": ("packed_stream",),
+    "class weights and focal loss": ("folders", "task.class_weights=auto", "task.loss=focal"),
+    "averaged weights": ("folders", "optim.ema_decay=0.9"),
+    "mixing": ("folders", "optim.mixup_alpha=0.2", "optim.cutmix_alpha=1.0"),
+    "accumulation": ("folders", "optim.accumulate=2"),
+    "progressive sizes": ("folders", "data.progressive=[[0,32],[2,64]]"),
+    "balance": ("folders", "data.balance=classes"),
+    "resume after a kill": ("folders", KILLED),
+    "two ranks": ("folders", RANKS),
+    "two ranks, a stream, resume after a kill": ("packed_stream", RANKS, KILLED),
+    "two ranks, masks": ("mask_table", RANKS, "model.name=lraspp_mobilenet_v3_large"),
 }
+"""By name: a layout and overrides. 12 steps or more."""
+Result = dict[str, Any]
+"""What a side has of a comparison, by name."""
 
 
-@dataclass
-class Trained:
-    """What one commit made of a job."""
-
-    weights: dict[str, torch.Tensor]
-    cpu_s: float
+def observed(tree: Path, file: Path, recorded: Path) -> dict[str, Result]:
+    run_in(tree, "tests.recorded.observed", str(file), str(recorded))
+    results: dict[str, Result] = json.loads(file.read_text())
+    return results
 
 
-def write_data(folder: Path) -> None:
-    """`photos`, and `labels.csv` with three made-up labels for each of them."""
-    photos = write_photo_folder(folder / "photos")
-    rng = np.random.default_rng(0)
-    rows = ["path,split,tall,dark,share"]
-    for file in sorted(photos.rglob("*.jpg")):
-        path = file.relative_to(photos)
-        tall, dark = rng.integers(0, 2, 2)
-        rows.append(f"{path},{path.parts[0]},{tall},{dark},{rng.random():.3f}")
-    (folder / "labels.csv").write_text("\n".join(rows) + "\n")
-
-
-def train(source: Path, folder: Path, name: str) -> Trained:
-    """Train a job with the code in `source`; `folder` holds the data and gets the run."""
+def trained(overrides: list[str], tree: Path, folder: Path) -> Result:
+    """Weights and metrics of a job that the code in `tree` trains in `folder`."""
     run = folder / "runs" / "job"
     shutil.rmtree(run.parent, ignore_errors=True)
-    started = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
-    if name == "resume after a kill":
-        _kill_after_a_checkpoint(_start(source, folder, name), run)
-    job = _start(source, folder, name)
+    if KILLED in overrides:
+        _kill_after_a_checkpoint(_start(tree, folder, overrides), run)
+    job = _start(tree, folder, overrides)
     output, _ = job.communicate()
     if job.returncode:
-        sys.exit(f"{source}: {name}: exit code {job.returncode}\n{output}")
-    used = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - started
-    return Trained(load_file(run / "model" / "model.safetensors"), used)
+        return {"exit code": job.returncode, "output": output[-2000:]}
+    weights = load_file(run / "model" / "model.safetensors")
+    lines = (run / "output" / "data" / "metrics.jsonl").read_text().splitlines()
+    tensors = {name: (value.dtype.str, value.tobytes()) for name, value in weights.items()}
+    return {**tensors, "metrics.jsonl": [_without_times(json.loads(line)) for line in lines]}
 
 
-def _start(source: Path, folder: Path, name: str) -> subprocess.Popen[str]:
+def _start(tree: Path, folder: Path, overrides: list[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "launch.local", "name=job", *SHARED, *JOBS[name]],
+        [sys.executable, "-m", "launch.local", "name=job", *overrides],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(source), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "PYTHONPATH": str(tree), "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -99,33 +109,69 @@ def _start(source: Path, folder: Path, name: str) -> subprocess.Popen[str]:
 
 
 def _kill_after_a_checkpoint(job: subprocess.Popen[str], run: Path) -> None:
-    while not list((run / "checkpoints").glob("step-*.pt")):
-        if job.poll() is not None:
-            sys.exit(f"the job ended before its first checkpoint\n{job.communicate()[0]}")
+    while not list((run / "checkpoints").glob("step-*.pt")) and job.poll() is None:
         time.sleep(0.01)
-    os.kill(job.pid, signal.SIGKILL)
+    if job.poll() is None:
+        os.kill(job.pid, signal.SIGKILL)
     job.communicate()
 
 
-def main(before: Path) -> int:
-    differ = 0
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        write_data(folder)
-        for name in JOBS:
-            old, new = (train(source, folder, name) for source in (before, HERE))
-            same = old.weights.keys() == new.weights.keys() and all(
-                torch.equal(old.weights[key], new.weights[key]) for key in old.weights
-            )
-            differ += not same
-            word = "equal" if same else "DIFFERENT"
-            sys.stdout.write(
-                f"{name:20} {len(new.weights):3} tensors {word}; CPU seconds "
-                f"{old.cpu_s:.1f} before, {new.cpu_s:.1f} now\n"
-            )
+def _without_times(record: Result) -> Result:
+    names = ("epoch", "step", "lr", "grad_norm")
+    return {k: v for k, v in record.items() if k in names or "loss" in k or k.startswith("val_")}
+
+
+def both(before: Callable[[], Any], now: Callable[[], Any]) -> tuple[Any, Any]:
+    """What two functions return that run at the same time."""
+    with ThreadPoolExecutor(2) as threads:
+        first, second = threads.submit(before), threads.submit(now)
+        return first.result(), second.result()
+
+
+def comparisons(word: str, commit: str, folder: Path) -> Iterator[tuple[str, Result, Result]]:
+    """The name of a comparison, and what both sides have."""
+    tree = extracted(folder / "tree", commit)
+    recorded = tree / "tests" / "launch" / "recorded_requests.json"
+    written: dict[str, list[str]] = {}
+    for name, (layout, *overrides) in JOBS.items():
+        if word in f"weights: {name}":
+            if layout not in written:
+                written[layout] = write_layout(layout, folder / "data" / layout)
+            given = [*written[layout], *SHARED, *overrides]
+            sides = [folder / "before", folder / "now"]
+            for side in sides:
+                side.mkdir(exist_ok=True)
+            first = partial(trained, given, tree, sides[0])
+            yield f"weights: {name}", *both(first, partial(trained, today(given), HERE, sides[1]))
+    if not word.startswith("weights"):
+        first = partial(observed, tree, folder / "before.json", recorded)
+        old, new = both(first, partial(observed, HERE, folder / "now.json", recorded))
+        for name in [name for name in {**old, **new} if word in name]:
+            yield name, old.get(name, {}), new.get(name, {})
+
+
+def main(commit: str = COMMIT, word: str = "") -> int:
+    started, count, wrong, decided = time.monotonic(), 0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for name, before, now in comparisons(word, commit, Path(folder)):
+            differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+            count, reason = count + 1, DIFFERS.get(name)
+            wrong += bool(differing) != bool(reason)
+            decided += bool(differing and reason)
+            if not differing:
+                said = "EQUAL, but decided.py lists it" if reason else "equal"
+            else:
+                said = f"{', '.join(differing[:4])} differ" + (f"; {reason}" if reason else "")
+                said = said if reason else f"DIFFERENT: {said}"
+            sys.stdout.write(f"{name}: {said}\n")
+            if "output" in now:
+                sys.stdout.write(now["output"])
             sys.stdout.flush()
-    return int(differ > 0)
+    minutes = (time.monotonic() - started) / 60
+    sys.stdout.write(f"{count} comparisons, {wrong} wrong, {decided} differ as decided; ")
+    sys.stdout.write(f"{minutes:.1f} minutes\n")
+    return int(wrong > 0 or count == 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]).resolve()))
+    sys.exit(main(*sys.argv[1:]))

@@ -9,12 +9,13 @@ commit, not of this one: `python -m tests.recorded.layouts`, which writes it, ru
 from __future__ import annotations
 
 import csv
-import io
 import json
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import redirect_stdout
+from io import BytesIO, StringIO
 from itertools import islice, product
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def write_layout(name: str, folder: Path) -> list[str]:
 
 def image(number: int, suffix: str = "jpg") -> bytes:
     """A picture of soft noise; some JPEGs are progressive, some turned by EXIF."""
-    rng, content = np.random.default_rng(number), io.BytesIO()
+    rng, content = np.random.default_rng(number), BytesIO()
     noise = Image.fromarray(rng.integers(0, 256, (7, 9, 3), dtype=np.uint8))
     picture, exif = noise.resize(size(number), Image.Resampling.BICUBIC), Image.Exif()
     if suffix != "jpg":
@@ -75,7 +76,7 @@ def image(number: int, suffix: str = "jpg") -> bytes:
 
 def mask(number: int) -> bytes:
     """For this picture: a rectangle of class 1 or 2 on class 0, and a line of no class."""
-    (width, height), content = size(number), io.BytesIO()
+    (width, height), content = size(number), BytesIO()
     pixels = np.zeros((height, width), np.uint8)
     pixels[number:, 5:] = 1 + number % 2
     pixels[0] = 255
@@ -84,8 +85,9 @@ def mask(number: int) -> bytes:
 
 
 def size(number: int) -> tuple[int, int]:
-    """Upright width and height."""
-    return 70 + number * 7 % 40, 60 + number * 5 % 30
+    """Upright width and height in pixels."""
+    scale = 5 if number % 3 == 1 else 1  # large enough for a side index
+    return scale * (70 + number * 7 % 40), scale * (60 + number * 5 % 30)
 
 
 def class_of(number: int) -> str:
@@ -145,7 +147,7 @@ def write_tar(file: Path, numbers: Iterable[int], suffix: str, label: Labels) ->
             for name, content in (("jpg", image(number)), (suffix, text.encode())):
                 member = tarfile.TarInfo(f"{number:03d}.{name}")
                 member.size = len(content)
-                tar.addfile(member, io.BytesIO(content))
+                tar.addfile(member, BytesIO(content))
     return file
 
 
@@ -165,7 +167,8 @@ def write_images(file: Path, numbers: Iterable[int]) -> Path:
 
 def pack(source: Path, *options: str) -> Path:
     output = source.with_name("packed")
-    driver.pack(f"source={source}", f"output={output}", "shard_mb=0.02", *options)
+    with redirect_stdout(StringIO()):
+        driver.pack(f"source={source}", f"output={output}", "shard_mb=0.02", *options)
     return output
 
 

@@ -8,7 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.recorded.compare_commits import FOLDER, HERE, SHARED
+from tests.recorded.compare_commits import FOLDER, SHARED
+from tests.recorded.frozen import HERE
 
 FILES = """
 checkpoints/best.pt
