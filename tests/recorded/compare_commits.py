@@ -1,10 +1,10 @@
 """Compare 56ed78c itself with this tree: samples, weights and metrics, requests.
 
-`python -m tests.recorded.compare_commits 56ed78c6 [WORD]` prints a line per comparison, or only those
-whose name has WORD: `samples: packed`, `weights`, `request`. The exit code is 1 if anything differs
-that `decided.py` does not list, or if what it lists does not differ. Both sides run on this machine
-with this interpreter, as processors differ in the last bit of a float. Nothing is compared with a
-record, which somebody could renew.
+`python -m tests.recorded.compare_commits 56ed78c6 [WORD]` prints a line per comparison, or those
+whose names have WORD: `samples: packed`, `weights`, `request`. The exit code is 1 if anything
+differs that `decided.py` does not list, or if what it lists does not differ. Both sides run on this
+machine with this interpreter, as processors differ in the last bit of a float. Nothing is compared
+with a record, which somebody could renew.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 
 from safetensors.numpy import load_file
 
-from tests.recorded.decided import DIFFERS, today
+from tests.recorded.decided import Report, today
 from tests.recorded.frozen import COMMIT, HERE, extracted, run_in
 from tests.recorded.layouts import write_layout
 
@@ -90,7 +90,7 @@ def trained(overrides: list[str], tree: Path, folder: Path) -> Result:
     job = _start(tree, folder, overrides)
     output, _ = job.communicate()
     if job.returncode:
-        return {"exit code": job.returncode, "output": output[-2000:]}
+        return {"exit code": job.returncode, "output": output.splitlines()[-9:]}
     weights = load_file(run / "model" / "model.safetensors")
     lines = (run / "output" / "data" / "metrics.jsonl").read_text().splitlines()
     tensors = {name: (value.dtype.str, value.tobytes()) for name, value in weights.items()}
@@ -151,26 +151,12 @@ def comparisons(word: str, commit: str, folder: Path) -> Iterator[tuple[str, Res
 
 
 def main(commit: str = COMMIT, word: str = "") -> int:
-    started, count, wrong, decided = time.monotonic(), 0, 0, 0
+    report = Report()
     with tempfile.TemporaryDirectory() as folder:
         for name, before, now in comparisons(word, commit, Path(folder)):
             differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-            count, reason = count + 1, DIFFERS.get(name)
-            wrong += bool(differing) != bool(reason)
-            decided += bool(differing and reason)
-            if not differing:
-                said = "EQUAL, but decided.py lists it" if reason else "equal"
-            else:
-                said = f"{', '.join(differing[:4])} differ" + (f"; {reason}" if reason else "")
-                said = said if reason else f"DIFFERENT: {said}"
-            sys.stdout.write(f"{name}: {said}\n")
-            if "output" in now:
-                sys.stdout.write(now["output"])
-            sys.stdout.flush()
-    minutes = (time.monotonic() - started) / 60
-    sys.stdout.write(f"{count} comparisons, {wrong} wrong, {decided} differ as decided; ")
-    sys.stdout.write(f"{minutes:.1f} minutes\n")
-    return int(wrong > 0 or count == 0)
+            report.add(name, ", ".join(differing[:5]) + "\n".join(["", *now.get("output", [])]))
+    return report.end()
 
 
 if __name__ == "__main__":

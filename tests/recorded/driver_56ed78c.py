@@ -8,7 +8,7 @@ This file never changes: it runs with the code of 56ed78c only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,9 +43,14 @@ def opened(overrides: list[str]) -> dict[str, Split]:
 
 
 def batches(
-    overrides: list[str], split: str, batch_size: int, rank: int, ranks: int
-) -> Callable[[int, int], Iterator[tuple[Tensor, Tensor, Tensor]]]:
-    """Indices, labels and images (uint8) of each batch of an epoch, from a step on."""
+    overrides: list[str],
+    split: str,
+    batch_size: int,
+    rank: int = 0,
+    ranks: int = 1,
+    starts: Sequence[tuple[int, int]] = ((0, 0),),
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Indices, labels and images (uint8) of each batch, from these epochs and steps on."""
     config = _config(*overrides)
     source = open_source(config.data, split, Path())
     spec = LoaderSpec(
@@ -53,12 +58,12 @@ def batches(
         augment=config.augment,
     )
     loader = build_loader(source, spec)
-
-    def epoch(number: int, step: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        for batch in loader.epoch(number, step):
-            yield batch.indices, batch.labels, batch.images
-
-    return epoch
+    try:
+        for epoch, step in starts:
+            for batch in loader.epoch(epoch, step):
+                yield batch.indices, batch.labels, batch.images
+    finally:
+        loader.close()
 
 
 @cache

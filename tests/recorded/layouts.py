@@ -443,8 +443,8 @@ def found(name: str, folder: Path) -> Row:
 
 def _values_of_masks(overrides: list[str], split: str) -> list[list[int]]:
     """The values in the masks of the first images."""
-    batches = driver.batches(overrides, split, 1, 0, 1)(0, 0)
-    return [np.unique(masks).tolist() for _, masks, _ in islice(batches, 4)]
+    batches = islice(driver.batches(overrides, split, 1), 4)
+    return [np.unique(masks).tolist() for _, masks, _ in batches]
 
 
 def main(arguments: list[str]) -> None:

@@ -101,11 +101,9 @@ def samples(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def batches(overrides: list[str], rank: int, ranks: int) -> dict[str, str]:
     """Of an epoch, of another one from its second step on, and of validation."""
-    train, val = (driver.batches(overrides, split, 3, rank, ranks) for split in ("train", "val"))
-    made = [
-        [part.numpy().tobytes() for part in batch]
-        for batch in chain(train(0, 0), train(1, 1), val(0, 0))
-    ]
+    train = driver.batches(overrides, "train", 3, rank, ranks, starts=((0, 0), (1, 1)))
+    both = chain(train, driver.batches(overrides, "val", 3, rank, ranks))
+    made = [[part.numpy().tobytes() for part in batch] for batch in both]
     order, labels, images = zip(*made, strict=True)
     return {"order": digest(order), "labels": digest(labels), "pixels": digest(images)}
 

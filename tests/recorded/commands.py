@@ -1,0 +1,282 @@
+"""Replay the commands that README, docs and examples printed at 56ed78c: each ends as it did.
+
+`python -m tests.recorded.commands [WORD]` replays those of `commands.json`, or those with WORD, in
+copies of this tree, and compares the exit codes. Training is tiny; a job on AWS is a dry run; what
+needs a container engine or hours is `make -n`, which knows targets and variables; what installs
+packages is not replayed. A command that is decided to differ is a row of `decided.py`.
+
+`python -m tests.recorded.commands record` wrote `commands.json`: the texts by reading the documents
+of 56ed78c, the exit codes by replaying them with its code.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from tests.boxed_shapes import write_boxes
+from tests.recorded.decided import Report
+from tests.recorded.frozen import HERE, extracted
+from tests.recorded.layouts import (
+    CLASSES,
+    class_of,
+    image,
+    split_of,
+    write,
+    write_layout,
+    write_table,
+)
+from tests.recorded.observed import MINIMAL
+
+FILE = Path(__file__).with_name("commands.json")
+ADAPT = "docs/adapt.md"
+PROGRAMS = (
+    r"(?:make|sudo|docker|podman|python3?|\.venv/bin/[\w.]+|pip|uv|aws|brew|xcode-select|apt-get"
+    r"|dpkg|cp|tar|mlflow|wandb|torchrun|nvidia-ctk)"
+)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINE = re.compile(rf"^(?:    )?({PROGRAMS} .+)$", re.MULTILINE)
+SPAN = re.compile(rf"`({PROGRAMS} [^`\n]+)`")
+NOT_REPLAYED = {
+    r"sudo|apt-get|dpkg|brew|xcode-select|pip|uv": "installs packages",
+    r"docker|podman|nvidia-ctk|python3 -m launch.docker": "needs a container engine",
+    r"aws|torchrun|tar|python -m launch.settings": "is a form, or a program of others",
+    r"mlflow|wandb": "needs this package",
+    r".*tests\.recorded": "is this program",
+    r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
+    r"from (sagemaker|launch\.notebook)|from custom_op .*\n\npixels": "needs an SDK, or is a part",
+}
+"""Beginnings of commands, and why they are not replayed."""
+DRY = re.compile(
+    r"make (?=(setup|image|push|docker-\w+|upload|test|lint|format|figures|bench|sagemaker"
+    r"|sagemaker-deploy)( |$)|(?!local-train)[\w-]+$)"
+)
+"""Of a target without arguments, documents only give the name."""
+TRAINING = re.compile(r"make (local-train|sweep|show-batch)")
+TINY = (
+    *("data.image_size=32", "data.resize=36", "trainer.batch_size=8", "trainer.device=cpu"),
+    *(
+        "trainer.report=false",
+        "pipeline.num_workers=1",
+        "trainer.epochs=1",
+        "optim.warmup_epochs=0",
+    ),
+)
+DEMO = ("+data.kwargs.train_images=20", "+data.kwargs.val_images=10")
+MEANT = {
+    "output_dir=DIR": "output_dir=runs/answers",
+    "model_dir=DIR": "model_dir=runs/latest/model",
+    "data=masks data.root=DIR": "data=masks data.root=MASKS",
+    "output=data/photos part=": "output=data/parts part=",
+    "watched=cat": f"watched={CLASSES[0]}",
+    "s3://...": "s3://my-bucket/folder",
+    " ...": "",
+}
+"""What stands for something of the user's. Other such words are names of folders in the copy."""
+
+
+class Command(NamedTuple):
+    document: str
+    text: str
+    """Of a shell; or Python, which is written where its first line says, or run."""
+    exit: int | None = None
+    """Exit code at 56ed78c; None: not replayed."""
+
+    @property
+    def name(self) -> str:
+        first = self.text.partition("\n")[0] if self.is_python else " ".join(self.text.split())
+        return f"command: {self.document}: {first}"
+
+    @property
+    def is_python(self) -> bool:
+        return bool(re.match(r"#|from |import ", self.text))
+
+    @property
+    def skipped(self) -> str | None:
+        """Why it is not replayed."""
+        found = (why for start, why in NOT_REPLAYED.items() if re.match(start, self.text))
+        return next(found, None)
+
+
+def printed(tree: Path) -> Iterator[Command]:
+    """The commands in the documents of a tree, each once."""
+    documents = [tree / "README.md", *sorted((tree / "docs").rglob("*.md"))]
+    documents += [tree / name for name in ("CONTRIBUTING.md", "project/README.md")]
+    seen = set()
+    for document in [*documents, *sorted((tree / "examples").glob("*.*"))]:
+        for text in _commands(document.read_text(encoding="utf-8")):
+            if text not in seen:
+                seen.add(text)
+                yield Command(str(document.relative_to(tree)), text)
+
+
+def _commands(document: str) -> Iterator[str]:
+    end = 0
+    for block in BLOCK.finditer(document):
+        yield from _outside(document[end : block.start()])
+        end = block.end()
+        language, text = block.groups()
+        if language == "python":
+            yield text
+        elif language in ("", "sh"):
+            joined = re.sub(r"\\\n\s*", "", text)
+            lines = joined.splitlines() if language == "sh" else LINE.findall(joined)
+            yield from (re.sub(r"\s+# .*", "", line).strip() for line in lines)
+    yield from _outside(document[end:])
+
+
+def _outside(text: str) -> Iterator[str]:
+    """Commands in running text, and in lines that are indented as code."""
+    found = [*LINE.finditer(text), *SPAN.finditer(text)]
+    for match in sorted(found, key=lambda match: match.start()):
+        if match[0].startswith(("    ", "`", "python -m examples")):
+            yield match[1].replace(r"\|", "|").strip()
+
+
+def tiny(command: str) -> str:
+    """The command in a form that takes seconds, and no account."""
+    for word, meant in MEANT.items():
+        command = command.replace(word, meant)
+    if DRY.match(command):
+        return DRY.sub("make -n ", command, count=1)
+    if "make sagemaker-" in command:
+        return f"DRY_RUN=1 {_with(command, [f'{key}={value}' for key, value in MINIMAL.items()])}"
+    if command.startswith("make serve"):
+        return f"timeout 20 {_with(command, ['serve.port=8471'])}"
+    if TRAINING.match(command):
+        own = re.search(r"\bdata(\.root)?=", command)
+        return _with(command, [*TINY, *(() if own else DEMO)])
+    return f"DRY_RUN=1 {command}" if "make setup-aws" in command else command
+
+
+def _with(command: str, overrides: list[str]) -> str:
+    """The command with those overrides in ARGS whose keys it does not have."""
+    more = " ".join(each for each in overrides if f"{each.partition('=')[0]}=" not in command)
+    if command.endswith('"'):
+        return f'{command[:-1]} {more}"'
+    return (
+        re.sub(r"ARGS=(\S+)$", rf'ARGS="\1 {more}"', command)
+        if "ARGS=" in command
+        else (f'{command} ARGS="{more}"')
+    )
+
+
+def prepare(copy: Path) -> None:
+    """Give a copy of the tree an environment, and datasets with the names that documents use."""
+    environment = Path(sys.executable).parents[1]  # not resolved: its own interpreter
+    for name in (".venv", ".venv-launch"):
+        (copy / name).symlink_to(environment)
+    for name in ("DIR", "PATH", "photos", "FOLDER"):
+        write_layout("folders", copy / name)
+    for number in range(30):  # project.sources.by_file_name
+        write(copy / "FOLDER" / f"{CLASSES[number % 3]}_{number}.jpg", image(number))
+    write_layout("mask_folders", copy / "MASKS")
+    table = write_table(copy / "table" / "labels.csv", "table/", label=class_of, split=split_of)
+    table.rename(copy / "labels.csv")
+    write_boxes(copy / "BOXES", train=8, val=8)
+
+
+def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int | None, str]]:
+    """Of each command its exit code and the end of its output, in order, in one copy."""
+    environment = {
+        "PATH": f"{copy}/.venv/bin:{os.environ['PATH']}",
+        "PHOTOS": str(copy / "photos"),
+        "BOXES": str(copy / "BOXES"),
+        "AWS_DEFAULT_REGION": "eu-west-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+        "OMP_NUM_THREADS": "1",
+        "PYTHON": "true",  # make asks it to prepare the environment
+    }
+    for command in commands:
+        file = re.match(r"# (project/\S+)\n", command.text)
+        if command.skipped:
+            yield command, None, command.skipped
+        elif file:
+            (copy / file[1]).write_text(command.text, encoding="utf-8")
+            yield command, 0, ""
+        else:
+            shell = ["bash", "-euo", "pipefail", "-c", tiny(command.text)]
+            python = [str(copy / ".venv" / "bin" / "python"), "-c", command.text]
+            done = subprocess.run(
+                python if command.is_python else shell,
+                cwd=copy,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=600,
+            )
+            yield command, done.returncode, "\n".join(done.stdout.splitlines()[-8:])
+
+
+def replay_all(commands: list[Command], tree: Path) -> Iterator[tuple[Command, int | None, str]]:
+    """The recipes of adapt.md in one copy of the tree, and at the same time the rest in another."""
+    chains = [[], []]  # type: list[list[Command]]
+    for command in commands:
+        chains[command.document == ADAPT].append(command)
+    copies = [tree, tree.with_name(f"{tree.name}-adapt")]
+    shutil.copytree(tree, copies[1], symlinks=True)
+    for copy in copies:
+        prepare(copy)
+    with ThreadPoolExecutor(2) as threads:
+        both = threads.map(lambda chain, copy: list(replayed(chain, copy)), chains, copies)
+        for results in both:
+            yield from results
+
+
+def copied(copy: Path) -> Path:
+    """What a clone of this tree would hold."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=HERE, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (HERE / name).is_file():
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(HERE / name, copy / name)
+    return copy
+
+
+def record(folder: Path) -> None:
+    tree = extracted(folder / "tree")
+    results = replay_all(list(printed(tree)), tree)
+    rows = []
+    for command, code, output in results:
+        sys.stdout.write(f"{code} {command.name}\n" + (f"{output}\n" if code else ""))
+        sys.stdout.flush()
+        rows.append(json.dumps(command._replace(exit=code)._asdict()))
+    FILE.write_text("[\n  " + ",\n  ".join(rows) + "\n]\n")
+
+
+def main(word: str = "") -> int:
+    with tempfile.TemporaryDirectory() as temporary:
+        if word == "record":
+            record(Path(temporary))
+            return 0
+        report, left = Report(), Counter[str]()
+        commands = [Command(**row) for row in json.loads(FILE.read_text())]
+        chosen = [command for command in commands if word in command.name]
+        for command, code, output in replay_all(chosen, copied(Path(temporary, "tree"))):
+            if code is None:
+                left[output] += 1
+                continue
+            same = code == command.exit
+            report.add(
+                command.name, "" if same else f"exit code {code}, not {command.exit}\n{output}"
+            )
+        for reason, count in left.items():
+            report.say(f"{count} not replayed: {reason}")
+        return report.end()
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
