@@ -181,7 +181,7 @@ def prepare(copy: Path) -> None:
     for number in range(30):  # project.sources.by_file_name
         write(copy / "FOLDER" / f"{CLASSES[number % 3]}_{number}.jpg", image(number))
     write_layout("mask_folders", copy / "MASKS")
-    table = write_table(copy / "table" / "labels.csv", "table/", label=class_of, split=split_of)
+    table = write_table(copy / "table/labels.csv", {"label": class_of, "split": split_of}, "table/")
     table.rename(copy / "labels.csv")
     write_boxes(copy / "BOXES", train=8, val=8)
 

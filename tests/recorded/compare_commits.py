@@ -75,8 +75,8 @@ Result = dict[str, Any]
 """What a side has of a comparison, by name."""
 
 
-def observed(tree: Path, file: Path, recorded: Path) -> dict[str, Result]:
-    run_in(tree, "tests.recorded.observed", str(file), str(recorded))
+def observed(tree: Path, file: Path, recorded: Path, word: str) -> dict[str, Result]:
+    run_in(tree, "tests.recorded.observed", str(file), str(recorded), word)
     results: dict[str, Result] = json.loads(file.read_text())
     return results
 
@@ -144,9 +144,9 @@ def comparisons(word: str, commit: str, folder: Path) -> Iterator[tuple[str, Res
             first = partial(trained, given, tree, sides[0])
             yield f"weights: {name}", *both(first, partial(trained, today(given), HERE, sides[1]))
     if not word.startswith("weights"):
-        first = partial(observed, tree, folder / "before.json", recorded)
-        old, new = both(first, partial(observed, HERE, folder / "now.json", recorded))
-        for name in [name for name in {**old, **new} if word in name]:
+        first = partial(observed, tree, folder / "before.json", recorded, word)
+        old, new = both(first, partial(observed, HERE, folder / "now.json", recorded, word))
+        for name in {**old, **new}:
             yield name, old.get(name, {}), new.get(name, {})
 
 

@@ -114,7 +114,9 @@ def write_classes(root: Path, *splits: str, suffixes: tuple[str, ...] = ("jpg",)
         write(root / split / name / f"{n:02d}.{suffix}", image(number, suffix))
 
 
-def write_table(file: Path, start: str = "", path: str = "path", **columns: Labels) -> Path:
+def write_table(
+    file: Path, columns: dict[str, Labels], start: str = "", path: str = "path"
+) -> Path:
     """A table of COUNT photos beside it. `start` begins each path, in the column `path`."""
     rows = []
     for n in range(COUNT):
@@ -234,18 +236,18 @@ def own_source(root: Path) -> None:
 
 @layout("data=manifest")
 def csv_of_classes(root: Path) -> Path:
-    return write_table(root / "labels.csv", label=class_of, split=split_of)
+    return write_table(root / "labels.csv", {"label": class_of, "split": split_of})
 
 
 @layout("data=manifest")
 def csv_without_splits(root: Path) -> Path:
-    return write_table(root / "labels.csv", **{"class": class_of})
+    return write_table(root / "labels.csv", {"class": class_of})
 
 
 @layout("data=manifest")
 def tsv_with_validation_and_test(root: Path) -> Path:
     words = ("train", "validation", "test", "train", "training")
-    return write_table(root / "labels.tsv", label=class_of, split=lambda n: words[n % 5])
+    return write_table(root / "labels.tsv", {"label": class_of, "split": lambda n: words[n % 5]})
 
 
 @layout(
@@ -254,50 +256,54 @@ def tsv_with_validation_and_test(root: Path) -> Path:
 )
 def csv_with_other_columns(root: Path) -> Path:
     columns = {"a": class_of, "b": lambda n: ("train", "valid")[n % 4 == 1]}
-    return write_table(root / "labels.csv", "s3://bucket/", "where", **columns)
+    return write_table(root / "labels.csv", columns, "s3://bucket/", "where")
 
 
 @layout("data=manifest", "data.val_fraction=0.3")
 def parquet_of_whole_numbers(root: Path) -> Path:
     """Sorted by value: 1, 2, 10."""
-    return write_table(root / "labels.parquet", label=lambda n: (10, 2, 1)[n % 3])
+    return write_table(root / "labels.parquet", {"label": lambda n: (10, 2, 1)[n % 3]})
 
 
 @layout("data=manifest")
 def csv_of_whole_numbers(root: Path) -> Path:
-    split = ("train", "val")
-    return write_table(root / "a.csv", label=lambda n: n % 12, split=lambda n: split[n > 20])
+    columns = {"label": lambda n: n % 12, "split": lambda n: ("train", "val")[n > 20]}
+    return write_table(root / "labels.csv", columns)
 
 
 @layout("data=manifest", "task=multilabel")
 def json_lines_of_lists(root: Path) -> Path:
-    return write_table(root / "labels.jsonl", label=labels_of, split=split_of)
+    return write_table(root / "labels.jsonl", {"label": labels_of, "split": split_of})
 
 
 @layout("data=manifest", "task=multilabel", "data.table.separator=;")
 def csv_of_joined_labels(root: Path) -> Path:
-    return write_table(root / "a.csv", labels=lambda n: ";".join(labels_of(n)), split=split_of)
+    return write_table(
+        root / "a.csv", {"labels": lambda n: ";".join(labels_of(n)), "split": split_of}
+    )
 
 
 @layout("data=manifest", "task=multilabel", "data.table.labels=[tall,dark]")
 def csv_of_columns_of_labels(root: Path) -> Path:
     columns = {"tall": lambda n: n % 2, "dark": lambda n: n // 2 % 2, "split": split_of}
-    return write_table(root / "labels.csv", **columns)
+    return write_table(root / "labels.csv", columns)
 
 
 @layout("data=manifest", "task=regression")
 def csv_of_numbers(root: Path) -> Path:
-    return write_table(root / "labels.csv", label=lambda n: n / 7, split=split_of)
+    return write_table(root / "labels.csv", {"label": lambda n: n / 7, "split": split_of})
 
 
 @layout("data=manifest", "task=regression", "data.table.labels=[y,x]")
 def parquet_of_columns_of_numbers(root: Path) -> Path:
-    return write_table(root / "a.parquet", y=lambda n: n / 3, x=lambda n: -n, split=split_of)
+    return write_table(
+        root / "a.parquet", {"y": lambda n: n / 3, "x": lambda n: -n, "split": split_of}
+    )
 
 
 @layout("data=manifest", "task=regression")
 def json_lines_of_lists_of_numbers(root: Path) -> Path:
-    return write_table(root / "labels.ndjson", label=lambda n: [n, n / 2], split=split_of)
+    return write_table(root / "labels.ndjson", {"label": lambda n: [n, n / 2], "split": split_of})
 
 
 @layout("data=manifest", "data.table.prefix=s3://bucket/", "data.val_fraction=0.3")
@@ -308,13 +314,13 @@ def augmented_manifest(root: Path) -> Path:
         "bird": lambda n: n % 2,
         "bird-metadata": lambda n: {"class-name": CLASSES[n % 2], "type": form},
     }
-    return write_table(root / "output.manifest", "s3://bucket/", "source-ref", **columns)
+    return write_table(root / "output.manifest", columns, "s3://bucket/", "source-ref")
 
 
 @layout("data=manifest")
 def imagefolder_with_metadata(root: Path) -> None:
     for split in ("train", "validation"):
-        write_table(root / split / "metadata.csv", path="file_name", label=class_of)
+        write_table(root / split / "metadata.csv", {"label": class_of}, path="file_name")
 
 
 # Tar files and Parquet files of others.
@@ -399,7 +405,7 @@ def packed_labels(root: Path) -> Path:
 
 @layout("data=shards", "task=regression")
 def packed_numbers_of_a_hash(root: Path) -> Path:
-    table = write_table(root / "labels.csv", label=lambda n: n / 7)
+    table = write_table(root / "labels.csv", {"label": lambda n: n / 7})
     return pack(table, "table.kind=numbers", "val_fraction=0.3")
 
 

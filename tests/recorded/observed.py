@@ -1,7 +1,7 @@
 """What a tree does, as digests by the name of a comparison: samples of all layouts, and requests.
 
-`python -m tests.recorded.observed FILE REQUESTS` writes them into FILE. `compare_commits` runs it
-in two trees.
+`python -m tests.recorded.observed FILE REQUESTS [WORD]` writes them into FILE, or those whose names
+have WORD. `compare_commits` runs it in two trees.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout, suppress
+from functools import cache, partial
 from hashlib import sha256
 from io import StringIO
 from itertools import chain
@@ -27,8 +28,9 @@ from tests.recorded import driver
 from tests.recorded.decided import today
 from tests.recorded.layouts import LAYOUTS, write_layout
 
-Observed = dict[str, dict[str, Any]]
-"""By the name of a comparison: what is compared, by name."""
+Observed = dict[str, Any]
+"""What is compared, by name."""
+Observe = Callable[[], Observed]
 RANKS = ((0, 1), (0, 2), (1, 2))
 """Each a rank and the number of ranks."""
 EVERY_ENGINE = (
@@ -83,24 +85,33 @@ def engines(layout: str) -> list[str]:
     return ["threads", "workers", "pillow"]
 
 
-def samples(folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def samples(folder: Path) -> Iterator[tuple[str, Observe]]:
     """Of each layout: all keys and labels; batches by engine and rank, and by setting."""
     for layout in LAYOUTS:
-        root = folder / layout
-        overrides = [*write_layout(layout, root), *SMALL]
-        opened = [split._asdict() for split in driver.opened(overrides).values()]
-        text = json.dumps(opened).replace(str(root), "")
-        yield f"dataset: {layout}", {"splits": digest([text.encode()])}
+        written = cache(partial(write_layout, layout, folder / layout))
+        yield f"dataset: {layout}", partial(dataset, written, str(folder))
         for engine in engines(layout):
             for rank, ranks in RANKS:
                 name = f"samples: {layout}, {engine}, rank {rank} of {ranks}"
-                yield name, batches([*overrides, f"pipeline={engine}"], rank, ranks)
+                yield name, partial(batches, written, (f"pipeline={engine}",), rank, ranks)
         for way, settings in WAYS.items() if layout == "folders" else ():
-            yield f"samples: {layout}, {way}", batches([*overrides, *settings], 0, 1)
+            yield f"samples: {layout}, {way}", partial(batches, written, settings)
 
 
-def batches(overrides: list[str], rank: int, ranks: int) -> dict[str, str]:
+def dataset(written: Callable[[], list[str]], folder: str) -> Observed:
+    splits = driver.opened(written())
+    return {
+        f"{name} of {word}": str(value).replace(folder, "")
+        for word, split in splits.items()
+        for name, value in split._asdict().items()
+    }
+
+
+def batches(
+    written: Callable[[], list[str]], settings: tuple[str, ...], rank: int = 0, ranks: int = 1
+) -> Observed:
     """Of an epoch, of another one from its second step on, and of validation."""
+    overrides = [*written(), *SMALL, *settings]
     train = driver.batches(overrides, "train", 3, rank, ranks, starts=((0, 0), (1, 1)))
     both = chain(train, driver.batches(overrides, "val", 3, rank, ranks))
     made = [[part.numpy().tobytes() for part in batch] for batch in both]
@@ -115,16 +126,16 @@ def digest(parts: Iterable[bytes]) -> str:
     return whole.hexdigest()[:16]
 
 
-def requests(recorded: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def requests(recorded: dict[str, Any]) -> Iterator[tuple[str, Observe]]:
     """What dry runs print, without what differs between two launches of the same job."""
     os.environ |= {"DRY_RUN": "1", "AWS_DEFAULT_REGION": "eu-west-1"}
+    minimal = [f"{key}={value}" for key, value in MINIMAL.items()]
     launches = {name: (each["command"], *each["overrides"]) for name, each in recorded.items()}
-    for name, (command, *overrides) in {**launches, **PROCESSING}.items():
-        minimal = [f"{key}={value}" for key, value in MINIMAL.items()]
-        yield f"request: {name}", launched([command, *overrides[:1], *minimal, *overrides[1:]])
+    for name, arguments in {**launches, **PROCESSING}.items():
+        yield f"request: {name}", partial(launched, [*arguments, *minimal])
 
 
-def launched(arguments: list[str]) -> dict[str, Any]:
+def launched(arguments: list[str]) -> Observed:
     """The exit code, and each member of the request. Hyperparameters are given as overrides."""
     printed, before = StringIO(), sys.argv
     sys.argv = ["", *today(arguments)]
@@ -136,7 +147,7 @@ def launched(arguments: list[str]) -> dict[str, Any]:
             return {"exit code": ended.code}
     finally:
         sys.argv = before
-    text = re.sub(r"\d{6}-\d{6}-\d{3}", "TIME", printed.getvalue())
+    text = re.sub(r"\d{6}-\d{6}(-\d{3})?", "TIME", printed.getvalue())
     request: dict[str, Any] = json.loads(re.sub(r"\b[0-9a-f]{16}\b", "CODE", text))
     return plain(request)
 
@@ -153,12 +164,12 @@ def plain(member: Any) -> Any:
     return kept
 
 
-def main(output: Path, recorded: Path) -> None:
-    observed = dict(requests(json.loads(recorded.read_text())))
+def main(output: Path, recorded: Path, word: str = "") -> None:
     with tempfile.TemporaryDirectory() as folder:
-        observed |= dict(samples(Path(folder)))
+        all_of_them = chain(samples(Path(folder)), requests(json.loads(recorded.read_text())))
+        observed = {name: observe() for name, observe in all_of_them if word in name}
     output.write_text(json.dumps(observed))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

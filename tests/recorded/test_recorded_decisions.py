@@ -1,0 +1,54 @@
+"""A comparison with 56ed78c fails for what nobody decided, and for decisions that do not show."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.recorded import decided
+from tests.recorded.commands import FILE, Command, tiny
+
+
+@pytest.mark.parametrize(
+    ("rows", "differences", "code", "line"),
+    [
+        ({}, {"layout: a": ""}, 0, "equal: layout: a"),
+        ({}, {"layout: a": "images"}, 1, "DIFFERENT: layout: a: images"),
+        ({"layout: a": "smaller"}, {"layout: a": "images"}, 0, "decided: smaller: layout: a"),
+        ({"layout: a": "smaller"}, {"layout: a": ""}, 1, "NO LONGER DIFFERENT"),
+        ({"layout:...": "all"}, {"layout: a": "", "layout: b": "keys"}, 0, "decided: all"),
+        ({}, {}, 1, "0 compared"),
+    ],
+)
+def test_only_what_is_decided_may_differ_and_must(
+    rows: dict[str, str],
+    differences: dict[str, str],
+    code: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(decided, "DIFFERS", rows)
+    report = decided.Report()
+    for name, difference in differences.items():
+        report.add(name, difference)
+    assert report.end() == code
+    assert line in capsys.readouterr().out
+
+
+def test_a_renamed_setting_is_typed_as_today(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decided, "RENAMED", {"data=manifest": "data=table", "data.images": "at"})
+    given = ["data=manifest", "data.images=photos", "data=folder", "--wait"]
+    assert decided.today(given) == ["data=table", "at=photos", "data=folder", "--wait"]
+
+
+def test_the_commands_of_56ed78c_are_replayed_without_an_account_or_an_engine() -> None:
+    commands = [Command(**row) for row in json.loads(FILE.read_text())]
+    assert len(commands) > 150
+    assert sum(command.exit is None for command in commands) < len(commands) / 5
+    for command in commands:
+        assert (command.exit is None) == bool(command.skipped)
+        text = tiny(command.text)
+        if not command.skipped and "sagemaker-" in text:
+            assert text.startswith(("DRY_RUN=1 ", "make -n ", "from ", "import "))
