@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.boxed_shapes import write_boxes
+from tests.photographs import write_photo_folder
 from tests.recorded.decided import Report
 from tests.recorded.frozen import HERE, extracted
 from tests.recorded.layouts import (
@@ -54,6 +55,7 @@ NOT_REPLAYED = {
     r"mlflow|wandb": "needs this package",
     r".*tests\.recorded": "is this program",
     r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
+    r"import torch\nfrom torchvision": "downloads weights; tests/test_recipes.py runs it",
     r"from (sagemaker|launch\.notebook)|from custom_op .*\n\npixels": "needs an SDK, or is a part",
 }
 """Beginnings of commands, and why they are not replayed."""
@@ -64,7 +66,7 @@ DRY = re.compile(
 """Of a target without arguments, documents only give the name."""
 TRAINING = re.compile(r"make (local-train|sweep|show-batch)")
 TINY = (
-    *("data.image_size=32", "data.resize=36", "trainer.batch_size=8", "trainer.device=cpu"),
+    *("data.image_size=32", "trainer.batch_size=8", "trainer.device=cpu"),
     *(
         "trainer.report=false",
         "pipeline.num_workers=1",
@@ -74,11 +76,14 @@ TINY = (
 )
 DEMO = ("+data.kwargs.train_images=20", "+data.kwargs.val_images=10")
 MEANT = {
+    '"data=folder data.root=DIR"': '"data=folder data.root=DIR name=dir"',
+    "data.root=DIR data.format=folder": "data.root=DIR data.format=folder model_dir=runs/dir/model",
+    "split=val data.root=DIR": "split=val data.root=DIR model_dir=runs/dir/model",
     "output_dir=DIR": "output_dir=runs/answers",
     "model_dir=DIR": "model_dir=runs/latest/model",
     "data=masks data.root=DIR": "data=masks data.root=MASKS",
     "output=data/photos part=": "output=data/parts part=",
-    "watched=cat": f"watched={CLASSES[0]}",
+    "output=s3://...": "output=s3://my-bucket/packed",
     "s3://...": "s3://my-bucket/folder",
     " ...": "",
 }
@@ -152,10 +157,11 @@ def tiny(command: str) -> str:
     if "make sagemaker-" in command:
         return f"DRY_RUN=1 {_with(command, [f'{key}={value}' for key, value in MINIMAL.items()])}"
     if command.startswith("make serve"):
-        return f"timeout 20 {_with(command, ['serve.port=8471'])}"
+        return f"timeout 30 {_with(command, ['serve.port=8471'])}"
     if TRAINING.match(command):
-        own = re.search(r"\bdata(\.root)?=", command)
-        return _with(command, [*TINY, *(() if own else DEMO)])
+        resize = () if "data.image_size=" in command else ("data.resize=36",)
+        demo = () if re.search(r"\bdata(\.root)?=", command) else DEMO
+        return _with(command, [*TINY, *resize, *demo])
     return f"DRY_RUN=1 {command}" if "make setup-aws" in command else command
 
 
@@ -176,7 +182,8 @@ def prepare(copy: Path) -> None:
     environment = Path(sys.executable).parents[1]  # not resolved: its own interpreter
     for name in (".venv", ".venv-launch"):
         (copy / name).symlink_to(environment)
-    for name in ("DIR", "PATH", "photos", "FOLDER"):
+    write_photo_folder(copy / "photos", train=4, val=2)
+    for name in ("DIR", "PATH", "FOLDER"):
         write_layout("folders", copy / name)
     for number in range(30):  # project.sources.by_file_name
         write(copy / "FOLDER" / f"{CLASSES[number % 3]}_{number}.jpg", image(number))

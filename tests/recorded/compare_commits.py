@@ -39,7 +39,6 @@ SHARED = (
     "trainer.epochs=3",
     "trainer.report=false",
 )
-FOLDER = ("data=folder", "data.root=photos")
 KILLED = "trainer.checkpoint_every_steps=1"
 RANKS = "trainer.nproc_per_host=2"
 JOBS: dict[str, tuple[str, ...]] = {
@@ -90,7 +89,8 @@ def trained(overrides: list[str], tree: Path, folder: Path) -> Result:
     job = _start(tree, folder, overrides)
     output, _ = job.communicate()
     if job.returncode:
-        return {"exit code": job.returncode, "output": output.splitlines()[-9:]}
+        last = "\n".join(output.splitlines()[-9:])
+        return {"error": f"exit code {job.returncode}\n{last}"}
     weights = load_file(run / "model" / "model.safetensors")
     lines = (run / "output" / "data" / "metrics.jsonl").read_text().splitlines()
     tensors = {name: (value.dtype.str, value.tobytes()) for name, value in weights.items()}
@@ -98,6 +98,7 @@ def trained(overrides: list[str], tree: Path, folder: Path) -> Result:
 
 
 def _start(tree: Path, folder: Path, overrides: list[str]) -> subprocess.Popen[str]:
+    # What `make local-train` runs.
     return subprocess.Popen(
         [sys.executable, "-m", "launch.local", "name=job", *overrides],
         cwd=folder,
@@ -154,8 +155,10 @@ def main(commit: str = COMMIT, word: str = "") -> int:
     report = Report()
     with tempfile.TemporaryDirectory() as folder:
         for name, before, now in comparisons(word, commit, Path(folder)):
+            if "error" in before:
+                sys.exit(f"{name}: {commit} itself fails: {before['error']}")
             differing = [key for key in {**before, **now} if before.get(key) != now.get(key)]
-            report.add(name, ", ".join(differing[:5]) + "\n".join(["", *now.get("output", [])]))
+            report.add(name, now.get("error", ", ".join(differing[:5])))
     return report.end()
 
 

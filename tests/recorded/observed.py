@@ -89,7 +89,7 @@ def samples(folder: Path) -> Iterator[tuple[str, Observe]]:
     """Of each layout: all keys and labels; batches by engine and rank, and by setting."""
     for layout in LAYOUTS:
         written = cache(partial(write_layout, layout, folder / layout))
-        yield f"dataset: {layout}", partial(dataset, written, str(folder))
+        yield f"layout: {layout}", partial(found, written, str(folder))
         for engine in engines(layout):
             for rank, ranks in RANKS:
                 name = f"samples: {layout}, {engine}, rank {rank} of {ranks}"
@@ -98,7 +98,7 @@ def samples(folder: Path) -> Iterator[tuple[str, Observe]]:
             yield f"samples: {layout}, {way}", partial(batches, written, settings)
 
 
-def dataset(written: Callable[[], list[str]], folder: str) -> Observed:
+def found(written: Callable[[], list[str]], folder: str) -> Observed:
     splits = driver.opened(written())
     return {
         f"{name} of {word}": str(value).replace(folder, "")
@@ -144,7 +144,7 @@ def launched(arguments: list[str]) -> Observed:
             runpy.run_module("launch.sagemaker", run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if ended.code:
-            return {"exit code": ended.code}
+            return {"error": f"exit code {ended.code}"}
     finally:
         sys.argv = before
     text = re.sub(r"\d{6}-\d{6}(-\d{3})?", "TIME", printed.getvalue())
@@ -164,10 +164,18 @@ def plain(member: Any) -> Any:
     return kept
 
 
+def ends(observe: Observe) -> Observed:
+    """What is observed, or the error that ends it."""
+    try:
+        return observe()
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+
+
 def main(output: Path, recorded: Path, word: str = "") -> None:
     with tempfile.TemporaryDirectory() as folder:
         all_of_them = chain(samples(Path(folder)), requests(json.loads(recorded.read_text())))
-        observed = {name: observe() for name, observe in all_of_them if word in name}
+        observed = {name: ends(observe) for name, observe in all_of_them if word in name}
     output.write_text(json.dumps(observed))
 
 

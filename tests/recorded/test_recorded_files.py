@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.recorded.compare_commits import FOLDER, SHARED
+from tests.recorded.compare_commits import SHARED
 from tests.recorded.frozen import HERE
 
 FILES = """
@@ -32,7 +32,8 @@ output/lock
 
 def test_a_run_leaves_the_recorded_files(photo_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "photos").symlink_to(photo_folder)
-    job = ["name=job", *SHARED, *FOLDER, "trainer.epochs=2", "trainer.report=true"]
+    changed = ["trainer.epochs=2", "trainer.batch_size=8", "trainer.report=true"]
+    job = ["name=job", *SHARED, "data=folder", "data.root=photos", *changed]
     subprocess.run(
         [sys.executable, "-m", "launch.local", *job],
         cwd=tmp_path,
