@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.gpu import gpu_page, offline_kit
+from benchmarks import measure
+from benchmarks.gpu import offline_kit
 from benchmarks.gpu.gpu_check import (
     COMPILED,
     GOAL,
@@ -229,7 +230,7 @@ def test_figures_of_a_gpu_that_slowed_itself_for_heat_do_not_count(
 def test_the_page_is_of_one_commit_and_a_part_of_it_replaces_no_whole_one(
     judged: Judge, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gpu_page.measure, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(measure, "RESULTS", tmp_path / "results")
     for part in ("goal", "recipes", "peers"):
         judged(part)
     out, pages = tmp_path / "out", tmp_path / "results"

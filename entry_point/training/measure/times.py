@@ -169,7 +169,7 @@ def percentiles(times: Times) -> dict[str, list[float]]:
 
 
 def settled(steps: Times) -> Times:
-    """Returns the steps without the first: the pipeline fills, and kernels are chosen or compiled."""
+    """Returns the steps after the first, in which the pipeline fills and kernels are compiled."""
     return steps[min(_STARTING_STEPS, len(steps) // 3) :]
 
 

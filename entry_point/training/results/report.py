@@ -227,7 +227,9 @@ def _stalls(totals: Totals) -> dict[str, Any] | None:
         "worst": f"{max(waits):.1f}",
         "verdict": totals.verdict,
         "percentiles": PERCENTILES,
-        "steps": "steps since the last start, without the first" if len(totals.steps) else "median epoch",
+        "steps": "steps since the last start but the first"
+        if len(totals.steps)
+        else "median epoch",
         "parts": {
             part.replace("_", " "): list(map(format_milliseconds, values))
             for part, values in totals.parts.items()

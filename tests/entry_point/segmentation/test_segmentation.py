@@ -276,7 +276,7 @@ def test_masks_may_number_the_classes_in_another_order(job: Path, tmp_path: Path
         assert metrics["miou"] == pytest.approx(miou(job), abs=1e-4)
     pictures = [re.findall('src="data:image/jpeg[^"]*"', page) for page in pages]
     assert len(pictures[0]) == 12 and pictures[0] == pictures[1]
-    without = MaskSource(["a.jpg"], ["a.png"], ["square", "disc"], "", is_train=False)
+    without = MaskSource(["a.jpg"], ["a.png"], ["square", "disc"], "")
     without.renumber(CLASSES)
     assert without._numbers is not None
     assert without._numbers[[0, 1, OUTSIDE, IGNORED]].tolist() == [2, 1, OUTSIDE, IGNORED]

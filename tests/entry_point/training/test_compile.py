@@ -110,8 +110,12 @@ def test_a_compiler_that_is_missing_or_fails_is_one_line(
         overrides, prepare = ["trainer.compile=default"], partial(_compile_with, cxx)
         code = forked.run(root, photo_folder, overrides, environment=cache, prepare=prepare)
         last = (root / "log").read_text().strip().splitlines()[-1]
-        assert code == exit_codes.USAGE and last.startswith("train: trainer.compile=default: "), last
-        assert reason in last and last.endswith("trainer.compile=null trains without"), last
+        assert code == exit_codes.USAGE, last
+        assert (
+            last.startswith("train: trainer.compile=default: ")
+            and reason in last
+            and last.endswith("trainer.compile=null trains without")
+        ), last
 
 
 def test_a_compiled_model_trains_resumes_and_exports_like_any_other(

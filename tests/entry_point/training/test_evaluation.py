@@ -77,7 +77,7 @@ def test_the_error_for_an_infinite_loss_names_what_to_change(
 
 def test_before_the_first_update_the_rate_is_not_to_blame(tmp_path: Path) -> None:
     guard = LossGuard(OptimConfig(), tmp_path)
-    with pytest.raises(DivergedError, match=r"loss=nan .* first update: check the model, model.wei"):
+    with pytest.raises(DivergedError, match=r"loss=nan .* first update: check the model, "):
         guard.watch(torch.tensor(float("nan")), 0, 0)
 
 

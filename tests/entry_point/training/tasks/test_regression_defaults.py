@@ -71,7 +71,9 @@ def test_the_advice_for_a_diverged_run_works(photo_folder: Path, tmp_path: Path)
         f"data.images={photo_folder}",
     ]
     diverging = [*overrides, "optim.lr=100", "optim.clip_norm=1e9", "trainer.epochs=20"]
-    diverging.append("optim.schedule=tests.entry_point.training.tasks.test_regression_defaults.late")
+    diverging.append(
+        "optim.schedule=tests.entry_point.training.tasks.test_regression_defaults.late"
+    )
     assert forked.run(tmp_path / "first", table, diverging) == exit_codes.FAILED
     log = (tmp_path / "first" / "log").read_text()
     assert "Traceback" not in log
