@@ -36,8 +36,7 @@ from entry_point.data.loader import Loader, open_source
 from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
-from entry_point.training.measure.times import settled
-from entry_point.training.measure.times import StallMeter, Stopwatch, Times
+from entry_point.training.measure.times import StallMeter, Stopwatch, Times, settled
 from entry_point.training.models import Normalize
 from entry_point.training.tasks.build_task import build_task
 
