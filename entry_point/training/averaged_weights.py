@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import torch
@@ -29,7 +29,8 @@ class AveragedWeights:
     that `source` keeps in eval mode are constants, which are copied.
     """
 
-    def __init__(self, source: nn.Module, decay: float) -> None:
+    def __init__(self, source: nn.Module, decay: float, infinite: Collection[str] = ()) -> None:
+        """`infinite` names the weights that hold infinity, which has no average."""
         self.model = copy.deepcopy(source).requires_grad_(False).eval()
         self._decay, self._updates, self._measured = decay, 0, -1
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
@@ -38,9 +39,9 @@ class AveragedWeights:
             for own, other in modules
             if isinstance(own, _NormBase) and own.track_running_stats and other.training
         ]
-        parameters = list(zip(self.model.parameters(), source.parameters(), strict=True))
-        self._parameters = _pairs(parameters)
-        self._infinite = [pair for pair in parameters if not pair[1].isfinite().all()]
+        parameters = list(zip(self.model.named_parameters(), source.parameters(), strict=True))
+        self._parameters = _pairs((own, value) for (_, own), value in parameters)
+        self._infinite = [(own, value) for (name, own), value in parameters if name in infinite]
         self._copied = [
             (own, other, name)
             for own, other in modules
@@ -61,7 +62,7 @@ class AveragedWeights:
                 torch._foreach_lerp_(averages, values, 1 - decay)
             else:
                 torch._foreach_copy_(averages, values)
-        for average, value in self._infinite:  # NaN by now: infinity has no average
+        for average, value in self._infinite:  # infinity has become NaN
             average.copy_(torch.where(average.isfinite(), average, value))
         # Looked up at each step: a model may assign another tensor to a buffer.
         buffers = ((getattr(own, name), getattr(other, name)) for own, other, name in self._copied)

@@ -59,7 +59,7 @@ class Learner:
         model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device).train()
         decay = config.optim.ema_decay
-        self.ema = None if decay is None else AveragedWeights(self.model, decay)
+        self.ema = None if decay is None else AveragedWeights(self.model, decay, self.infinite)
         self.optimizer = build_optimizer(config.optim, self.model, devices.device)
         self.schedule = build_schedule(
             config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
