@@ -1,6 +1,6 @@
 """Reads a whole dataset and reports damage: `python -m entry_point.check_dataset root=FOLDER`.
 
-Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if there is no dataset to read.
+Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if the dataset cannot be read.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, run_program
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, ReadError
 from entry_point.data.packing.check import find_damage
 from entry_point.large_imports import end_process
 
@@ -33,7 +33,10 @@ def check(arguments: Sequence[str]) -> int:
     config = load_config("check_dataset", CheckConfig, arguments)
     try:
         count, damage = find_damage(config)
-    except OSError as error:  # exit code 1 means damage, not a folder that cannot be opened
+    # Exit code 1 means damage, not a folder or a disk that cannot be read.
+    except ReadError as error:
+        raise DataError(*error.args) from error
+    except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)

@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 
 from entry_point.contract import exit_codes, hyperparameters
-from entry_point.contract.hyperparameters import LOCAL
 from entry_point.contract.program import (
     UserError,
     asks_for_help,
@@ -24,7 +23,7 @@ from entry_point.contract.program import (
     exit_on_stop,
     run_program,
 )
-from entry_point.contract.run_folder import LATEST, LINK_LATEST, NEW_RUN, RunFolder
+from entry_point.contract.run_folder import LATEST, LINK_LATEST, LOCAL, NEW_RUN, RunFolder
 from entry_point.contract.whole_file import write_text
 
 HOST = "algo-1"

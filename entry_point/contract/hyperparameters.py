@@ -20,12 +20,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from entry_point.contract.printable import masked
-from entry_point.contract.run_folder import ContractError, read_json
+from entry_point.contract.run_folder import LOCAL, ContractError, read_json
 from entry_point.contract.whole_file import write_text
 
 FILE = "hyperparameters.json"
-LOCAL = "local"
-"""The instance type of a job that this machine's launchers start."""
 
 VALUE_CHARACTERS = 2500
 CHUNK_KEY = "hydra_overrides_{:03d}"

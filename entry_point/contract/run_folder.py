@@ -23,10 +23,14 @@ from entry_point.contract.whole_file import remove_partial_files
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
 """The platform's file that every job has, relative to the root."""
+LOCAL = "local"
+"""The instance type of a job that this machine's launchers start."""
 TUNING_KEY = "_tuning_objective_metric"
 """The hyperparameter that SageMaker adds in a tuning job."""
 NEW_RUN = "TRAIN_NEW_RUN"
 """Environment variable: the run folder that a launcher on this machine created for this start."""
+JOB_NAME = "TRAINING_JOB_NAME"
+"""Environment variable: the name of a job in a container."""
 LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
@@ -144,12 +148,21 @@ class RunFolder:
         path = self.platform_config / "hyperparameters.json"
         if TUNING_KEY not in read_json(path):
             return ""
-        if name := os.environ.get("TRAINING_JOB_NAME"):
+        if name := os.environ.get(JOB_NAME):
             return name
         raise ContractError(
-            f"{path}: has {TUNING_KEY}, so this is a trial of a tuning job, but TRAINING_JOB_NAME "
-            "is not set; without it trials would mix their checkpoints"
+            f"{path}: has {TUNING_KEY}, so this is a trial of a tuning job, but {JOB_NAME} is not "
+            "set; without it trials would mix their checkpoints"
         )
+
+    @property
+    def resumed_by(self) -> str:
+        """What resumes this run, as messages put it. Without its name, a launcher on this machine
+        begins a new one."""
+        kind = read_json(self.root / RESOURCES).get("current_instance_type")
+        if kind == LOCAL:
+            return f"the same command with name={os.environ.get(JOB_NAME, self.root.name)}"
+        return "the same command" if kind is None else "a job with the same checkpoints"
 
     @property
     def failure(self) -> Path:

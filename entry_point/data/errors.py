@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 
+from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 
 
@@ -11,10 +12,19 @@ class DataError(UserError, RuntimeError):
     """A dataset that cannot be used; the message names the path and what to do."""
 
 
+class ReadError(UserError):
+    """A file that could not be read although it may be whole: its disk or network failed.
+
+    No OSError and no DataError, so that nobody takes it for damage.
+    """
+
+    exit_code = exit_codes.FAILED
+
+
 def picklable(error: Exception) -> Exception:
     """The error, or a RuntimeError with its reason and traceback: not every exception survives
     pickling."""
-    if isinstance(error, DataError):
+    if isinstance(error, (DataError, ReadError)):
         return error
     reason = "".join(traceback.format_exception_only(error))
     return RuntimeError(f"{reason}{''.join(traceback.format_exception(error))}".rstrip())

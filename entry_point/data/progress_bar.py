@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from entry_point.config.data_config import usable_cores
 from entry_point.contract.run_folder import logs_are_collected
+from entry_point.data.patience import hurried
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -87,4 +88,5 @@ def in_threads(
     try:
         yield from track(results(), total, title, done)
     finally:
-        pool.shutdown(cancel_futures=True)
+        with hurried():
+            pool.shutdown(cancel_futures=True)

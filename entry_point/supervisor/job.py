@@ -96,7 +96,7 @@ class Job:
             return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
         # What a killed rank was writing: the platform would upload it.
         remove_partial_files(self._run.model)
-        reason = _killed() if ranks.killed else _died(failed, ranks.reason)
+        reason = _killed(self._run) if ranks.killed else _died(failed, ranks.reason)
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
         self.leave_reason(reason or ranks.reason or "")
@@ -110,11 +110,11 @@ def ranks_on_this_host(config: TrainConfig) -> int:
     return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
 
 
-def _killed() -> str:
+def _killed(run: RunFolder) -> str:
     """The reason for ranks that were killed because they did not stop."""
     return (
         "the job was asked to stop and then killed: it was asked twice, or took longer than "
-        f"{STOP_PATIENCE_S:.0f} s; the same command resumes from the last checkpoint"
+        f"{STOP_PATIENCE_S:.0f} s; {run.resumed_by} resumes from the last checkpoint"
     )
 
 

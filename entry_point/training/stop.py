@@ -2,7 +2,9 @@
 
 A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
 that the supervisor creates when the signal reaches it instead. After SIGTERM the job leaves a
-model, too: a person who presses Ctrl-C or closes the terminal wants none.
+model, too: a person who presses Ctrl-C or closes the terminal wants none. A rank whose disk fails
+asks all to stop, too: without its gradients, the others would wait, and the last steps would be
+lost.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import torch.distributed as dist
 
 from entry_point.contract.program import stop_signals
 from entry_point.contract.whole_file import remove_partial_files
+from entry_point.data.errors import ReadError
 from entry_point.supervisor.ranks import (
     EXPORT_PATIENCE_S,
     export_deadline,
@@ -58,6 +61,8 @@ class StopRequest:
         self._group = group
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
+        self.failed_read: ReadError | None = None
+        """What `interrupting` met, if this rank's disk failed."""
         self.gave_up_waiting = False
         """Whether `interrupting` raised: a thread may hang in a read and never end."""
         for number in stop_signals():
@@ -78,13 +83,17 @@ class StopRequest:
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """Raise Stopped in a block that waits for long when the job is asked to stop.
+        """Raise Stopped in a block that waits for long when the job is asked to stop, or if what it
+        waits for cannot be read.
 
         Only for waits that abandon nothing but what they wait for.
         """
         signal.setitimer(signal.ITIMER_REAL, _LONG_WAIT_S, _POLL_S)
         try:
             yield
+        except ReadError as error:
+            self.failed_read = error
+            raise Stopped from error
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
@@ -114,7 +123,7 @@ class StopRequest:
     @property
     def requested(self) -> bool:
         """Whether this process knows of a request; other ranks may not know yet."""
-        return self._signalled or stop_requested()
+        return self._signalled or self.failed_read is not None or stop_requested()
 
     @property
     def export_seconds(self) -> float | None:

@@ -19,6 +19,7 @@ from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
+from entry_point.data.errors import ReadError
 from entry_point.large_imports import end_at_once
 from entry_point.model_folder import Unfinished, save_model
 from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
@@ -120,7 +121,7 @@ class Trainer:
         """Train to the last epoch; returns the last evaluation.
 
         Raises:
-            Stopped: the job was asked to stop; a checkpoint has been saved.
+            Stopped: the job was asked to stop, or a disk failed; a checkpoint has been saved.
         """
         evaluation: Evaluation | None = None
         while not self.progress.ends(self.config.trainer):
@@ -381,7 +382,9 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
                 trainer.export_stopped(yaml)
                 raise
     except Stopped:
-        logger.info("stopped on request; the same command resumes from here")
+        for failed in filter(None, devices.gather(trainer.stop.failed_read)):
+            raise ReadError(f"{failed}; then {run.resumed_by} resumes from here") from None
+        logger.info("stopped on request; %s resumes from here", run.resumed_by)
         if trainer.stop.gave_up_waiting:
             leave_ranks(devices.cpu_group)
             end_at_once(exit_codes.STOPPED)

@@ -14,6 +14,7 @@ from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
 from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Part, Request
 from entry_point.data.loader_spec import AHEAD, DALI_CALLERS, LoaderSpec
+from entry_point.data.patience import hurried
 from entry_point.data.plan.samples import Ints
 
 
@@ -50,18 +51,20 @@ class ThreadEngine:
 
     def stop(self) -> None:
         """See Engine. Returns once the batches in progress are finished."""
-        while self._pipeline is not None:
-            try:
-                self._pipeline.stop()
-            except TimeoutError:  # SPDL waits a few seconds; a batch may take longer
-                continue
-            self._pipeline = None
-            self._feed.release()
+        with hurried():
+            while self._pipeline is not None:
+                try:
+                    self._pipeline.stop()
+                except TimeoutError:  # SPDL waits a few seconds; a batch may take longer
+                    continue
+                self._pipeline = None
+                self._feed.release()
 
     def close(self) -> None:
         """See Engine."""
         if self._reader is not None:
-            self._reader.shutdown(cancel_futures=True)
+            with hurried():
+                self._reader.shutdown(cancel_futures=True)
 
     # An exception travels like a batch. SPDL would wrap an exception of the plan in an exception
     # group, and log one of a batch and drop that batch.

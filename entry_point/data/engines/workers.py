@@ -25,6 +25,7 @@ from entry_point.data.decode.allocation import reused_memory, shared_memory
 from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Part, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
+from entry_point.data.patience import hurried
 from entry_point.large_imports import no_collection
 from entry_point.supervisor.ranks import die_with_parent
 
@@ -135,7 +136,8 @@ class WorkerEngine:
     def close(self) -> None:
         """See Engine."""
         self._batches = None  # with its last reference, the DataLoader ends its workers
-        self._reader.shutdown(cancel_futures=True)
+        with hurried():
+            self._reader.shutdown(cancel_futures=True)
         if not any(worker.is_alive() for worker in self._workers):
             atexit.unregister(self._kill_workers)
 

@@ -46,7 +46,7 @@ from entry_point.data.sources.formats import holds_parquet, holds_tars, is_table
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
 from entry_point.data.sources.masks import MaskSource, open_masks
 from entry_point.data.sources.shards import PartIndex
-from entry_point.data.sources.source import Encoded, Source
+from entry_point.data.sources.source import Encoded, Source, read_image
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -73,7 +73,8 @@ class Image:
 def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
     """The number of images that were read, and all damage.
 
-    Raises DataError without a dataset, and ConfigError for an argument that the dataset cannot use.
+    Raises DataError without a dataset, ReadError if its disk fails, and ConfigError for an argument
+    that the dataset cannot use.
     """
     damage: list[Damage] = []
     total, images = _images(config, damage)
@@ -149,7 +150,7 @@ def _samples(root: Path, source: Source) -> tuple[int, Iterator[Image]]:
     """The images of files that hold many, of all splits. Raises DataError if there are none."""
     if not len(source):
         raise DataError(f"root={root} holds no images")
-    images = (Image(source.key(i), partial(source.read, i)) for i in range(len(source)))
+    images = (Image(source.key(i), partial(read_image, source, i)) for i in range(len(source)))
     return len(source), images
 
 
@@ -163,7 +164,7 @@ def _masked(config: CheckConfig) -> tuple[int, Iterator[Image]]:
         source.mask(index, int(heights[0]), int(widths[0]))
 
     images = (
-        Image(source.key(i), partial(source.read, i), None, partial(check, source, i))
+        Image(source.key(i), partial(read_image, source, i), None, partial(check, source, i))
         for source in sources
         for i in range(len(source))
     )

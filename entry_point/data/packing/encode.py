@@ -30,7 +30,7 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.decode.pillow import UnusableImageError, open_image, rgb
 from entry_point.data.errors import DataError
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.source import Source, read_image
 
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 _LONGEST_SIDE = 65_500
@@ -69,7 +69,7 @@ class Encoded:
 
 
 def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
-    """An image's size in bytes, and what to store for it. Raises RejectedError."""
+    """An image's size in bytes, and what to store for it. Raises RejectedError and ReadError."""
     original = _read(source, index)
     try:
         return len(original), _encode(original, options)
@@ -78,7 +78,7 @@ def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, En
 
 
 def index_image(source: Source, index: int) -> tuple[bytes, str]:
-    """The side index of a JPEG, or why it has none. Raises RejectedError."""
+    """The side index of a JPEG, or why it has none. Raises RejectedError and ReadError."""
     original = _read(source, index)
     jpeg = _tensor(original)
     if not is_jpeg(jpeg):
@@ -91,7 +91,7 @@ def index_image(source: Source, index: int) -> tuple[bytes, str]:
 
 def _read(source: Source, index: int) -> bytes:
     try:
-        original = source.read(index).numpy().tobytes()
+        original = read_image(source, index).numpy().tobytes()
     except OSError as error:
         raise RejectedError(f"unreadable: {error.strerror}") from error
     except DataError as error:

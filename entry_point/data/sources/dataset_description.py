@@ -13,6 +13,7 @@ A dataset that is packed in parts has these files for each part: `dataset-2-of-4
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,6 +28,7 @@ from entry_point.config.packing_config import Part
 from entry_point.contract.printable import escaped
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
 
 SPLITS = ("train", "val")
@@ -210,12 +212,14 @@ def _read(file: Path) -> Description:
 def require_shard(folder: Path, shard: Shard) -> None:
     """Raise DataError unless the shard's file in `folder` has the described size."""
     file = folder / shard.file
-    if not file.is_file():
-        raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-    if file.stat().st_size != shard.bytes:
+    try:
+        size = patiently(os.stat, file).st_size
+    except FileNotFoundError as error:
+        raise DataError(f"{file} is missing: copy it again or pack the dataset again") from error
+    if size != shard.bytes:
         raise DataError(
-            f"{file} has {file.stat().st_size} bytes instead of {shard.bytes}: "
-            "copy it again or pack the dataset again"
+            f"{file} has {size} bytes instead of {shard.bytes}: copy it again or pack the dataset "
+            "again"
         )
 
 

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 
 _CHUNK = 1 << 22
 
@@ -51,16 +52,23 @@ def opened(file: str | Path) -> Iterator[int]:
 def read_bytes(file: str | Path, start: int = 0, length: int | None = None) -> Tensor:
     """`length` bytes from `start`, uint8; by default the whole file.
 
-    Raises OSError, or DataError if the file ends early.
+    Raises OSError, ReadError (see `patiently`), or DataError if the file ends early.
     """
+    return patiently(_read_once, file, start, length)
+
+
+def _read_once(file: str | Path, start: int, length: int | None) -> Tensor:
     with opened(file) as descriptor:
-        size = os.fstat(descriptor).st_size if length is None else length
+        end = os.fstat(descriptor).st_size
+        size = end if length is None else length
+        if start + size > end:
+            raise DataError(f"{file} ends too early: copy it again or pack the dataset again")
         data = torch.empty(size, dtype=torch.uint8)
         view, done = memoryview(data.numpy().data), 0
         while done < size:  # the kernel may return less than requested
             count = os.preadv(descriptor, [view[done:]], start + done)
             if not count:
-                raise DataError(f"{file} ends too early: copy it again or pack the dataset again")
+                raise OSError(errno.EIO, "it ended before its size")
             done += count
         return data
 
@@ -68,7 +76,7 @@ def read_bytes(file: str | Path, start: int = 0, length: int | None = None) -> T
 def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
     """CRC-32 of a stretch of a file, or of one that follows what has the CRC-32 `checksum`.
 
-    Raises OSError, or DataError if the file ends early.
+    Raises as `read_bytes`.
     """
     while start < end:
         part = read_bytes(file, start, min(_CHUNK, end - start))
@@ -91,6 +99,8 @@ def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
     """The bytes of all files, uint8 and read-only, and the offset of each file in them.
 
     Files start at page boundaries. Accessing the gaps between them may end the process.
+
+    Raises OSError, ReadError and DataError.
     """
     starts = file_starts(files)
     sizes = [file.stat().st_size for file in files]
@@ -100,10 +110,14 @@ def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
     # Never unmap at exit: threads may still be reading.
     weakref.finalize(memory, _libc.munmap, base, end).atexit = False
     for file, start, size in zip(files, starts, sizes, strict=True):
-        with opened(file) as descriptor:
-            flags = mmap.MAP_PRIVATE | _MAP_FIXED
-            _map(base + start, size, mmap.PROT_READ, flags, descriptor, file)
+        patiently(_map_file, file, base + start, size)
     return torch.frombuffer(memory, dtype=torch.uint8), starts
+
+
+def _map_file(file: Path, address: int, size: int) -> None:
+    with opened(file) as descriptor:
+        flags = mmap.MAP_PRIVATE | _MAP_FIXED
+        _map(address, size, mmap.PROT_READ, flags, descriptor, file)
 
 
 def _map(

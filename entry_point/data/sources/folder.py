@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.sources.dataset_description import (
     CLASS_NAME,
@@ -195,7 +196,7 @@ def _is_loop(parent: Path, name: str) -> bool:
 
 def _entries(folder: Path) -> list[Path]:
     try:
-        return list(folder.iterdir())
+        return patiently(lambda each: list(each.iterdir()), folder)
     except OSError as error:
         _raise_unlistable(error)
 

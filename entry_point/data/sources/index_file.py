@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from custom_op import Packed
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, ReadError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
 
@@ -270,7 +270,7 @@ def find_side_indexes(holder: Path, paths: Sequence[str]) -> SideIndexes | None:
     """As `look_up`, with a warning that counts the images without one; None if there are none."""
     try:
         found, new = look_up(holder, paths)
-    except (OSError, DataError) as error:
+    except (OSError, DataError, ReadError) as error:
         log.warning("%s; %d images %s", error, len(paths), _CONSEQUENCE)
         return None
     if new:

@@ -11,6 +11,7 @@ from them, and they do not count in an evaluation.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -28,6 +29,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
+from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import (
     CLASSES,
     IMAGE_SUFFIXES,
@@ -138,9 +140,10 @@ def open_masks(data: DataConfig, root: Path, split: str) -> MaskSource:
 
 
 def _read_mask(file: str) -> NDArray[np.uint8]:
-    """The numbers of a mask's pixels. Raises DataError."""
+    """The numbers of a mask's pixels. Raises DataError and ReadError."""
     try:
-        with Image.open(file, formats=["PNG"]) as image:
+        content = io.BytesIO(read_bytes(file).numpy().data)
+        with Image.open(content, formats=["PNG"]) as image:
             mode, scale = image.mode, _SCALED.get(str(image.tile[0][3]), 1)
             mask = np.asarray(image, dtype=np.uint8)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
@@ -172,7 +175,7 @@ def _require_second_class(source: MaskSource) -> None:
 
 def _read_classes(file: Path) -> list[str]:
     try:
-        names = file.read_text(encoding="utf-8-sig").split("\n")
+        names = read_bytes(file).numpy().tobytes().decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8"
         must = "must name the classes of the masks, one per line, from number 0 on"

@@ -26,6 +26,7 @@ from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
@@ -140,7 +141,10 @@ class ParquetSource(StreamSource):
         return image
 
     def _read_again(self, number: int) -> HeldRows:
-        """A shard that is not in memory: a process of `workers` keeps those of a window itself."""
+        """A shard that is not in memory: a process of `workers` keeps those of a window itself.
+
+        `read_image` tries again, so that no thread waits for a disk while it holds the lock.
+        """
         with _reading:
             if number not in self._recent:
                 while len(self._recent) > WINDOW_SHARDS:
@@ -190,8 +194,7 @@ def all_rows(root: Path, path: str | None) -> ParquetSource:
     """
     folder, names = _files_of(root)
     files = [folder / name for name in names]
-    with _damage_named(files[0]):
-        schema = pq.read_schema(files[0])
+    schema = patiently(_read_schema, files[0])
     column = _image_column(files[0], schema, TableConfig(path=path))
     shards, shard_of, rows, _ = _listed(files, column, [])
     none = np.full(len(rows), -1)
@@ -201,8 +204,7 @@ def all_rows(root: Path, path: str | None) -> ParquetSource:
 
 def has_images(file: Path, column: str | None) -> bool:
     """Whether the column, or any, holds images. Raises DataError."""
-    with _damage_named(file):
-        schema = pq.read_schema(file)
+    schema = patiently(_read_schema, file)
     return any(_holds_images(field) for field in schema if column in (None, field.name))
 
 
@@ -219,8 +221,7 @@ def _files_of(root: Path) -> tuple[Path, list[str]]:
 def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
     division = Division.of(folder, names, data.val_fraction)
     files = [folder / name for name in division.files]
-    with _damage_named(files[0]):
-        schema = pq.read_schema(files[0])
+    schema = patiently(_read_schema, files[0])
     column, labels = _image_column(files[0], schema, data.table), data.table.labels
     labels = labels or [_label_column(files[0], schema)]
     shards, shard_of, rows, file_of = _listed(files, column, labels)
@@ -242,7 +243,7 @@ def _listed(
     """The shards; and of each row its shard, its number there, and its file."""
     shards, counts, file_of = list[Shard](), list[int](), list[int]()
     for number, file in enumerate(files):
-        for shard, count in _shards(file, column, labels):
+        for shard, count in patiently(_shards, file, column, labels):
             shards.append(shard)
             counts.append(count)
             file_of.append(number)
@@ -269,8 +270,14 @@ def _opened_file(file: Path) -> Iterator[pq.ParquetFile]:
         yield opened
 
 
-def _shards(file: Path, column: str, labels: list[str]) -> Iterator[tuple[Shard, int]]:
+def _read_schema(file: Path) -> pa.Schema:
+    with _damage_named(file):
+        return pq.read_schema(file)
+
+
+def _shards(file: Path, column: str, labels: list[str]) -> list[tuple[Shard, int]]:
     """The shards of a file, and how many rows each has."""
+    shards = list[tuple[Shard, int]]()
     with _damage_named(file), _opened_file(file) as opened:
         for name in (column, *labels):
             if name not in (found := opened.schema_arrow.names):
@@ -288,8 +295,10 @@ def _shards(file: Path, column: str, labels: list[str]) -> Iterator[tuple[Shard,
             count += group.num_rows
             if filled >= SHARD_BYTES or number == opened.num_row_groups - 1:
                 mean = filled // max(1, count)
-                yield Shard(file, row, first, number + 1, mean, file.stat().st_mtime_ns), count
+                shard = Shard(file, row, first, number + 1, mean, file.stat().st_mtime_ns)
+                shards.append((shard, count))
                 row, first, filled, count = row + count, number + 1, 0, 0
+    return shards
 
 
 # Columns
@@ -337,8 +346,7 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
     """Kind, names and values of all rows; see `Source.labels`."""
     tables = list[pa.Table]()
     for file in files:
-        with _damage_named(file):
-            tables.append(pq.read_table(file, columns=columns, partitioning=None))
+        tables.append(patiently(_read_columns, file, columns))
         if tables[-1].schema.types != tables[0].schema.types:
             raise DataError(f"{file}: its labels are of another type than those of {files[0]}")
 
@@ -368,6 +376,11 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
     if names:
         return values_of(rows, names, several, error)
     return numbered([[*map(str, row)] if several else str(row[0]) for row in rows], error)
+
+
+def _read_columns(file: Path, columns: list[str]) -> pa.Table:
+    with _damage_named(file):
+        return pq.read_table(file, columns=columns, partitioning=None)
 
 
 def _numbers(

@@ -17,6 +17,7 @@ from torch import Tensor
 from custom_op import Packed
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
@@ -74,7 +75,10 @@ class Source(Protocol):
     def __len__(self) -> int: ...
 
     def read(self, index: int) -> Tensor:
-        """The encoded image, uint8, shape (bytes,). Raises OSError or DataError."""
+        """The encoded image, uint8, shape (bytes,). Raises OSError or DataError.
+
+        Those who need it call `read_image`.
+        """
         ...
 
     def following(self, indices: Ints) -> Ints:
@@ -149,10 +153,18 @@ def joined(names: Iterable[str]) -> Iterable[bytes]:
     yield "\0".join(name[start:] for name in names).encode(errors="backslashreplace")
 
 
+def read_image(source: Source, index: int) -> Tensor:
+    """Returns the encoded image, see `Source.read`.
+
+    Raises OSError or DataError for damage, and ReadError if its disk fails, see `patiently`.
+    """
+    return patiently(source.read, index, name=source.key)
+
+
 def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
-    """The labels of N samples, see Batch. `indices` has the image of each."""
+    """The labels of N samples, see Batch. `indices` has the image of each. Raises ReadError."""
     if _has_targets(source):
-        return source.targets(indices, geometry)
+        return patiently(source.targets, indices, geometry, name=lambda *_: "targets of a batch")
     labels = source.labels[indices]
     return labels.long() if source.kind == "class" else labels.float()
 
@@ -197,7 +209,7 @@ class Encoded:
 
 
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
-    """The images with these numbers, and what the source knows of them."""
+    """The images with these numbers, and what the source knows of them. Raises ReadError."""
     unreadable: dict[int, str] = {}
     files: Files = source.packed(indices) if _is_packed(source) else []
     if isinstance(files, list):
@@ -229,7 +241,7 @@ def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, 
     with span("read"):
         for i, index in enumerate(indices.tolist()):
             try:
-                files.append(source.read(index))
+                files.append(read_image(source, index))
             except (OSError, DataError) as error:
                 files.append(torch.empty(0, dtype=torch.uint8))
                 unreadable[i] = getattr(error, "strerror", None) or str(error)
@@ -323,9 +335,12 @@ class FileSource:
         return read_bytes(self.file(index))
 
     def status(self, index: int) -> tuple[int, int]:
-        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read."""
+        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read.
+
+        Raises ReadError.
+        """
         try:
-            status = Path(self.file(index)).stat()
+            status = patiently(os.stat, self.file(index))
         except OSError:
             return 0, 0
         return status.st_size, status.st_mtime_ns

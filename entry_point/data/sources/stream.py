@@ -17,7 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, ReadError
+from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind, require_shard
 from entry_point.data.sources.file_bytes import read_bytes
@@ -89,7 +90,10 @@ class StreamSource:
         """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
         for number in shards:
             if number not in self._memory or self._memory[number].cancelled():
-                self._memory[number] = reader.submit(self._read_shard, number)
+                file = self.shard_files[number]
+                self._memory[number] = reader.submit(
+                    patiently, self._read_shard, number, name=lambda _, file=file: file
+                )
         for number in set(self._memory) - set(shards):
             self._memory.pop(number).cancel()
 
@@ -160,7 +164,7 @@ class PackedStream(StreamSource):
             held = self._held(index)
             if held is None:
                 return self._read_side(np.array([index]))[1]
-        except (OSError, DataError):  # `read` reports it
+        except (OSError, DataError, ReadError):  # `read` reports it
             return torch.empty(0, dtype=torch.uint8)
         assert self.index.side_indexes is not None
         return self.index.side_indexes.cut(index, held.side_start, held.side)
@@ -174,7 +178,7 @@ class PackedStream(StreamSource):
         try:
             if self.index.side_indexes is not None and len(rows):
                 return self.index.side_indexes.read(rows)
-        except (OSError, DataError) as error:
+        except (OSError, DataError, ReadError) as error:
             log.warning("%d images decode without a side index: %s", len(rows), error)
         return 0, torch.empty(0, dtype=torch.uint8)
 

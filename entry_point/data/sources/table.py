@@ -24,6 +24,7 @@ from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, Kind, is_class_name
 from entry_point.data.sources.folder import (
     VAL_FRACTION,
@@ -566,7 +567,7 @@ def _missing(folder: str, paths: PathList) -> list[int]:
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
     missing = list[int]()
     for parent, places, of_parent in frame.group_by("parent").agg("place", "path").iter_rows():
-        there = {f"{parent}{name}" for name in _listed(f"{folder}/{parent}")}
+        there = {f"{parent}{name}" for name in patiently(_listed, f"{folder}/{parent}")}
         if not there.issuperset(of_parent):
             missing += [i for i, path in zip(places, of_parent, strict=True) if path not in there]
     return sorted(missing)

@@ -6,6 +6,8 @@ Rows count from 1, without the header and blank lines.
 from __future__ import annotations
 
 import csv
+import os
+import re
 from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,7 @@ import polars as pl
 
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.sources.formats import TABLE_SUFFIXES
 
 METADATA = "-metadata"
@@ -29,6 +32,10 @@ _MUST = "must be text, a number, or a list of these"
 
 def column_names(file: Path) -> list[str]:
     """The columns. Raises DataError for a file that is missing, damaged or of another format."""
+    return patiently(_column_names, file)
+
+
+def _column_names(file: Path) -> list[str]:
     suffix = file.suffix.lower()
     if suffix not in TABLE_SUFFIXES:
         known = ", ".join(TABLE_SUFFIXES)
@@ -47,8 +54,12 @@ def column_names(file: Path) -> list[str]:
 def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
     """Some of the columns, as text or lists of text.
 
-    Raises DataError for a file that cannot be read.
+    Raises DataError for a file that is damaged, and ReadError if its disk fails.
     """
+    return patiently(_read_columns, file, columns)
+
+
+def _read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
     suffix = file.suffix.lower()
     if suffix == ".parquet":
         with _damage_named(file):
@@ -70,6 +81,10 @@ def _damage_named(file: Path) -> Iterator[None]:
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{file} is damaged ({reason}): write it again") from error
+    except OSError as error:  # polars has the number only in the text
+        if not (number := re.search(r"\(os error (\d+)\)", str(error))):
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file)) from error
 
 
 def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:

@@ -25,6 +25,7 @@ from torch import Tensor
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
@@ -125,7 +126,7 @@ def open_tars(data: DataConfig, root: Path, split: str) -> TarSource:
 def all_images(root: Path) -> TarSource:
     """The images of all tar files, whatever their split, without labels. Raises DataError."""
     folder, tars = _tar_files(root)
-    found = (_samples(folder, tar, number, labeled=False) for number, tar in enumerate(tars))
+    found = (_samples(folder, tar, number, False) for number, tar in enumerate(tars))
     samples = list(itertools.chain.from_iterable(found))
     none = np.full(len(samples), -1)
     return TarSource(_collected(folder, tars, samples, none > 0, "class", [], none), "train")
@@ -166,7 +167,7 @@ def _choices(braces: str) -> list[str]:
 def _read(folder: str, tars: dict[str, int], val_fraction: float | None) -> TarFiles:
     division = Division.of(folder, [*tars], val_fraction)
     used = division.files
-    found = (_samples(folder, tar, number) for number, tar in enumerate(used))
+    found = (_samples(folder, tar, number, True) for number, tar in enumerate(used))
     samples = list(itertools.chain.from_iterable(found))
     paths = _paths(used, samples)
     is_val = division.is_val(np.array([sample.tar for sample in samples], np.int32), paths)
@@ -207,9 +208,13 @@ def _collected(
     )
 
 
-def _samples(folder: str, tar: str, number: int, *, labeled: bool = True) -> Iterator[Sample]:
+def _samples(folder: str, tar: str, number: int, labeled: bool) -> list[Sample]:
     """The samples of a tar file, which have an image and a label each; or all its images."""
-    file, others = f"{folder}/{tar}", Counter[str]()
+    return patiently(lambda file: list(_read_tar(file, number, labeled)), f"{folder}/{tar}")
+
+
+def _read_tar(file: str, number: int, labeled: bool) -> Iterator[Sample]:
+    others = Counter[str]()
     try:
         with tarfile.open(file, "r:") as opened:
             # macOS adds `._NAME` to each NAME.

@@ -25,7 +25,7 @@ from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
 from entry_point.contract.printable import printable
 from entry_point.contract.run_folder import RunFolder
 from entry_point.contract.whole_file import write_text
-from entry_point.data.sources.source import Source
+from entry_point.data.sources.source import Source, read_image
 from entry_point.model_folder import save_model
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
@@ -250,7 +250,7 @@ def _beside_masks(network: nn.Module, source: Source, index: int, data: DataConf
 def _thumbnail(source: Source, index: int) -> Image.Image:
     """Gray if the image can no longer be read, or not by Pillow."""
     try:
-        with Image.open(io.BytesIO(source.read(index).numpy().tobytes())) as opened:
+        with Image.open(io.BytesIO(read_image(source, index).numpy().tobytes())) as opened:
             image = ImageOps.exif_transpose(opened).convert("RGB")
     except Exception as error:  # Pillow raises errors of many types for damaged files
         logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))

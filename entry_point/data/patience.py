@@ -1,0 +1,74 @@
+"""Patience with disks and networks: decides, for all that reads a dataset, which failed reads are
+tried again, and when they end the program.
+
+A network disk fails for a moment (ESTALE, EIO, ETIMEDOUT). That says nothing about the file, so it
+must not count as damage: training would stop, and packing would leave the image out.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+from entry_point.contract.printable import printable
+from entry_point.data.errors import ReadError
+
+T = TypeVar("T")
+
+PAUSES = (0.5, 2.0, 8.0)
+"""Seconds before each further try of a read that failed for a reason outside of the file."""
+_OF_THE_FILE = {
+    *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP),
+    *(errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EILSEQ, errno.EFBIG),
+}
+"""Errors that say something about the file: another try meets them again."""
+
+log = logging.getLogger(__name__)
+_hurried = threading.Event()
+
+
+def patiently(
+    read: Callable[..., T], *arguments: object, name: Callable[..., object] = lambda file, *_: file
+) -> T:
+    """Returns `read(*arguments)`, tried again after PAUSES if the disk or network failed.
+
+    Only the calling thread waits. `name(*arguments)` is the file in the message; by default, the
+    first argument. Raises ReadError if all tries fail, and at once what says something about the
+    file.
+    """
+    pauses = iter(PAUSES)
+    while True:
+        try:
+            return read(*arguments)
+        except OSError as error:
+            if not _is_passing(error):
+                raise
+            reason = error.strerror or str(error)
+            failed = f"{printable(str(error.filename or name(*arguments)))}: could not be read"
+            pause = next(pauses, None)
+            if pause is None or _hurried.is_set():
+                must = "also when tried again; check its disk or network"
+                raise ReadError(f"{failed} ({reason}), {must}") from error
+            log.warning("%s (%s); trying again in %g s", failed, reason, pause)
+            _hurried.wait(pause)
+
+
+def _is_passing(error: OSError) -> bool:
+    """Whether it says nothing about the file. Parsers report damage without an error number."""
+    if error.errno is None:
+        return isinstance(error, (ConnectionError, TimeoutError))
+    return error.errno not in _OF_THE_FILE
+
+
+@contextmanager
+def hurried() -> Iterator[None]:
+    """Ends the waits of `patiently` in all threads: nobody needs what they read any more."""
+    _hurried.set()
+    try:
+        yield
+    finally:
+        _hurried.clear()
