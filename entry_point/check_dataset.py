@@ -1,6 +1,7 @@
 """Reads a whole dataset and reports damage: `python -m entry_point.check_dataset root=FOLDER`.
 
-Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if the dataset cannot be read.
+Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if there is no dataset to read, or if its
+disk failed.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from entry_point.config.packing_config import CheckConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, run_program
 from entry_point.data.errors import DataError, ReadError
-from entry_point.data.packing.check import find_damage
+from entry_point.data.packing.check import Unread, find_damage
 from entry_point.large_imports import end_process
 
 log = logging.getLogger("check_dataset")
@@ -40,8 +41,12 @@ def check(arguments: Sequence[str]) -> int:
         raise DataError(f"{error.filename}: {error.strerror}") from error
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)
-    log.info("%d images checked, problems: %d", count, len(damage))
-    return exit_codes.FAILED if damage else exit_codes.FINISHED
+    unread = sum(isinstance(each, Unread) for each in damage)
+    lost = f", could not be read: {unread}" if unread else ""
+    log.info("%d images checked, problems: %d%s", count, len(damage) - unread, lost)
+    if unread < len(damage):
+        return exit_codes.FAILED
+    return exit_codes.USAGE if unread else exit_codes.FINISHED
 
 
 if __name__ == "__main__":

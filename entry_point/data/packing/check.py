@@ -23,7 +23,7 @@ from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import UnusableImageError, read_photo
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, ReadError
 from entry_point.data.packing.scan import is_listed, require_table
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset_description import (
@@ -70,11 +70,15 @@ class Image:
     """Gets the encoded image. Raises DataError."""
 
 
-def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
-    """The number of images that were read, and all damage.
+class Unread(Damage):
+    """What could not be read although it may be whole, see ReadError."""
 
-    Raises DataError without a dataset, ReadError if its disk fails, and ConfigError for an argument
-    that the dataset cannot use.
+
+def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
+    """The number of images that were checked, and all damage.
+
+    Raises DataError without a dataset, ReadError if its disk fails at once, and ConfigError for an
+    argument that the dataset cannot use.
     """
     damage: list[Damage] = []
     total, images = _images(config, damage)
@@ -99,9 +103,14 @@ def _check(image: Image) -> Damage | None:
             return Damage(image.key, _WRONG_INDEX)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
-    except (RuntimeError, UnusableImageError) as error:  # also DataError, JpegError and torch's own
-        return Damage(image.key, str(error))
+    # Also DataError, JpegError and torch's own
+    except (ReadError, RuntimeError, UnusableImageError) as error:
+        return _found(image.key, error)
     return None
+
+
+def _found(key: str, error: Exception, more: str = "") -> Damage:
+    return (Unread if isinstance(error, ReadError) else Damage)(key, f"{error}{more}")
 
 
 def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Image]]:
@@ -181,8 +190,8 @@ def _files(
         files = list(files)
         try:
             indexes, _ = look_up(holder, [path for path, _ in files])
-        except (OSError, DataError) as error:
-            damage.append(Damage(str(holder / FOLDER_INDEX), str(error)))
+        except (OSError, DataError, ReadError) as error:
+            damage.append(_found(str(holder / FOLDER_INDEX), error))
     for row, (path, name) in enumerate(files):
         file = f"{folder}/{path}"
         read_index = None if indexes is None else partial(indexes.one, row)
@@ -204,8 +213,8 @@ def _packed_images(
         try:
             index = PartIndex(root, part, split)
             damage += _index_damage(folder, index)
-        except (OSError, DataError) as error:
-            damage.append(Damage(str(folder), str(error)))
+        except (OSError, DataError, ReadError) as error:
+            damage.append(_found(str(folder), error))
             continue
         for number, shard in enumerate(part.splits[split].shards):
             rows = np.flatnonzero(index["shard"] == number).tolist()
@@ -228,14 +237,14 @@ def _shard_images(
     file = folder / shard.file
     try:
         require_shard(folder, shard)
-    except (OSError, DataError) as error:
-        damage.append(Damage(str(file), f"{error} ({len(rows)} samples)"))
+    except (OSError, DataError, ReadError) as error:
+        damage.append(_found(str(file), error, f" ({len(rows)} samples)"))
         return
     try:  # names and labels have no checksum of their own
         if crc32(file, 0, shard.bytes) != shard.crc32:
             damage.append(Damage(str(file), _WRONG_CHECKSUM))
-    except (OSError, DataError) as error:
-        damage.append(Damage(str(file), f"cannot be read: {error}"))
+    except (OSError, DataError, ReadError) as error:
+        damage.append(_found(str(file), error))
     for row in rows:
         yield Image(f"{file}: {index.name(row)}", partial(_read, file, index, row))
 

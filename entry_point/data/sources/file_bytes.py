@@ -59,16 +59,15 @@ def read_bytes(file: str | Path, start: int = 0, length: int | None = None) -> T
 
 def _read_once(file: str | Path, start: int, length: int | None) -> Tensor:
     with opened(file) as descriptor:
-        end = os.fstat(descriptor).st_size
-        size = end if length is None else length
-        if start + size > end:
-            raise DataError(f"{file} ends too early: copy it again or pack the dataset again")
+        size = os.fstat(descriptor).st_size if length is None else length
         data = torch.empty(size, dtype=torch.uint8)
         view, done = memoryview(data.numpy().data), 0
         while done < size:  # the kernel may return less than requested
             count = os.preadv(descriptor, [view[done:]], start + done)
-            if not count:
+            if not count and start + size <= os.fstat(descriptor).st_size:
                 raise OSError(errno.EIO, "it ended before its size")
+            if not count:
+                raise DataError(f"{file} ends too early: copy it again or pack the dataset again")
             done += count
         return data
 

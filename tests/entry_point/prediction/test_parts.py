@@ -17,6 +17,7 @@ from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
 from tests.entry_point.prediction.predicted import assert_same, names, rows, start
+from tests.failing_disk import Disk
 
 # After two batches, the process says so and waits for its end.
 PAUSED = """
@@ -224,3 +225,21 @@ def test_a_job_whose_input_may_be_divided_or_not_is_refused(
     assert predict.main(command) == exit_codes.USAGE
     assert "must list ProcessingInputs" in (root / "output/message").read_text()
     assert predict.main([*command, "part=1/2"]) == 0
+
+
+def test_prediction_writes_no_row_for_what_a_failing_disk_kept(
+    model: Path,
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    images, output = photo_folder / "val/cat", tmp_path / "predictions"
+    disk = Disk(monkeypatch)
+    disk.fails("val/cat/001.jpg")
+    assert predict.main(arguments(model, images, output)) == exit_codes.FAILED
+    assert "val/cat/001.jpg: could not be read" in capsys.readouterr().err
+    assert not [*output.rglob("*.parquet*")]
+    disk.times = 2
+    assert predict.main(arguments(model, images, output)) == exit_codes.FINISHED
+    assert [row["error"] for row in rows(output)] == [None] * len([*images.iterdir()])

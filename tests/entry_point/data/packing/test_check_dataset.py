@@ -9,6 +9,7 @@ import pytest
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.contract import exit_codes
+from entry_point.data import patience
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
@@ -83,9 +84,10 @@ def test_missing_or_truncated_shard_is_named_and_the_others_are_read(
 
 
 def test_disk_read_error_is_listed_and_the_rest_is_read(
-    shards: Path, caplog: pytest.LogCaptureFixture
+    shards: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """/proc/self/mem stands in for a bad sector: reading an unmapped address is an I/O error."""
+    monkeypatch.setattr(patience, "PAUSES", (0.0, 0.0, 0.0))
     shard = sorted((shards / "train").glob("*.tar"))[1]
     shard.unlink()
     shard.symlink_to("/proc/self/mem")

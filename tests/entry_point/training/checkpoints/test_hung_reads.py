@@ -43,7 +43,7 @@ def _resume(root: Path, data: Path, overrides: list[str], trigger: Path, ranks: 
     assert forked.run(root, data, overrides, ranks, environment=reads) == exit_codes.FINISHED
 
 
-def _steps(root: Path) -> int:
+def steps_of(root: Path) -> int:
     metrics = root / "output/data/metrics.jsonl"
     return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
@@ -69,7 +69,7 @@ def test_job_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
     monkeypatch.setenv(hung_reads.VARIABLE, str(trigger))
     overrides = [*ENDLESS, f"pipeline={engine}", f"pipeline.num_workers={workers}"]
     process = start_job(root, photo_folder, [*overrides, "trainer.epochs=400"], module=module)
-    wait_until(lambda: _steps(root) > 2, process)
+    wait_until(lambda: steps_of(root) > 2, process)
     trigger.with_suffix(".new").write_text(f"/{split}/")
     trigger.with_suffix(".new").rename(trigger)
     wait_until(trigger.with_suffix(".reached").exists, process)
@@ -96,7 +96,7 @@ def test_job_of_two_ranks_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
         monkeypatch.setenv(hung_reads.RANK, hung)
     overrides = [*ENDLESS, *TWO_RANKS, "pipeline=threads", "pipeline.num_workers=1"]
     process = start_job(root, photo_folder, [*overrides, "trainer.epochs=4000"])
-    wait_until(lambda: _steps(root) > 2, process)
+    wait_until(lambda: steps_of(root) > 2, process)
     trigger.with_suffix(".new").write_text(f"/{split}/")
     trigger.with_suffix(".new").rename(trigger)
     wait_until(trigger.with_suffix(".reached").exists, process)
@@ -116,7 +116,7 @@ def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
     root = tmp_path / "run"
     overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.epochs=4000"]
     process = start_job(root, photo_folder, overrides, module="train")
-    wait_until(lambda: _steps(root) > 2, process)
+    wait_until(lambda: steps_of(root) > 2, process)
     workers = _children(process.pid)
     assert workers
     for worker in workers:

@@ -1,0 +1,218 @@
+"""A disk that fails for a moment damages no image; one that stays away ends the program."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from entry_point import check_dataset, optimize
+from entry_point.config.data_config import DataConfig
+from entry_point.contract import exit_codes
+from entry_point.data import patience
+from entry_point.data.errors import DataError, ReadError
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.patience import hurried, patiently
+from entry_point.data.progress_bar import in_threads
+from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.source import FileSource, read_image
+from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.sources.test_parquet import open_parquet, write_dataset
+from tests.failing_disk import FOR_EVER, FOUND, Disk, preloaded
+
+READINGS = (
+    *("a file", "a CSV table", "a Parquet table", "JSON lines", "a tar file", "a Parquet file"),
+    *("a streamed Parquet file", "a description", "an index", "a mapped shard", "a shard"),
+    *("a streamed shard", "classes", "a mask", "side indexes"),
+)
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
+    return Disk(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def found(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What reading each kind of dataset from a disk that fails three times has given."""
+    folder = tmp_path_factory.mktemp("failing")
+    program = [sys.executable, "-m", "tests.failing_disk", str(photo_folder), str(folder)]
+    environment = preloaded(folder)
+    output = subprocess.run(program, env=environment, capture_output=True, check=False, text=True)
+    assert output.returncode == 0, output.stderr
+    content: dict[str, Any] = json.loads((folder / FOUND).read_text())
+    return content
+
+
+@pytest.mark.parametrize("name", READINGS)
+def test_what_a_disk_fails_three_times_is_read_the_same(found: dict[str, Any], name: str) -> None:
+    assert found[name] == {"same": True, "left": 0}
+
+
+def test_every_kind_of_reading_is_tried(found: dict[str, Any]) -> None:
+    assert found.keys() == {*READINGS}
+
+
+@pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EMFILE])
+def test_a_disk_that_stays_away_is_no_damage(error: int, disk: Disk, tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(b"content")
+    disk.fails("a.jpg", error=error)
+    with pytest.raises(
+        ReadError, match=f"a.jpg: could not be read .{os.strerror(error)}"
+    ) as raised:
+        read_bytes(tmp_path / "a.jpg")
+    assert not isinstance(raised.value, (OSError, DataError))
+    assert FOR_EVER - disk.times == 4
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.EACCES, errno.EISDIR])
+def test_what_an_error_says_of_the_file_is_not_tried_again(
+    error: int, disk: Disk, tmp_path: Path
+) -> None:
+    disk.fails("a.jpg", error=error)
+    with pytest.raises(OSError, match=os.strerror(error)):
+        read_bytes(tmp_path / "a.jpg")
+    assert FOR_EVER - disk.times == 1
+
+
+def test_pauses_grow() -> None:
+    assert patience.PAUSES == (0.5, 2, 8)
+
+
+@pytest.mark.usefixtures("disk")
+def test_an_own_source_is_read_again() -> None:
+    class Remote(FileSource):
+        tries = 0
+
+        def read(self, index: int) -> Any:
+            self.tries += 1
+            raise TimeoutError(f"no answer for {index}")
+
+    source = Remote(["http://host/1.jpg"], [0], ["a"])
+    with pytest.raises(ReadError, match=r"http://host/1.jpg: could not be read .no answer for 0"):
+        read_image(source, 0)
+    assert source.tries == 4
+
+
+def test_a_read_that_ends_before_the_file_does_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, counts, preadv = tmp_path / "a.jpg", [3, 0], os.preadv
+
+    def short(descriptor: int, buffers: list[memoryview], offset: int) -> int:
+        count = counts.pop(0) if counts else len(buffers[0])
+        return preadv(descriptor, [buffers[0][:count]], offset) if count else 0
+
+    file.write_bytes(b"content")
+    monkeypatch.setattr(os, "preadv", short)
+    monkeypatch.setattr(patience, "PAUSES", (0.0,))
+    assert read_bytes(file).numpy().tobytes() == b"content" and not counts
+    with pytest.raises(DataError, match="ends too early"):
+        read_bytes(file, 4, 4)
+
+
+# Programs
+
+
+def test_packing_leaves_no_image_out_because_of_a_failing_disk(
+    photo_folder: Path, tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "packed"
+    command = [f"source={photo_folder}", f"output={output}"]
+    disk.fails("train/cat/002.jpg")
+    assert optimize.main(command) == exit_codes.FAILED
+    assert "train/cat/002.jpg: could not be read (Stale file handle)" in capsys.readouterr().err
+    assert not [*output.glob("[!.]*")]
+    disk.fails("train/cat/002.jpg", times=2)
+    assert optimize.main(command) == exit_codes.FINISHED
+    assert json.loads((output / "report.json").read_text())["splits"]["train"]["rejected"] == {}
+
+
+def test_an_index_is_not_made_without_what_a_failing_disk_kept(
+    photo_folder: Path, tmp_path: Path, disk: Disk
+) -> None:
+    disk.fails("train/cat/002.jpg")
+    command = [f"source={photo_folder}", f"output={tmp_path / 'index'}", "output_format=index"]
+    assert optimize.main(command) == exit_codes.FAILED
+    assert not [*(tmp_path / "index").glob("[!.]*")]
+
+
+def test_check_dataset_tells_a_failing_disk_from_damage(
+    photo_folder: Path, disk: Disk, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    disk.fails("train/cat/002.jpg")
+    assert check_dataset.main([f"root={photo_folder}"]) == exit_codes.USAGE
+    assert "train/cat/002.jpg: could not be read (Stale file handle), also when" in caplog.text
+    assert "72 images checked, problems: 0, could not be read: 1" in caplog.text
+    disk.times = 2
+    assert check_dataset.main([f"root={photo_folder}"]) == exit_codes.FINISHED
+
+
+# Waiting
+
+
+def test_waiting_holds_no_other_thread(
+    photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = open_parquet(write_dataset(photo_folder, tmp_path))
+    waiting, plain = threading.Event(), pq.ParquetFile
+
+    def opened(file: Path, **options: Any) -> Any:
+        if "train-00000" in str(file):
+            waiting.set()
+            raise OSError(errno.EIO, "gone", str(file))
+        return plain(file, **options)
+
+    monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
+    monkeypatch.setattr(pq, "ParquetFile", opened)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(read_image, source, 0)
+        waiting.wait()
+        assert len(read_image(source, len(source) - 1))
+        with hurried():
+            assert isinstance(first.exception(), ReadError)
+
+
+@pytest.mark.parametrize("engine", ["threads", "pillow"])
+def test_a_loader_that_is_closed_ends_the_wait(
+    engine: Way, photo_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
+    data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
+    source = open_source(data, "val", Path())
+    spec = LoaderSpec(data, pipeline_of(engine, 1), "val", 8, seed=0)
+    loader = build_loader(source, spec)
+    disk.fails(source.key(10))
+    batches = loader.epoch(0)
+    assert len(next(batches).labels) == 8
+    if engine == "threads":
+        disk.met.wait()
+    loader.close()
+
+
+def test_work_in_threads_that_is_given_up_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
+    waiting = threading.Event()
+
+    def failing(_: int) -> None:
+        waiting.set()
+        raise OSError(errno.EIO, "gone")
+
+    def work(item: int) -> int:
+        return item if not item else patiently(failing, item)  # type: ignore[func-returns-value]
+
+    results = in_threads(work, range(20), 20, "working")
+    assert next(results) == 0
+    waiting.wait()
+    close: Callable[[], None] = results.close  # type: ignore[attr-defined]
+    close()

@@ -1,0 +1,120 @@
+"""A job whose disk fails stops with a checkpoint, and says what to do."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from entry_point.contract import exit_codes
+from tests.entry_point.supervisor.test_processes import TWO_RANKS
+from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints import failing_reads
+from tests.entry_point.training.checkpoints.test_hung_reads import steps_of, wait_until
+from tests.entry_point.training.training_jobs import read_records, start_job
+
+FAILING = (
+    "model.name=tests.entry_point.training.checkpoints.failing_reads.net",
+    "trainer.log_every_steps=1",
+    "pipeline.num_workers=1",
+)
+EPOCHS = "trainer.epochs=4000"
+
+
+@pytest.fixture
+def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Makes the reads of a split fail."""
+    file = tmp_path / "fail"
+    monkeypatch.setenv(failing_reads.VARIABLE, str(file))
+
+    def fail(split: str) -> None:
+        file.with_suffix(".new").write_text(f"/{split}/")
+        file.with_suffix(".new").rename(file)
+
+    return fail
+
+
+def _resume(root: Path, data: Path, overrides: list[str], ranks: int) -> None:
+    """Train one more epoch from the last step, which must be in a checkpoint."""
+    stopped_at = max(record["step"] for record in read_records(root))
+    (root.parent / "fail").unlink()
+    epochs = stopped_at // 3 + 1
+    more = [*overrides, f"trainer.epochs={epochs}"]
+    assert forked.run(root, data, more, ranks) == exit_codes.FINISHED
+    assert f"checkpoints/step-{stopped_at:09d}.pt" in (root / "log").read_text()
+    assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
+
+
+@pytest.mark.parametrize(
+    ("engine", "split", "module"),
+    [
+        ("threads", "train", "container"),
+        ("threads", "val", "train"),
+        ("workers", "train", "train"),
+        ("pillow", "val", "container"),
+    ],
+)
+def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
+    engine: str,
+    split: str,
+    module: str,
+    photo_folder: Path,
+    tmp_path: Path,
+    trigger: Callable[[str], None],
+) -> None:
+    root, overrides = tmp_path / "run", [*FAILING, f"pipeline={engine}"]
+    process = start_job(root, photo_folder, [*overrides, EPOCHS], module=module)
+    wait_until(lambda: steps_of(root) > 2, process)
+    trigger(split)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == exit_codes.FAILED, output
+    reason = [line for line in output.splitlines() if line.startswith("train: ")]
+    assert len(reason) == 1 and f"/{split}/" in reason[0] and "Traceback" not in output
+    assert "could not be read (Input/output error)" in reason[0]
+    assert reason[0].endswith("then the same command resumes from here")
+    assert (root / "output/failure").read_text() == reason[0].removeprefix("train: ")
+    _resume(root, photo_folder, overrides, ranks=1)
+
+
+@pytest.mark.parametrize(("failing", "split"), [("0", "val"), ("1", "train"), (None, "train")])
+def test_job_of_two_ranks_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
+    failing: str | None,
+    split: str,
+    photo_folder: Path,
+    tmp_path: Path,
+    trigger: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if failing is not None:
+        monkeypatch.setenv(failing_reads.RANK, failing)
+    root, overrides = tmp_path / "run", [*FAILING, *TWO_RANKS, "pipeline=threads"]
+    process = start_job(root, photo_folder, [*overrides, EPOCHS])
+    wait_until(lambda: steps_of(root) > 2, process)
+    trigger(split)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == exit_codes.FAILED, output
+    assert output.count("train: ") == 1 and "could not be read" in output
+    assert "Traceback" not in output and "killed" not in output
+    _resume(root, photo_folder, overrides, ranks=2)
+
+
+@pytest.mark.parametrize(("engine", "split"), [("threads", "train"), ("workers", "val")])
+def test_job_that_waits_for_its_disk_stops_when_asked(
+    engine: str,
+    split: str,
+    photo_folder: Path,
+    tmp_path: Path,
+    trigger: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(failing_reads.PAUSE, "100000")
+    root, overrides = tmp_path / "run", [*FAILING, f"pipeline={engine}"]
+    process = start_job(root, photo_folder, [*overrides, EPOCHS])
+    wait_until(lambda: steps_of(root) > 2, process)
+    trigger(split)
+    wait_until((tmp_path / "fail.reached").exists, process)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "could not be read (Input/output error); trying again in 100000 s" in output
+    _resume(root, photo_folder, overrides, ranks=1)
