@@ -15,7 +15,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, run_program
-from entry_point.data.errors import DataError, ReadError
+from entry_point.data.errors import DataError, ReadError, without_group
 from entry_point.data.packing.check import Unread, find_damage
 from entry_point.large_imports import end_process
 
@@ -29,6 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_program("check-dataset", partial(check, arguments))
 
 
+@without_group()
 def check(arguments: Sequence[str]) -> int:
     """Read every image and list the damage. Returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)

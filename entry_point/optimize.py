@@ -18,6 +18,7 @@ from entry_point.config.packing_config import OptimizeConfig, Part
 from entry_point.contract import exit_codes
 from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.contract.program import asks_for_help
+from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.large_imports import end_process
@@ -37,6 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command("dataset", program)
 
 
+@without_group()
 def run(config: OptimizeConfig, job: ProcessingJob | None) -> None:
     """Pack as configured; in a job, folders default to the job's and each host packs a part."""
     source = _chosen("source", config.source, job.input if job else None)

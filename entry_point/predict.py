@@ -35,7 +35,7 @@ from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
 from entry_point.contract.program import asks_for_help
 from entry_point.contract.whole_file import replacing
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
@@ -95,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command("predict", program)
 
 
+@without_group()
 def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
     with _unpacked(Path(config.model_dir)) as model:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -11,7 +14,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.mistakes import check_config
-from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share
+from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share, Words
 
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
@@ -41,7 +44,7 @@ class PathsConfig:
 class TableConfig(PathsConfig):
     """Columns of a table of labels (CSV, TSV, Parquet, JSON lines)."""
 
-    labels: list[str] = Field(default=[])
+    labels: Words = Field(default=[])
     """Columns of the labels. []: `label`, `labels` or `class`, or the attribute that SageMaker's
     augmented manifest describes."""
     split: str | None = None
@@ -65,7 +68,7 @@ class TableConfig(PathsConfig):
         if not self.separator:
             raise ConfigError(f"{group}.separator", repr(self.separator), "must not be empty")
         if self.kind == "class" and len(self.labels) > 1:
-            must = f"{group}.kind=class takes one column; use kind=labels or kind=numbers"
+            must = f"{group}.kind=class takes one column; use {group}.kind=labels or numbers"
             raise ConfigError(f"{group}.labels", self.labels, must)
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"{group}.labels", self.labels, "names a column twice")
@@ -215,11 +218,22 @@ class DataConfig:
 
     def check_command(self) -> str:
         """How to list all damaged images at once."""
-        arguments = [f"root={self.root or 'FOLDER'}", *self.table.changed("table")]
-        arguments += [f"images={self.images}"] if self.images else []
+        if self.format not in FORMATS:  # your own, which only you can read
+            return "the log names each"
+        arguments = self._arguments("root")
         if self.index_root and self.format != "shards":
             arguments += [f"index_root={self.index_root}"]
-        return f'`make check-dataset ARGS="{" ".join(arguments)}"` lists them all'
+        return f"`{_make('check-dataset', arguments)}` lists them all"
+
+    def index_command(self) -> str:
+        """How to make the indexes that `index_root` must hold."""
+        arguments = self._arguments("source")
+        return _make("dataset", [*arguments, f"output={self.index_root}", "output_format=index"])
+
+    def _arguments(self, root: str) -> list[str]:
+        """The dataset, as the programs that need no training take it."""
+        arguments = [f"{root}={self.root or 'FOLDER'}", *self.table.changed("table")]
+        return arguments + ([f"images={self.images}"] if self.images else [])
 
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""
@@ -257,6 +271,24 @@ class PipelineConfig:
 
     def worker_count(self) -> int:
         return cores_per_rank() if self.num_workers is None else self.num_workers
+
+
+def _make(target: str, arguments: Sequence[str]) -> str:
+    """The command, with arguments that have spaces and the like in quotes."""
+    return f'make {target} ARGS="{" ".join(map(shlex.quote, arguments))}"'
+
+
+def share_to_skip(damaged: int, images: int) -> float | None:
+    """Returns a round `data.max_bad_fraction` that lets a job skip this many of a split's images.
+
+    None if it would be more than a half. Each rank counts its own images, and of those only whole
+    batches.
+    """
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    share = damaged / ranks
+    most = min(damaged, share + 4 * math.sqrt(share) + 1)  # chance deals them unequally
+    enough = 2 * most * ranks / images
+    return next((each for each in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if each >= enough), None)
 
 
 def cores_per_rank() -> int:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, Strict
+from pydantic import BeforeValidator, ConfigDict, Field, Strict
 
 SETTINGS = ConfigDict(
     extra="forbid",
@@ -30,4 +30,13 @@ Float = Annotated[float, Strict()]
 Bool = Annotated[bool, Strict()]
 Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Positive = Annotated[float, Strict(), Field(gt=0)]
+
 Count = Annotated[int, Strict(), Field(ge=1)]
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Words = Annotated[list[str], BeforeValidator(_as_list)]
+"""A list; a word alone is a list of one."""

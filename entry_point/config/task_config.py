@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import check_name
-from entry_point.config.schema import SETTINGS, Float, Share
+from entry_point.config.schema import SETTINGS, Float, Share, Words
 from entry_point.contract.metrics_line import LOSS, METRICS_OF
 
 LOSSES_OF = {
@@ -76,7 +76,7 @@ class TaskConfig:
     best: str | None = None
     """Metric by which the best checkpoint is chosen, or `loss`. null: the task's first: `accuracy`,
     `map`, `mae` or `miou`."""
-    metrics: list[str] = Field(default=[])
+    metrics: Words = Field(default=[])
     """Names of the metrics that only your own task has, so that SageMaker reads them too."""
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.resolve import check_name
-from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive, Share
+from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive, Share, Words
 from entry_point.config.task_config import TaskConfig
 
 OPTIMIZERS = (
@@ -190,7 +190,7 @@ class TrainConfig:
     augment: AugmentConfig = Field(default_factory=AugmentConfig)
     optim: OptimConfig = Field(default_factory=OptimConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
-    loggers: list[str] = Field(default=["tensorboard"])
+    loggers: Words = Field(default=["tensorboard"])
     """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`,
     `wandb`, or the dotted path of your own class."""
     logger_kwargs: dict[str, dict[str, Any]] = Field(default={})

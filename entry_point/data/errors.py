@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 
+_OF_DATA = re.compile(
+    r"\bdata\.(?=(?:table\.(?:path|prefix|labels|split|kind|separator)|images|val_fraction)\b)"
+)
+
 
 class DataError(UserError, RuntimeError):
     """A dataset that cannot be used; the message names the path and what to do."""
+
+
+@contextmanager
+def without_group() -> Iterator[None]:
+    """Name settings of the group `data` in errors as programs without that group take them."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(*(_OF_DATA.sub("", str(line)) for line in error.args)) from error
 
 
 class ReadError(UserError):

@@ -97,7 +97,7 @@ def test_extraneous_bytes_between_the_scans_are_refused(kind: str) -> None:
 def test_image_with_more_than_max_pixels_is_refused() -> None:
     data = tensor(encode(picture(40, 60), progressive=True))
     custom_op.to_baseline(data, max_pixels=2400)
-    with pytest.raises(custom_op.JpegError, match="more than max_pixels=2399"):
+    with pytest.raises(custom_op.JpegError, match="more than 2399 pixels"):
         custom_op.to_baseline(data, max_pixels=2399)
 
 

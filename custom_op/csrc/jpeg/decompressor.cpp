@@ -134,8 +134,8 @@ void Decompressor::read_header(Bytes jpeg, int64_t max_pixels) {
   const int64_t pixels = int64_t{cinfo_.image_width} * cinfo_.image_height;
   if (pixels > max_pixels) {
     throw JpegError("the image is " + std::to_string(cinfo_.image_height) + "x" +
-                    std::to_string(cinfo_.image_width) + " pixels, more than max_pixels=" +
-                    std::to_string(max_pixels) + "; raise max_pixels if you trust the file");
+                    std::to_string(cinfo_.image_width) + ", more than " +
+                    std::to_string(max_pixels) + " pixels: shrink it");
   }
   if (cinfo_.data_precision != 8) {
     throw JpegError("not supported: " + std::to_string(cinfo_.data_precision) +

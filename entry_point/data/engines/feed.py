@@ -17,7 +17,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import DataConfig, share_to_skip
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded, Decoder
@@ -36,7 +36,7 @@ MakeBatch = Callable[[str, int, Ints], Batch]
 Outcome = Batch | Exception
 """A batch, or the exception that prevented it."""
 _LONGEST_RUN = 100
-"""Damaged images that follow each other."""
+"""Damaged images that may follow each other; more if `data.max_bad_fraction` allows more."""
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +80,10 @@ class BatchMaker:
         decoded, geometry = self._decode(epoch, images, repeats, allocate)
         damage = self._report(images, decoded.damage)
         if damage and not self.planner.data.max_bad_fraction:
+            share = share_to_skip(len(damage), len(self.source))
+            skip = f"data.max_bad_fraction={share} continues without such images, " if share else ""
             raise DataError(
-                f"{damage[0].key}: {damage[0].reason}; data.max_bad_fraction=0.01 continues "
-                f"without such images, {self.planner.data.check_command()}"
+                f"{damage[0].key}: {damage[0].reason}; {skip}{self.planner.data.check_command()}"
             )
         if damage and self.planner.train:
             self._replace(epoch, images, repeats, decoded, geometry, allocate)
@@ -133,7 +134,8 @@ class BatchMaker:
     ) -> None:
         """Put the next images that are not damaged in the place of damaged ones."""
         reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
-        for _ in range(_LONGEST_RUN):
+        longest = max(_LONGEST_RUN, int(self.planner.data.max_bad_fraction * len(self.source)))
+        for _ in range(longest):
             bad = np.array(sorted(reasons))
             images[bad] = self.source.following(images[bad])
             others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
@@ -145,7 +147,7 @@ class BatchMaker:
                 return
         last = self._report(images, reasons)[-1].key
         raise DataError(
-            f"{last} and the {_LONGEST_RUN} images before it are damaged; "
+            f"{last} and the {longest} images before it are damaged; "
             f"{self.planner.data.check_command()}"
         )
 

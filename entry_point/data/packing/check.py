@@ -185,7 +185,14 @@ def _files(
 ) -> Iterator[Image]:
     """Files by their paths below `folder`, and what comes before these in the images' keys."""
     index_root = Path(config.index_root) if config.index_root else None
-    holder, indexes = index_holder(index_root, folder, "index_root"), None
+    data = DataConfig(
+        "manifest",
+        root=config.root,
+        images=config.images,
+        table=config.table,
+        index_root=config.index_root,
+    )
+    holder, indexes = index_holder(index_root, folder, data.index_command(), "index_root"), None
     if holder is not None:
         files = list(files)
         try:

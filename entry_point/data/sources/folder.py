@@ -72,7 +72,7 @@ class Layout:
             return ""
         return (
             f"{root} holds no folders train and val: {100 * self.fraction:g} % of the images are "
-            "for validation, chosen by a hash of their paths; val_fraction sets the share"
+            f"for validation, chosen by a hash of their paths (val_fraction={self.fraction:g})"
         )
 
 
@@ -81,7 +81,7 @@ def layout_of(root: Path, val_fraction: float | None) -> Layout:
     splits = split_folders(root)
     if val_fraction is not None and "val" in splits:
         folder = root / splits["val"]
-        raise DataError(f"val_fraction={val_fraction}: {folder} exists; remove one of them")
+        raise DataError(f"data.val_fraction={val_fraction}: {folder} exists; remove one of them")
     if splits or not root.is_dir():
         undivided = {split: split for split in SPLITS} | splits
         return Layout(undivided, None) if val_fraction is None else _divided("train", val_fraction)
@@ -123,7 +123,7 @@ def class_names(root: Path, split: str, least: int = 1) -> list[str]:
     if not folder.is_dir():
         raise DataError(
             f"{folder} is missing: {root} must hold train/<class> and val/<class>; without val, "
-            "val_fraction=0.1 validates on a tenth of train"
+            "data.val_fraction=0.1 validates on a tenth of train"
         )
     names = sorted(entry.name for entry in _entries(folder) if _is_class(entry))
     if holds_masks(root, split):
@@ -249,7 +249,7 @@ class FolderSource(FileSource):
             self._names = list(compress(self._names, in_split))
             labels = list(compress(labels, in_split))
             if not self._names and not share:
-                raise DataError(f"val_fraction={layout.fraction} leaves no image for {split}")
+                raise DataError(f"data.val_fraction={layout.fraction} leaves no image for {split}")
             if split == "train" and (line := layout.describe(root)):
                 log.info("%s", line)
         super().__init__(self._names, labels, classes)

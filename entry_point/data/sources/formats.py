@@ -162,7 +162,7 @@ def _with_side_indexes(
     source: FileSource, data: DataConfig, root: str | Path, split: str
 ) -> Source:
     index_root = Path(data.index_root) if data.index_root else None
-    source.use_side_indexes(index_root, root)
+    source.use_side_indexes(index_root, root, data.index_command())
     if split == "train" and source.index_cache and (known := source.index_cache.count()):
         log.info("%s holds the side indexes of %d images", source.index_cache.file, known)
     return source

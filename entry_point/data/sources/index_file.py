@@ -250,20 +250,20 @@ class SideIndexes:
         return {name: value for name, value in vars(self).items() if name != "_bytes"}
 
 
-def index_holder(index_root: Path | None, root: Path, key: str = "data.index_root") -> Path | None:
+def index_holder(
+    index_root: Path | None, root: Path, command: str, key: str = "data.index_root"
+) -> Path | None:
     """The folder that holds the index of images below `root`; None if there is none.
 
-    Raises DataError if `index_root`, the setting `key`, is given and holds none.
+    Raises DataError if `index_root`, the setting `key`, is given and holds none, which `command`
+    makes.
     """
     holder = index_root or root
     if (holder / FOLDER_INDEX).exists():
         return holder
     if index_root is None:
         return None
-    raise DataError(
-        f"{key}={index_root}: holds no {FOLDER_INDEX}; make it with "
-        f'`make dataset ARGS="source={root} output={index_root} output_format=index"`'
-    )
+    raise DataError(f"{key}={index_root}: holds no {FOLDER_INDEX}; make it with `{command}`")
 
 
 def find_side_indexes(holder: Path, paths: Sequence[str]) -> SideIndexes | None:

@@ -345,12 +345,12 @@ class FileSource:
             return 0, 0
         return status.st_size, status.st_mtime_ns
 
-    def use_side_indexes(self, index_root: Path | None, root: str | Path) -> None:
+    def use_side_indexes(self, index_root: Path | None, root: str | Path, command: str) -> None:
         """Use the side indexes of the files below `root`; if it holds none, decoding makes them.
 
-        Raises DataError if `index_root` is given and holds none.
+        Raises DataError if `index_root` is given and holds none: `command` makes them.
         """
-        if holder := index_holder(index_root, Path(root)):
+        if holder := index_holder(index_root, Path(root), command):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
             self._side_indexes = find_side_indexes(holder, paths)
         else:

@@ -21,7 +21,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from entry_point.config.config_errors import near
-from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
+from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig, share_to_skip
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
@@ -113,7 +113,8 @@ def open_manifest(data: DataConfig, root: Path, split: str) -> ManifestSource:
     if stamp not in _opened:
         images = Path(data.images) if data.images else None
         table = read_table(file, images, data.table, data.val_fraction, "data.table")
-        _check_files(table.folder, table.paths, table.rows, replace(data, root=str(file)))
+        where = replace(data, root=str(file))
+        _check_files(table.folder, table.paths, table.rows, table.is_val, where)
         log_formats(file, table.paths.jpegs, len(table.paths))
         _opened.clear()
         _opened[stamp] = table
@@ -238,8 +239,9 @@ def check_masks(data: DataConfig, file: Path, split: str) -> None:
     """Raise DataError for a missing image, see `open_manifest`, and for any missing mask."""
     images = Path(data.images) if data.images else None
     rows, files, masks, folder = _masked_rows(file, images, data.table, split)
-    _check_files(folder, _path_list(files), rows.to_numpy(), data)
-    _check_files(folder, _path_list(masks), rows.to_numpy(), data, may_skip=False)
+    alike = np.zeros(len(rows), bool)
+    _check_files(folder, _path_list(files), rows.to_numpy(), alike, data)
+    _check_files(folder, _path_list(masks), rows.to_numpy(), alike, data, may_skip=False)
 
 
 def _masked_rows(
@@ -541,6 +543,7 @@ def _check_files(
     folder: str,
     paths: PathList,
     rows: NDArray[np.uint32],
+    is_val: NDArray[np.bool_],
     data: DataConfig,
     *,
     may_skip: bool = True,
@@ -556,8 +559,18 @@ def _check_files(
     if data.max_bad_fraction and may_skip:
         log.warning("%s; %s", found, check)
         return
-    or_skip = ", or set data.max_bad_fraction=0.01" if may_skip else ""
+    or_skip = ""
+    if may_skip and (share := _share_to_skip(is_val, missing)):
+        or_skip = f", or set data.max_bad_fraction={share}"
     raise DataError(f"{found}; correct the table or data.images{or_skip}; {check}")
+
+
+def _share_to_skip(is_val: NDArray[np.bool_], missing: list[int]) -> float | None:
+    """As `share_to_skip`, of the split that needs the larger share."""
+    splits = (is_val, ~is_val)
+    counts = [(int(split[missing].sum()), int(split.sum())) for split in splits]
+    shares = [share_to_skip(lost, images) for lost, images in counts if lost]
+    return max(filter(None, shares)) if all(shares) else None
 
 
 def _missing(folder: str, paths: PathList) -> list[int]:
