@@ -134,7 +134,8 @@ def _values(node: Node) -> str:
 def _type_name(node: Node) -> str:
     kind = str(node.get("type"))
     if kind == "array":
-        return f"list of {_type_name(node['items'])}"
+        each = _type_name(node["items"])
+        return f"list of {each}" + (", or one word" if each == "text" else "")
     if kind == "object" and isinstance(each := node["additionalProperties"], dict):
         return f"names, each with {_type_name(each)}"
     return _TYPE_NAMES.get(kind, "the keys below" if "$ref" in node else "any value")

@@ -73,7 +73,8 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), must=str(error.msg).splitlines()[0]) from error
     except (HydraException, ValueError) as error:
-        raise ConfigError("configuration", must=" ".join(str(error).split())) from error
+        # What follows is Hydra's advice for its own command line.
+        raise ConfigError("configuration", must=str(error).partition("\n")[0]) from error
     return cast(dict[str, Any], plain)
 
 
@@ -113,6 +114,11 @@ def _opened(override: Override, groups: Collection[str]) -> str:
     An option of a group, as in `model=resnet50`, and `~key` stay as they are.
     """
     text, key = override.input_line or "", override.key_or_group
+    if override.is_sweep_override():
+        must = (
+            "has several values, which `make sweep` takes; write a list as [A,B], a text as 'A,B'"
+        )
+        raise ConfigError(text, must=must)
     if text.startswith("~") or re.search("[/@]", key) or key in groups:
         return text
     if (CONFIGS / key).is_dir():

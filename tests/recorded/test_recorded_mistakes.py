@@ -1,4 +1,4 @@
-"""The line that answers a mistake names the key, its value and the remedy."""
+"""The line that answers a mistake names the key, its value and the remedy, and the remedy works."""
 
 from __future__ import annotations
 
@@ -20,3 +20,8 @@ def test_a_mistake_is_answered_with_key_value_and_remedy(mistake: dict[str, list
     line = str(caught.value)
     assert "\n" not in line
     assert not [part for part in mistake["line has"] if part not in line], line
+
+
+@pytest.mark.parametrize("mistake", MISTAKES, ids=lambda mistake: " ".join(mistake["overrides"]))
+def test_whoever_follows_the_line_has_no_mistake_left(mistake: dict[str, list[str]]) -> None:
+    load_train_config(mistake["then"])
