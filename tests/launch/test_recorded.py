@@ -1,7 +1,8 @@
 """Dry runs and mistakes as recorded: what a launch sends, and what it says, changes on purpose.
 
 `recorded_requests.json` holds what jobs with every kind of capacity, input and network send,
-`recorded_mistakes.json` the lines that name the key, the value and the remedy. Both without what
+`recorded_mistakes.json` the lines that name the key, the value and the remedy, and what whoever
+follows them launches. Both without what
 differs between two launches: the job's name and the digest of the code.
 """
 
@@ -53,6 +54,17 @@ def test_a_mistake_is_answered_with_the_recorded_lines(
 ) -> None:
     assert _launch(MISTAKES[name]) == 1
     assert capsys.readouterr().err.splitlines() == MISTAKES[name]["says"]
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_whoever_follows_the_lines_has_a_request(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    then = MISTAKES[name]["then"]
+    for variable, value in then.get("environment", {}).items():
+        monkeypatch.setenv(variable, value)
+    assert _launch({"command": MISTAKES[name]["command"], **then}) == 0, capsys.readouterr().err
+    assert json.loads(capsys.readouterr().out)
 
 
 def _normalized(request: dict[str, Any]) -> dict[str, Any]:
