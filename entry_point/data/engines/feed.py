@@ -26,7 +26,13 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import CropPlanner, Geometry
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
-from entry_point.data.sources.source import FileSource, Source, read_images, read_labels
+from entry_point.data.sources.source import (
+    LONGEST_RUN,
+    FileSource,
+    Source,
+    read_images,
+    read_labels,
+)
 from entry_point.data.spans import recording, span
 
 Request = tuple[str, int, Ints]
@@ -35,8 +41,6 @@ MakeBatch = Callable[[str, int, Ints], Batch]
 """Makes the batch of a Request."""
 Outcome = Batch | Exception
 """A batch, or the exception that prevented it."""
-_LONGEST_RUN = 100
-"""Damaged images that may follow each other; more if `data.max_bad_fraction` allows more."""
 
 log = logging.getLogger(__name__)
 
@@ -134,8 +138,7 @@ class BatchMaker:
     ) -> None:
         """Put the next images that are not damaged in the place of damaged ones."""
         reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
-        longest = max(_LONGEST_RUN, int(self.planner.data.max_bad_fraction * len(self.source)))
-        for _ in range(longest):
+        for _ in range(LONGEST_RUN):
             bad = np.array(sorted(reasons))
             images[bad] = self.source.following(images[bad])
             others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
@@ -147,7 +150,7 @@ class BatchMaker:
                 return
         last = self._report(images, reasons)[-1].key
         raise DataError(
-            f"{last} and the {longest} images before it are damaged; "
+            f"{last} and the {LONGEST_RUN} images before it are damaged; "
             f"{self.planner.data.check_command()}"
         )
 

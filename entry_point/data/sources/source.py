@@ -28,6 +28,8 @@ from entry_point.data.spans import span
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")
+LONGEST_RUN = 100
+"""Damaged images that may follow each other; a job that meets more stops."""
 JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif")
 Files = list[Tensor] | Packed
 """Bytes of each image, uint8 (bytes,); or one buffer that holds them all."""

@@ -32,7 +32,7 @@ from entry_point.data.sources.folder import (
     log_formats,
 )
 from entry_point.data.sources.formats import is_table, metadata_tables
-from entry_point.data.sources.source import FileSource, PathList
+from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.table_files import METADATA, column_names, quoted, read_columns
 
 log = logging.getLogger(__name__)
@@ -566,10 +566,16 @@ def _check_files(
 
 
 def _share_to_skip(is_val: NDArray[np.bool_], missing: list[int]) -> float | None:
-    """As `share_to_skip`, of the split that needs the larger share."""
-    splits = (is_val, ~is_val)
-    counts = [(int(split[missing].sum()), int(split.sum())) for split in splits]
-    shares = [share_to_skip(lost, images) for lost, images in counts if lost]
+    """As `share_to_skip`, of the split that needs the larger share; None also for a long run."""
+    is_missing = np.zeros(len(is_val), bool)
+    is_missing[missing] = True
+    shares = list[float | None]()
+    for lost in (is_missing[is_val], is_missing[~is_val]):
+        if lost.any():
+            # Between files that are there; the last is followed by the first.
+            runs = np.diff(np.flatnonzero(~np.tile(lost, 2))) - 1
+            too_long = not len(runs) or runs.max() > LONGEST_RUN
+            shares.append(None if too_long else share_to_skip(int(lost.sum()), len(lost)))
     return max(filter(None, shares)) if all(shares) else None
 
 

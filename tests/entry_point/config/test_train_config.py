@@ -7,10 +7,14 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from pydantic import TypeAdapter
 
-from entry_point.config.compose import CONFIGS, load_resolved, resolved_yaml
+from entry_point.config.compose import CONFIGS, load_config, load_resolved, resolved_yaml
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.mistakes import Node, settled
+from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.contract.hyperparameters import decode
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
 
@@ -207,3 +211,40 @@ def test_a_resolved_configuration_is_checked_like_any_other() -> None:
         load_resolved(yaml.replace("epochs: 5\n", "epochs: 0\n"), TrainConfig)
     with pytest.raises(ConfigError, match=r"^trainer\.epoch=5: no such key"):
         load_resolved(yaml.replace("  epochs: 5\n", "  epoch: 5\n"), TrainConfig)
+
+
+def lists_of_words(node: Node, whole: Node, group: str = "") -> Iterator[str]:
+    """The settings that are lists of texts."""
+    for name, each in node.get("properties", {}).items():
+        below = settled(each, whole)
+        if below.get("type") == "array" and below["items"].get("type") == "string":
+            yield f"{group}{name}"
+        yield from lists_of_words(below, whole, f"{group}{name}.")
+
+
+@pytest.mark.parametrize("name", ["train", "optimize", "check_dataset"])
+def test_a_word_is_a_list_of_one_wherever_words_are_listed(name: str) -> None:
+    schema: Any = {"train": TrainConfig, "optimize": OptimizeConfig, "check_dataset": CheckConfig}
+    whole = TypeAdapter(schema[name]).json_schema()
+    keys = [*lists_of_words(whole, whole)]
+    assert "data.table.labels" in keys or "table.labels" in keys
+    given = {"train": ["data=manifest", "data.root=x"], "check_dataset": ["root=x"]}.get(name, [])
+    word = {"loggers": "mlflow"}
+    for key in keys:
+        found: Any = load_config(name, schema[name], [*given, f"{key}={word.get(key, 'animal')}"])
+        for part in key.split("."):
+            found = getattr(found, part)
+        assert found == [word.get(key, "animal")]
+
+
+def test_a_word_is_a_list_of_one_in_yaml_and_in_hyperparameters() -> None:
+    sent = {
+        "data": "manifest",
+        "data.root": "x",
+        "data.table.labels": "animal",
+        "loggers": "mlflow",
+    }
+    config, yaml = load_train_config(decode(sent))
+    assert config.data.table.labels == ["animal"] and config.loggers == ["mlflow"]
+    by_hand = yaml.replace("loggers:\n- mlflow\n", "loggers: mlflow\n")
+    assert by_hand != yaml and load_resolved(by_hand, TrainConfig) == config

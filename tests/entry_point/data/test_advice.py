@@ -1,0 +1,448 @@
+"""What an error about a dataset advises leads on: each case meets the error, and follows it."""
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from entry_point import check_dataset, optimize
+from entry_point.config.train_config import load_train_config
+from entry_point.contract import exit_codes
+from entry_point.contract.program import UserError
+from entry_point.data.engines import feed
+from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources import table
+from entry_point.training.tasks.build_task import build_task
+from tests.entry_point.data.packing.pack_command import pack
+from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
+
+Overrides = list[str]
+MAKE = re.compile(r'`make ([a-z-]+) ARGS="([^`]*)"`')
+PROGRAMS = {"dataset": optimize.main, "check-dataset": check_dataset.main}
+
+
+def train(*overrides: str, ranks: int = 1) -> None:
+    """Open both splits, build the task, and make each rank's batches of an epoch."""
+    table._opened.clear()
+    size = ("data.image_size=32", "data.resize=32", "pipeline=pillow", "pipeline.num_workers=0")
+    config, _ = load_train_config([*size, "trainer.batch_size=4", *overrides])
+    for split in ("train", "val"):
+        source = open_source(config.data, split, Path())
+        if split == "train":
+            build_task(config, source, torch.device("cpu"))
+        for rank in range(ranks):
+            batch = config.trainer.batch_size
+            spec = LoaderSpec(config.data, config.pipeline, split, batch, 0, rank, ranks)
+            loader = build_loader(source, spec)
+            for _ in loader.epoch(0):
+                pass
+            loader.close()
+
+
+def line_of(*overrides: str) -> str:
+    """What training says."""
+    with pytest.raises(UserError) as caught:
+        train(*overrides)
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def run_advised(line: str) -> int:
+    """Run the command that the line prints, as a shell would."""
+    found = MAKE.search(line)
+    assert found, line
+    return PROGRAMS[found[1]](shlex.split(found[2]))
+
+
+def write_photos(folder: Path, *names: str) -> Path:
+    for name in names:
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(jpeg())
+    return folder
+
+
+def numbered(*folders: str, count: int = 8) -> list[str]:
+    return [f"{folder}/{number}.jpg" for folder in folders for number in range(count)]
+
+
+def write_csv(file: Path, header: str, rows: Sequence[str]) -> Path:
+    file.write_text("\n".join([header, *rows]) + "\n")
+    return file
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A folder with photographs a/0.jpg to b/7.jpg."""
+    return write_photos(tmp_path / "photos", *numbered("a", "b"))
+
+
+# Settings of tables: the header, a row of each photograph, the advice, and what is typed.
+TABLES = [
+    ("file_name,animal", "{p},{c}", "data.table.labels=COLUMN", ["data.table.labels=animal"]),
+    ("photo,label", "{p},{c}", "data.table.path=COLUMN", ["data.table.path=photo"]),
+    (
+        "path,label",
+        "s3://bucket/photos/{p},{c}",
+        "set data.table.prefix to the part of it",
+        ["data.table.prefix=s3://bucket/photos/"],
+    ),
+    ("path,label", "{p},0.{n}x", "set data.table.kind=class", ["data.table.kind=class"]),
+    ("path,one,two", "{p},{n},2", "set data.table.kind=numbers", ["data.table.kind=numbers"]),
+    ("path,label,split", "{p},{c},train", "data.val_fraction=0.1", ["data.val_fraction=0.5"]),
+]
+GIVEN = {
+    "path,label": ["data.table.kind=numbers"],
+    "path,one,two": ["data.table.kind=labels", "data.table.labels=[one,two]"],
+}
+
+
+@pytest.mark.parametrize(("header", "row", "advice", "then"), TABLES, ids=lambda each: str(each))
+def test_advised_setting_of_a_table_opens_it(
+    root: Path, header: str, row: str, advice: str, then: Overrides
+) -> None:
+    names = numbered("a", "b")
+    rows = [row.format(p=name, c=name[0], n=number % 2) for number, name in enumerate(names)]
+    file = write_csv(root / "rows.csv", header, rows)
+    given = [] if "kind" not in advice else GIVEN[header]
+    key = then[0].partition("=")[0]
+    data = ["data=manifest", f"data.root={file}", *given]
+    if "numbers" in advice:
+        data.append("task=multilabel")
+    assert advice in line_of(*data)
+    kept = [each for each in data if not each.startswith(f"{key}=")]
+    if "numbers" in advice:
+        kept[-1] = "task=regression"
+    train(*kept, *then, *(["data.val_fraction=0.5"] if key != "data.val_fraction" else []))
+
+
+def test_advised_labels_are_taken_by_packing_too(
+    root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rows = [f"{name},{name[0]}" for name in numbered("a", "b")]
+    file = write_csv(root / "rows.csv", "path,animal", rows)
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5") == exit_codes.USAGE
+    assert "set table.labels=COLUMN" in capfd.readouterr().err
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
+
+
+def test_a_row_outside_is_read_below_the_advised_folder(root: Path, tmp_path: Path) -> None:
+    rows = [f"../photos/{name},{name[0]}" for name in numbered("a", "b")]
+    (tmp_path / "lists").mkdir()
+    file = write_csv(tmp_path / "lists/rows.csv", "path,label", rows)
+    data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5"]
+    assert "set data.images to a folder that holds all images" in line_of(*data)
+    write_csv(file, "path,label", [row.removeprefix("../photos/") for row in rows])
+    train(*data, f"data.images={root}")
+
+
+def test_lists_of_labels_are_read_with_the_advised_kind(root: Path) -> None:
+    file = root / "rows.jsonl"
+    rows = [{"path": name, "label": ["a", name[0]]} for name in numbered("a", "b")]
+    file.write_text("\n".join(map(json.dumps, rows)))
+    data = ["data=manifest", f"data.root={file}", "data.table.kind=class", "data.val_fraction=0.5"]
+    assert "set data.table.kind=labels" in line_of(*data)
+    assert "use task=multilabel" in line_of(*data, "data.table.kind=labels")
+    train(*data, "data.table.kind=labels", "task=multilabel")
+
+
+@pytest.mark.parametrize(
+    ("missing", "of_val"), [(1, 0), (3, 1), (0, 1), (20, 0), (9, 2)], ids=lambda each: str(each)
+)
+def test_advised_share_is_enough_for_missing_files(
+    tmp_path: Path, missing: int, of_val: int
+) -> None:
+    root = write_photos(tmp_path, *numbered("a", "b", count=50))
+    train_names, val_names = numbered("a", "b", count=40), numbered("a", "b", count=50)[40:50]
+    rows = [f"none-{n}.jpg,a,train" for n in range(missing)]
+    rows += [f"{name},{name[0]},train" for name in train_names[missing:]]
+    rows += [f"nowhere-{n}.jpg,b,val" for n in range(of_val)]
+    rows += [f"{name},a,val" for name in val_names[of_val:]]
+    file = write_csv(root / "rows.csv", "path,label,split", rows)
+    # 64 of 80 images are whole batches.
+    data = ["data=manifest", f"data.root={file}", "trainer.batch_size=64"]
+    line = line_of(*data)
+    advice = re.search(r"data\.max_bad_fraction=[0-9.]+\d", line)
+    assert advice, line
+    train(*data, advice[0])
+    assert run_advised(line) == exit_codes.FAILED
+
+
+def test_a_long_run_of_missing_files_is_no_share_to_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_photos(tmp_path, *numbered("a", "b", count=40))
+    rows = [f"{name},{name[0]},train" for name in numbered("a", "b", count=40)]
+    rows[36:46] = [f"none-{number}.jpg,a,train" for number in range(10)]
+    rows += [f"{name},a,val" for name in numbered("a", count=40)[36:]]
+    file = write_csv(root / "rows.csv", "path,label,split", rows)
+    data = ["data=manifest", f"data.root={file}"]
+    for module in (table, feed):
+        monkeypatch.setattr(module, "LONGEST_RUN", 9)
+    assert "max_bad_fraction" not in line_of(*data)
+    for module in (table, feed):
+        monkeypatch.setattr(module, "LONGEST_RUN", 10)
+    advice = re.search(r"data\.max_bad_fraction=[0-9.]+\d", line_of(*data))
+    assert advice
+    train(*data, advice[0])
+
+
+def test_files_that_are_mostly_missing_are_no_share_to_skip(root: Path) -> None:
+    rows = [f"elsewhere/{name},{name[0]}" for name in numbered("a", "b")]
+    file = write_csv(root / "rows.csv", "path,label", rows)
+    data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5"]
+    line = line_of(*data)
+    assert "16 of 16 files are missing" in line and "max_bad_fraction" not in line
+    assert "correct the table or data.images" in line
+    (root / "elsewhere").symlink_to(root)
+    train(*data)
+
+
+@pytest.mark.parametrize("split", ["train", "val"])
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_advised_share_is_enough_for_a_damaged_image(
+    tmp_path: Path, split: str, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_photos(tmp_path / "my photos", *numbered("train/a", "train/b", "val/a", "val/b"))
+    (root / split / "b/3.jpg").write_bytes(b"damaged")
+    monkeypatch.setenv("WORLD_SIZE", str(ranks))
+    data = ["data=folder", f"data.root={root}"]
+    line = line_of(*data)
+    advice = re.search(r"data\.max_bad_fraction=[0-9.]+\d", line)
+    assert advice, line
+    train(*data, advice[0], "trainer.batch_size=3", ranks=ranks)
+    assert run_advised(line) == exit_codes.FAILED
+
+
+def test_damage_of_an_own_source_names_no_program_that_cannot_read_it(tmp_path: Path) -> None:
+    root = write_photos(tmp_path, *numbered("train/a", "train/b", "val/a", "val/b"))
+    (root / "train/b/3.jpg").write_bytes(b"damaged")
+    own = "tests.own_sources.Brightness"
+    assert "check-dataset" not in line_of(
+        f"data.format={own}", f"data.root={root}", "task=segmentation", "data.crop=squash"
+    )
+
+
+# Folders: what is there, what is given, the advice, and what is typed.
+TRAIN_ONLY = numbered("train/a", "train/b")
+BOTH = [*TRAIN_ONLY, *numbered("val/a", "val/b", count=2)]
+FOLDERS = [
+    (TRAIN_ONLY, [], "data.val_fraction=0.1", ["data.val_fraction=0.5"]),
+    (BOTH, ["data.val_fraction=0.5"], "remove one of them", []),
+    (BOTH, ["trainer.batch_size=64"], "lower the batch size", ["trainer.batch_size=4"]),
+    (BOTH, ["task=regression"], "use task=classification", ["task=classification"]),
+    (BOTH, ["data=demo"], "read your own with data=folder", ["data=folder"]),
+    (BOTH, ["data=webdataset"], "holds no tar file", ["data=folder"]),
+]
+
+
+@pytest.mark.parametrize(("files", "given", "advice", "then"), FOLDERS, ids=lambda each: str(each))
+def test_advice_for_a_folder_opens_it(
+    tmp_path: Path, files: list[str], given: Overrides, advice: str, then: Overrides
+) -> None:
+    data = ["data=folder", f"data.root={write_photos(tmp_path, *files)}"]
+    assert advice in line_of(*data, *given)
+    train(*data, *then)
+
+
+def _rename(old: str, new: str) -> Callable[[Path], object]:
+    return lambda root: (root / old).rename(root / new)
+
+
+def _rename_splits(root: Path) -> None:
+    (root / "Training").rename(root / "train")
+    (root / "Test").rename(root / "val")
+
+
+MOVED = [
+    (numbered("Training/a", "Training/b", "Test/a", "Test/b"), "rename them", _rename_splits),
+    (
+        [*BOTH, *numbered("valid/a", "valid/b")],
+        "remove or rename one",
+        _rename("valid", "other"),
+    ),
+    ([*BOTH, *numbered("train/c")], "add or remove class folders", _rename("train/c", "c")),
+    (numbered("train", count=3), "put images into", None),
+]
+
+
+@pytest.mark.parametrize(("files", "advice", "follow"), MOVED, ids=lambda each: str(each)[:60])
+def test_advice_to_move_folders_opens_them(
+    tmp_path: Path, files: list[str], advice: str, follow: Callable[[Path], object] | None
+) -> None:
+    root = write_photos(tmp_path, *files)
+    line = line_of("data=folder", f"data.root={root}")
+    assert advice in line
+    if follow is None:
+        shutil.rmtree(root / "train")
+        write_photos(root, *BOTH)
+    else:
+        follow(root)
+    train("data=folder", f"data.root={root}")
+
+
+def test_a_packed_dataset_is_read_as_advised(tmp_path: Path) -> None:
+    root, packed = write_photos(tmp_path / "photos", *BOTH), tmp_path / "packed"
+    assert pack(root, packed) == 0
+    assert "read it with data=shards" in line_of("data=folder", f"data.root={packed}")
+    train("data=shards", f"data.root={packed}")
+
+
+def test_a_missing_part_is_packed_as_advised(tmp_path: Path) -> None:
+    root, packed = write_photos(tmp_path / "photos", *BOTH), tmp_path / "packed"
+    options = ("shard_mb=0.001",)
+    assert pack(root, packed, *options, "part=1/2") == 0
+    line = line_of("data=shards", f"data.root={packed}")
+    advice = re.search(r"part=\d/\d", line)
+    assert advice and advice[0] == "part=2/2"
+    assert pack(root, packed, *options, advice[0]) == 0
+    train("data=shards", f"data.root={packed}", "trainer.batch_size=1")
+
+
+def test_masks_are_read_as_advised(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        write_photos(tmp_path, *numbered(f"{split}/images"))
+        for number in range(8):
+            mask = tmp_path / f"{split}/masks/{number}.png"
+            mask.parent.mkdir(parents=True, exist_ok=True)
+            Image.fromarray(np.full((8, 8), 255 * (number % 2), np.uint8)).save(mask)
+    (tmp_path / "classes.txt").write_text("ground\nroad\n")
+    line = line_of("data=folder", f"data.root={tmp_path}")
+    assert "train on them with data=masks task=segmentation" in line
+    advised = ("data=masks", "task=segmentation", f"data.root={tmp_path}")
+    assert "write the second class of classes.txt as 1" in line_of(*advised)
+    for split in ("train", "val"):
+        for number in range(8):
+            mask = tmp_path / f"{split}/masks/{number}.png"
+            Image.fromarray(np.full((8, 8), number % 2, np.uint8)).save(mask)
+    train(*advised)
+    moving = line_of(*advised, "augment.name=trivial")
+    assert "use color_jitter" in moving
+    train(*advised, "augment.name=color_jitter")
+    assert "set squash" in line_of(*advised, "data.crop=center")
+    train(*advised, "data.crop=squash")
+    assert "list a number per class" in line_of(*advised, "task.class_weights=auto")
+    train(*advised, "task.class_weights=[1,2]")
+
+
+def _write_tars(folder: Path, *names: str) -> Path:
+    members = [
+        (f"{c}{n}.{kind}", content)
+        for c in "ab"
+        for n in range(8)
+        for kind, content in (("jpg", jpeg()), ("cls", c.encode()))
+    ]
+    for name in names:
+        write_tar(folder / name, *members)
+    return folder
+
+
+def test_tars_are_divided_as_advised(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    root = _write_tars(tmp_path / "tars", "train-0.tar", "train-1.tar")
+    data = ["data=webdataset", f"data.root={root}"]
+    assert "; data.val_fraction=0.1 takes a tenth of train" in line_of(*data)
+    train(*data, "data.val_fraction=0.1")
+    assert pack(root, tmp_path / "packed") == exit_codes.USAGE
+    assert "; val_fraction=0.1 takes a tenth of train" in capfd.readouterr().err
+    assert pack(root, tmp_path / "packed", "val_fraction=0.1") == 0
+    _write_tars(root, "val-0.tar")
+    assert "remove one of them" in line_of(*data, "data.val_fraction=0.1")
+    train(*data)
+
+
+def _write_parquet(file: Path, **columns: list[str]) -> Path:
+    images = [{"bytes": jpeg(), "path": None}] * 16
+    names = [name[0] for name in numbered("a", "b")]
+    rows = {name: images if kind == ["image"] else names for name, kind in columns.items()}
+    pq.write_table(pa.table(rows), file)
+    return file
+
+
+def test_columns_of_parquet_are_named_as_advised(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = _write_parquet(tmp_path / "rows.parquet", image=["image"], animal=["text"])
+    data = ["data=parquet", f"data.root={file}", "data.val_fraction=0.5"]
+    assert "set data.table.labels=COLUMN" in line_of(*data)
+    train(*data, "data.table.labels=animal")
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5") == exit_codes.USAGE
+    assert "set table.labels=COLUMN" in capfd.readouterr().err
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
+    several = _write_parquet(
+        tmp_path / "several.parquet", left=["image"], right=["image"], label=["text"]
+    )
+    data[1] = f"data.root={several}"
+    assert "set data.table.path=COLUMN" in line_of(*data)
+    train(*data, "data.table.path=left")
+    assert check_dataset.main([f"root={several}"]) == exit_codes.USAGE
+    assert "set table.path=COLUMN" in capfd.readouterr().err
+    assert check_dataset.main([f"root={several}", "table.path=left"]) == 0
+
+
+def test_images_in_a_table_are_read_as_advised(tmp_path: Path) -> None:
+    file = _write_parquet(tmp_path / "rows.parquet", image=["image"], label=["text"])
+    data = [f"data.root={file}", "data.val_fraction=0.5"]
+    assert "read it with data=parquet" in line_of("data=manifest", *data)
+    train("data=parquet", *data)
+
+
+def test_one_of_several_tables_is_named_as_advised(root: Path) -> None:
+    rows = [f"{name},{name[0]}" for name in numbered("a", "b")]
+    for name in ("one.csv", "two.csv"):
+        write_csv(root / name, "path,label", rows)
+    data = ["data=manifest", "data.val_fraction=0.5"]
+    advice = re.search(r"data\.root=\S+/FILE", line_of(*data, f"data.root={root}"))
+    assert advice
+    train(*data, advice[0].replace("FILE", "one.csv"))
+
+
+@pytest.mark.parametrize("kind", ["folder", "manifest"])
+def test_missing_side_indexes_are_made_as_advised(tmp_path: Path, kind: str) -> None:
+    root = write_photos(tmp_path / "my photos", *BOTH)
+    data = [f"data={kind}", f"data.root={root}", f"data.index_root={tmp_path / 'indexes'}"]
+    if kind == "manifest":
+        rows = [f"{name},{name.split('/')[1]},{name.split('/')[0]}" for name in BOTH]
+        listed = polars.DataFrame(
+            [row.split(",") for row in rows], ["path", "animal", "split"], orient="row"
+        )
+        listed.write_csv(tmp_path / "rows.csv")
+        data[1] = f"data.root={tmp_path / 'rows.csv'}"
+        data += [f"data.images={root}", "data.table.labels=animal"]
+    line = line_of(*data)
+    assert "holds no jpeg-index.safetensors; make it with" in line
+    assert run_advised(line) == 0
+    train(*data)
+
+
+def test_numbers_are_not_balanced_as_advised(root: Path) -> None:
+    rows = [f"{name},{number}.5" for number, name in enumerate(numbered("a", "b"))]
+    file = write_csv(root / "rows.csv", "path,label", rows)
+    data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5", "task=regression"]
+    assert "remove it" in line_of(*data, "data.balance=classes")
+    train(*data)
+
+
+@pytest.mark.parametrize(
+    ("output", "advice"),
+    [("photos/packed", "choose another folder"), ("other", "choose another folder")],
+)
+def test_another_output_is_packed_into_as_advised(
+    root: Path, tmp_path: Path, output: str, advice: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_photos(tmp_path / "other", "1.jpg")
+    options = ("val_fraction=0.5",)
+    assert pack(root, tmp_path / output, *options) == exit_codes.USAGE
+    assert advice in capfd.readouterr().err
+    assert pack(root, tmp_path / "another", *options) == 0
