@@ -23,13 +23,15 @@ class ConfigError(UserError, ValueError):
 
 
 def shown(value: object) -> str:
-    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`."""
+    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`, `{fc.*:{lr:0.1}}`."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
         return f"[{','.join(map(shown, value))}]"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{shown(each)}' for key, each in value.items())}}}"
     return str(value)
 
 

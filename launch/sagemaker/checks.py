@@ -254,9 +254,11 @@ def _missing_path(
 ) -> Iterator[str]:
     path = (base or PurePosixPath()) / value
     if value.startswith("s3://"):
+        # Of a file, the channel is the prefix that it lies in.
+        prefix, file = value.rsplit("/", 1) if path.suffix else (value.rstrip("/"), "")
         yield (
             f"{key}={value}: must be a path in the container; give the prefix as a channel: "
-            f"job.channels.NAME={value} {key}={CHANNELS}/NAME"
+            f"job.channels.NAME={prefix}/ {key}={CHANNELS / 'NAME' / file}"
         )
     elif not path.is_absolute() or _is_of_this_machine(path):
         yield (

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -110,3 +111,22 @@ def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_no_run(
     assert "Traceback" not in output and "KeyboardInterrupt" not in output
     run = start_folder / "runs" / name
     assert not run.exists() or list((run / "checkpoints").glob("step-*.pt"))
+
+
+def test_what_an_interrupted_run_names_resumes_it(start_folder: Path) -> None:
+    before = {run.name for run in (start_folder / "runs").glob("*")}
+    process = start(start_folder, *ENDLESS)
+    for line in process.stdout or ():
+        if "step=3 " in line:
+            break
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output
+    name = re.search(r"the same command with (name=\S+) resumes from here", output)
+    assert name, output
+    (run,) = (run for run in (start_folder / "runs").glob("*") if run.name not in before)
+    assert run.name == name[1].removeprefix("name=")
+    again = start(start_folder, *ENDLESS, name[1])
+    begins = next(line for line in again.stdout or () if line.startswith("start "))
+    again.kill()
+    assert "epoch 0, step 0;" not in begins and str(run) in begins

@@ -26,7 +26,7 @@ def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [
-        (["augment.kwargs.p=1"], "augment.kwargs={'p': 1}: needs augment.name"),
+        (["augment.kwargs.p=1"], "augment.kwargs={p:1}: needs augment.name"),
         (
             ["augment.name=rand", "augment.kwargs.magnitude=3"],
             "augment.kwargs.magnitude=3: no such key; augment.kwargs has interpolation, fill, n, m",

@@ -123,7 +123,7 @@ def test_torchvisions_transforms_are_augmentations() -> None:
             "augment.name=trivail: must be one of trivial, rand, rand_timm, auto, color_jitter, "
             "simclr, three, erase, or the dotted path of your own; did you mean trivial?",
         ),
-        (["augment.kwargs.p=1"], "augment.kwargs={'p': 1}: needs augment.name"),
+        (["augment.kwargs.p=1"], "augment.kwargs={p:1}: needs augment.name"),
         (
             ["augment.name=project.augmentations.Nois"],
             "augment.name=project.augmentations.Nois: project.augmentations has no Nois; did you "

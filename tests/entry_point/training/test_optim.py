@@ -231,7 +231,7 @@ def test_kwargs_reach_the_optimizer() -> None:
         ),
         (
             ["optim.schedule_kwargs.power=2"],
-            "optim.schedule_kwargs={'power': 2}: optim.schedule=cosine has none; remove it",
+            "optim.schedule_kwargs={power:2}: optim.schedule=cosine has none; remove it",
         ),
         (
             ["optim.schedule=tests.own_optimizers.falling", "optim.schedule_kwargs.pow=2"],

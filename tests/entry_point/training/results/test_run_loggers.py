@@ -125,7 +125,7 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
         ),
         (
             ["logger_kwargs.mlflow.uri=x"],
-            "logger_kwargs.mlflow={'uri': 'x'}: loggers=[tensorboard] has no mlflow",
+            "logger_kwargs.mlflow={uri:x}: loggers=[tensorboard] has no mlflow",
         ),
         (
             ["loggers=[project.loggers.CsvLogger]", "logger_kwargs.CsvLogger.nam=x.csv"],
