@@ -26,7 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     mask_output()
     if shared_folder() is None:
         return run_program("train", partial(train_by_hand, arguments))
-    return run_program("train", partial(train, arguments), report_reason)
+    again = RunFolder.from_environment()
+    return run_program("train", partial(train, arguments), report_reason, lambda: again.resumed_by)
 
 
 def train_by_hand(arguments: Sequence[str]) -> int:

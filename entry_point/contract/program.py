@@ -36,6 +36,7 @@ def run_program(
     name: str,
     program: Callable[[], int],
     leave_reason: Callable[[str], bool] = lambda _reason: True,
+    again: Callable[[], str] = lambda: "the same command",
 ) -> int:
     """Run `program`; returns its exit code, or the one that fits the error that ended it.
 
@@ -44,14 +45,15 @@ def run_program(
 
     `leave_reason` keeps the reason where the platform looks for it. It returns False if another
     process of the job has reported one already, which this error usually follows from; neither the
-    line nor the traceback is printed then.
+    line nor the traceback is printed then. `again` names what to run again once a full disk has
+    room.
     """
     try:
         return program()
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     except Exception as error:
-        code, reason = _explain(error)
+        code, reason = _explain(error, again)
         first = leave_reason(reason or failure_text(error))
         if first and reason is None:
             raise
@@ -60,13 +62,13 @@ def run_program(
         return code
 
 
-def _explain(error: Exception) -> tuple[int, str | None]:
+def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | None]:
     """The exit code, and one line unless only the traceback explains the error."""
     if isinstance(error, UserError):
         return error.exit_code, str(error)
     if not isinstance(error, OSError) or error.filename is None:
         return exit_codes.FAILED, None
-    advice = ": free up space and run the same command again" if error.errno in _NO_ROOM else ""
+    advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""
     return exit_codes.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
 
 

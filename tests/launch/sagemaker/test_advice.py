@@ -58,12 +58,6 @@ LAUNCHES = [
         None,
     ),
     ("train", ["job.code=yes"], "must be true or false", ["job.code=true"]),
-    (
-        "train",
-        ["job.output=bucket/runs"],
-        "must be s3://bucket/prefix",
-        ["job.output=s3://bucket/runs"],
-    ),
     ("dataset", ["source=photos", PACK[1]], "must be s3://bucket/prefix", PACK),
     ("dataset", [PACK[0], "output=s3://bucket/photos/packed"], "choose another prefix", PACK),
     ("dataset", [*PACK, "output_format=index"], "drop it", PACK),

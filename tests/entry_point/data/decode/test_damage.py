@@ -65,7 +65,7 @@ def test_damage_stops_the_job_with_an_error_that_names_the_file_and_what_to_do(
 ) -> None:
     listing = f'`make check-dataset ARGS="root={damaged_folder}"` lists them all'
     with pytest.raises(
-        DataError, match=rf"{split}/.*\.jpg: .*data.max_bad_fraction=0.01 .*{listing}"
+        DataError, match=rf"{split}/.*\.jpg: .*data.max_bad_fraction=0.[1-5] .*{listing}"
     ):
         _epoch(damaged_folder, engine, split, 0.0)
 

@@ -265,7 +265,7 @@ def test_a_missing_file_stops_the_job_unless_damage_is_skipped(
         opened(file, images=str(photo_folder))
     text = str(raised.value)
     assert text.startswith("2 of 72 files are missing: train/cat/gone.jpg (row 3), nowhere/gone")
-    assert "\n" not in text and "data.max_bad_fraction=0.01" in text and "check-dataset" in text
+    assert "\n" not in text and "data.max_bad_fraction=0.1;" in text and "check-dataset" in text
     train, _ = opened(file, images=str(photo_folder), max_bad_fraction=1.0)
     assert "2 of 72 files are missing" in caplog.text
     data = config(file, images=str(photo_folder), max_bad_fraction=1.0)
