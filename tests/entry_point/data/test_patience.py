@@ -204,12 +204,12 @@ def test_work_in_threads_that_is_given_up_ends_the_wait(monkeypatch: pytest.Monk
     monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
     waiting = threading.Event()
 
-    def failing(_: int) -> None:
+    def failing(_: int) -> int:
         waiting.set()
         raise OSError(errno.EIO, "gone")
 
     def work(item: int) -> int:
-        return item if not item else patiently(failing, item)  # type: ignore[func-returns-value]
+        return item if not item else patiently(failing, item)
 
     results = in_threads(work, range(20), 20, "working")
     assert next(results) == 0

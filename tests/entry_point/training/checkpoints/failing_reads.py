@@ -32,5 +32,5 @@ def _failing_preadv(descriptor: int, buffers: Sequence[memoryview], offset: int)
 
 def net(num_classes: int) -> nn.Module:
     os.preadv = _failing_preadv  # type: ignore[assignment]
-    patience.PAUSES = (float(os.environ.get(PAUSE, "0")),) * 3  # type: ignore[assignment]
+    patience.PAUSES = (float(os.environ.get(PAUSE, "0")),) * 3
     return tiny_net(num_classes)
