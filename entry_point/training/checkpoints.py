@@ -137,8 +137,8 @@ class Checkpoints:
                 if before.shape not in (value.shape, _NOWHERE.shape):
                     continue  # the model has assigned another mask to the buffer
                 if (~torch.isfinite(value) & ~before).any():
-                    newest = next(iter(newest_first(self._folder)), None)
-                    start = f", or from model.weights={newest}" if newest else ""
+                    best = self._folder / BEST
+                    start = f", or from model.weights={best}" if best.exists() else ""
                     raise CheckpointError(
                         f"{name} of the {part} holds NaN or infinity after step {step}, which is "
                         "not saved: lower optim.lr, or clip gradients with optim.clip_norm=1, and "

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torchvision.models.segmentation import fcn_resnet50
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig, load_train_config
@@ -201,13 +202,21 @@ def test_averaged_weights_begin_with_the_same_rows(tmp_path: Path) -> None:
         assert torch.equal(model.state_dict()["6.weight"], expected)
 
 
+def with_auxiliary(num_classes: int, aux_loss: bool = True) -> nn.Module:
+    """A model with the names of torchvision's auxiliary heads."""
+    model: nn.Module = fcn_resnet50(
+        weights=None, weights_backbone=None, num_classes=num_classes, aux_loss=aux_loss
+    )
+    return model
+
+
 def test_the_auxiliary_head_of_a_run_is_taken_over_if_the_model_has_one(tmp_path: Path) -> None:
-    config = ModelConfig("fcn_resnet50", {"aux_loss": True})
-    before = write_run(tmp_path, config, AS_TEXTS).state_dict()
-    after = started(tmp_path, config, BY_VALUE).state_dict()
-    key = "aux_classifier.4.weight"
+    name, key = f"{__name__}.with_auxiliary", "aux_classifier.4.weight"
+    before = write_run(tmp_path, ModelConfig(name), AS_TEXTS).state_dict()
+    after = started(tmp_path, ModelConfig(name), BY_VALUE).state_dict()
     assert torch.equal(after[key], before[key][[AS_TEXTS.index(each) for each in BY_VALUE]])
-    assert key not in started(tmp_path, ModelConfig("fcn_resnet50"), BY_VALUE).state_dict()
+    without = ModelConfig(name, {"aux_loss": False})
+    assert key not in started(tmp_path, without, BY_VALUE).state_dict()
 
 
 def test_a_checkpoint_names_its_classes(tmp_path: Path, photo_folder: Path) -> None:
