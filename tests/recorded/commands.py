@@ -66,13 +66,8 @@ DRY = re.compile(
 """Of a target without arguments, documents only give the name."""
 TRAINING = re.compile(r"make (local-train|sweep|show-batch)")
 TINY = (
-    *("data.image_size=32", "trainer.batch_size=8", "trainer.device=cpu"),
-    *(
-        "trainer.report=false",
-        "pipeline.num_workers=1",
-        "trainer.epochs=1",
-        "optim.warmup_epochs=0",
-    ),
+    *("data.image_size=32", "pipeline.num_workers=1", "optim.warmup_epochs=0", "optim.lr=1e-3"),
+    *("trainer.batch_size=8", "trainer.epochs=1", "trainer.device=cpu", "trainer.report=false"),
 )
 DEMO = ("+data.kwargs.train_images=20", "+data.kwargs.val_images=10")
 MEANT = {
