@@ -32,7 +32,7 @@ $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) 
 endif
 
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
-READY = $(HERE) launch/environment.py
+READY = $(HERE) -m launch.environment
 PY := .venv/bin/python
 LAUNCH_PY := .venv-launch/bin/python
 CODE := custom_op entry_point launch project examples benchmarks tests

@@ -1,6 +1,6 @@
 """Create the virtual environment. README.md names the system packages that it needs.
 
-``python3 launch/environment.py EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``,
+``python3 -m launch.environment EXTRA ...``, with one or more keys of ``REQUIREMENTS``. ``launch``,
 ``launch-v2`` and ``launch-v3`` use separate environments, as the two SageMaker SDKs exclude each
 other. An extra that is up to date is left alone; a setup that was killed resumes. With ``job`` come
 the packages in ``project/requirements.in``, if it names any. This file uses the standard library
@@ -142,15 +142,19 @@ def main(extras: Sequence[str]) -> int:
     """Install ``extras``; returns the exit code."""
     low, high = SUPPORTED
     try:
-        known = ", ".join(REQUIREMENTS)
-        unknown = ",".join(extra for extra in extras if extra not in REQUIREMENTS)
-        if unknown or not extras:
-            raise SetupError(f"extras={unknown}: must be one or more of {known}")
         if not low <= sys.version_info[:2] <= high:
             raise SetupError(
                 f"Python {platform.python_version()} is not supported; choose one from "
                 f"{low[0]}.{low[1]} to {high[0]}.{high[1]}, as in: make PYTHON=python3.13 ..."
             )
+        unknown = [extra for extra in extras if extra not in REQUIREMENTS]
+        if unknown or not extras:
+            # Not above: a Python that is too old may not read it.
+            from entry_point.config.retired import retired
+
+            must = retired(*(f"EXTRAS={extra}" for extra in unknown))
+            must = must or f"must be one or more of {', '.join(REQUIREMENTS)}"
+            raise SetupError(f"extras={','.join(unknown)}: {must}")
         with locked(ROOT / ".setup.lock"):
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)

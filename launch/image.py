@@ -25,6 +25,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from entry_point.config.retired import retired
 from entry_point.contract.own_code import content_hash
 from entry_point.contract.program import UserError, run_program
 from launch.engine import Engine, find_engine
@@ -144,6 +145,9 @@ def build_arguments(base: str) -> list[str]:
         if value := os.environ.get(name):
             values[name] = value
     if extras := values.get("EXTRAS"):
+        for extra in extras.split():
+            if must := retired(f"EXTRAS={extra}"):
+                raise UserError(f"EXTRAS={extra}: {must}")
         values["EXTRAS"] = " ".join(sorted({*extras.split()}))
     settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from entry_point.config.retired import retired
 from entry_point.contract.program import UserError
 
 _NO_VALUE = object()
@@ -17,8 +18,12 @@ class ConfigError(UserError, ValueError):
     """One line: the key and its value as the user would type them, what is allowed, what to do."""
 
     def __init__(self, key: str, value: object = _NO_VALUE, must: str = "") -> None:
-        """The text is `key=value: must`, or `key: must` for a key without a value."""
+        """The text is `key=value: must`, or `key: must` for a key without a value.
+
+        For a key or value that is retired, `must` is what to use instead.
+        """
         typed = key if value is _NO_VALUE else f"{key}={shown(value)}"
+        must = retired(key, typed) or must
         super().__init__(f"{typed}: {must}" if must else typed)
 
 

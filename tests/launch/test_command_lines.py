@@ -31,7 +31,7 @@ def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
 
 
 def test_a_packing_job_needs_no_torch_where_it_is_launched() -> None:
-    assert "environment.py launch\n" in make("sagemaker-dataset").stdout
+    assert "launch.environment launch\n" in make("sagemaker-dataset").stdout
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from launch import environment
+from entry_point.config.retired import RETIRED
+from entry_point.contract.program import UserError
+from launch import environment, image
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -56,6 +58,17 @@ def test_an_unknown_extra_is_an_error_that_lists_the_known_ones(
 ) -> None:
     assert environment.main(["gpu"]) == 1
     assert "extras=gpu: must be one or more of job, dev," in capsys.readouterr().err
+
+
+def test_a_retired_extra_is_answered_with_what_to_use(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(RETIRED, "EXTRAS=gone", "this")
+    assert environment.main(["job", "gone"]) == 1
+    assert capsys.readouterr().err == "setup: extras=gone: retired: use this\n"
+    monkeypatch.setenv("EXTRAS", "timm gone")
+    with pytest.raises(UserError, match="EXTRAS=gone: retired: use this"):
+        image.build_arguments("sha256:0")
 
 
 @pytest.fixture

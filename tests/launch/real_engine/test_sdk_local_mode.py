@@ -108,7 +108,7 @@ def run_sdk(environment: str, program: str, *arguments: str) -> str:
     """Run a program in the environment of one SDK; returns its output."""
     python = ROOT / environment / "bin" / "python"
     if not python.exists():
-        pytest.skip(f"needs {environment}: python3 launch/environment.py {environment[6:]}")
+        pytest.skip(f"needs {environment}: python3 -m launch.environment {environment[6:]}")
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     if not shutil.which("docker-compose", path=path):
         pytest.skip("needs docker-compose, which requirements/dev.txt brings")
