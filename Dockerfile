@@ -34,7 +34,7 @@ RUN if command -v dnf; then \
         && rm -rf /var/lib/apt/lists/*; \
     fi
 
-# Names of requirements/*.in to install besides job.in: dali, mlflow, onnx, parquet, timm, wandb.
+# Names of requirements/*.in to install besides job.in: dali, mlflow, parquet, timm, wandb.
 ARG EXTRAS=
 RUN --mount=type=bind,source=launch/image_packages.py,target=/image_packages.py \
     --mount=type=bind,source=requirements,target=/requirements \

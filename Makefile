@@ -151,7 +151,7 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(SEED),1) \
 	$(PARALLEL) -rP tests/chaos
-test-installs- := onnx timm mlflow wandb bench
+test-installs- := timm mlflow wandb bench
 test-installs-launch := launch-v2 launch-v3
 test-installs-dali := dali
 test-installs-gpu := dali

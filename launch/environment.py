@@ -23,7 +23,6 @@ REQUIREMENTS = {
     "dev": ("dev.txt",),
     "bench": ("bench.txt", "peers.txt", "mosaicml.txt"),
     "dali": ("dali.txt",),
-    "onnx": ("onnx.txt",),
     "timm": ("timm.txt",),
     "mlflow": ("mlflow.txt",),
     "wandb": ("wandb.txt",),

@@ -4,7 +4,10 @@ A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augm
 an extra as in `EXTRAS=onnx`. Uses the standard library only, as `ConfigError` does.
 """
 
-RETIRED: dict[str, str] = {}
+RETIRED = {
+    "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
+    "trainer.onnx": "the recipe ONNX in docs/adapt.md",
+}
 
 
 def retired(*spellings: str) -> str:

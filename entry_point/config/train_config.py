@@ -151,8 +151,6 @@ class TrainerConfig:
     `best` the better of both."""
     report: Bool = True
     """Write output/data/report.html at the end."""
-    onnx: Bool = False
-    """Also write model/model.onnx, checked against torch. Needs the extra `onnx`."""
     diagnose: Literal["headspace", "profile", "one_batch"] | None = None
     """`headspace`: after the first epoch, repeat its steps on batches kept in memory and report how
     much faster training would be if input were free; does not change the training. `profile`: trace

@@ -36,7 +36,6 @@ from entry_point.training.models import count_parameters
 from entry_point.training.progress import Progress
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
-from entry_point.training.results.onnx_file import require_onnx
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.stop import Stopped, StopRequest, export_within
@@ -370,8 +369,6 @@ def load_operator(devices: Devices) -> None:
 
 def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:
     """Train in `run`; returns the exit code."""
-    if config.trainer.onnx:
-        require_onnx()
     try:
         with closing(Trainer(config, run, devices)) as trainer:
             for line in trainer.opening_lines():

@@ -30,7 +30,6 @@ from entry_point.model_folder import save_model
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
-from entry_point.training.results import onnx_file
 from entry_point.training.results.log import (
     column,
     format_milliseconds,
@@ -91,9 +90,6 @@ def write_results(run: FinishedRun) -> None:
     with _optional("summary.png"):
         plot = folder.output_data / "summary.png"
         save_plot(run.totals.records, run.title, run.metric, plot)
-    if config.trainer.onnx:
-        with _optional(onnx_file.NAME):
-            onnx_file.save_onnx(folder.model, run.network, config.data, run.task.export)
     if not config.trainer.report:
         return
     samples: Figure | None = None
@@ -105,11 +101,8 @@ def write_results(run: FinishedRun) -> None:
 
 def remove_results(run: RunFolder) -> None:
     """Remove what an earlier start left beside its weights: not all of it may be written again."""
-    for path in (
-        run.model / onnx_file.NAME,
-        *(run.output_data / name for name in ("report.html", "summary.png")),
-    ):
-        path.unlink(missing_ok=True)
+    for name in ("report.html", "summary.png"):
+        (run.output_data / name).unlink(missing_ok=True)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from launch import image_packages
 
 REQUIREMENTS = Path(__file__).resolve().parents[3] / "requirements"
 LIST = Path(__file__).with_name("aws_image_packages.txt")
-EXTRAS = ("dali", "mlflow", "onnx", "timm", "wandb")
+EXTRAS = ("dali", "mlflow", "timm", "wandb")
 # Two that are large and one that is no wheel: pip takes them as given, and as needing nothing.
 GIVEN = ("torch", "torchvision", "antlr4-python3-runtime")
 # What requirements/*.in needs newer than AWS has it.

@@ -139,7 +139,7 @@ _TEXTS = st.text(max_size=60).filter(lambda text: text.lower() not in ("true", "
 _OVERRIDES = st.one_of(
     _TEXTS.map(lambda text: decode({"data.root": text})[0]),
     st.floats(1e-9, 10).map(lambda rate: f"optim.lr={rate!r}"),
-    st.booleans().map(lambda on: f"trainer.onnx={on}"),
+    st.booleans().map(lambda on: f"trainer.report={on}"),
     st.sampled_from(["trainer.nproc_per_host=null", "model=resnet50", "experiment=debug"]),
     st.lists(st.floats(0.01, 1), min_size=3, max_size=3).map(lambda v: f"data.std={v}"),
     st.integers(1, 512).map(lambda size: f"data.image_size={size}"),

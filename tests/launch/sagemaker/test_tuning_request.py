@@ -35,7 +35,7 @@ def test_trials_are_the_runs_of_a_local_sweep() -> None:
     [
         ("model.name=resnet18,'timm/resnet50.a1_in1k'", 1, "model.name='timm/resnet50.a1_in1k'"),
         ("data.std=choice([1,1,1],[0.5,0.5,0.5])", 1, "data.std=[0.5,0.5,0.5]"),
-        ("trainer.onnx=true,false", 1, "trainer.onnx=false"),
+        ("trainer.report=true,false", 1, "trainer.report=false"),
         ("model.weights=null,/opt/a.pth", 0, "model.weights=null"),
         ("optim.lr=1e-3,0.10", 1, "optim.lr=0.10"),
     ],
