@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -13,13 +12,10 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract.printable import masked
-from entry_point.contract.whole_file import write_text
 from entry_point.model_folder import WEIGHTS
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 
-RUN_FILE = "mlflow.json"
-"""In the checkpoint folder: the MLflow run that a resumed job continues."""
 _MOST_PARAMS = 100
 _LONGEST_PARAM = 6000
 
@@ -28,25 +24,35 @@ class MlflowLogger:
     """Logs to `uri`: a server, a folder, or the ARN of one of SageMaker's tracking servers.
 
     Without it, to `MLFLOW_TRACKING_URI`, else to output/data/mlflow in the run folder. `experiment`
-    is `MLFLOW_EXPERIMENT_NAME` by default. It connects with the first record.
+    is `MLFLOW_EXPERIMENT_NAME` by default. `run_id` names a run of MLflow to continue; without it,
+    each process starts one, which gets the earlier records too. It connects with the first record.
     """
 
-    def __init__(self, run: LoggedRun, uri: str | None = None, experiment: str | None = None):
-        require_mlflow()
+    def __init__(
+        self,
+        run: LoggedRun,
+        uri: str | None = None,
+        experiment: str | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        if find_spec("mlflow") is None:
+            raise ConfigError(
+                "loggers",
+                "mlflow",
+                "needs the package mlflow-skinny: run `make setup EXTRAS=mlflow`, or build the "
+                "image with `make image EXTRAS=mlflow`",
+            )
         self._run = run
         local = str(run.folder.output_data / "mlflow")
         self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or local
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
         self._client: Any = None
-        self._id = ""
-        self._logged: dict[str, int] = {}
+        self._id = run_id or ""
         self._opened = time.time()
 
     def log(self, record: Record) -> None:
         if self._client is None:
             self._connect()
-            for earlier in self._run.earlier:
-                self._send(earlier)
         self._send(record)
 
     def close(self) -> None:
@@ -65,31 +71,10 @@ class MlflowLogger:
         # SageMaker's plugin signs its requests for this one, not for the client's.
         mlflow.set_tracking_uri(self._uri)
         self._client = mlflow.MlflowClient()
-        if not self._continue_run():
+        if self._id:
+            self._client.update_run(self._id, status="RUNNING")
+        else:
             self._start_run()
-
-    def _continue_run(self) -> bool:
-        """Continue the run of the earlier process, if it is in this store."""
-        from mlflow.exceptions import MlflowException
-
-        file = self._run.folder.checkpoints / RUN_FILE
-        if not self._run.earlier or not file.is_file():
-            return False
-        saved = json.loads(file.read_text(encoding="utf-8"))
-        if saved["uri"] != masked(self._uri):
-            return False
-        try:
-            found = self._client.get_run(saved["run_id"])
-        except MlflowException as error:
-            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
-                raise
-            return False
-        if found.info.lifecycle_stage != "active":
-            return False
-        self._id = found.info.run_id
-        self._client.update_run(self._id, status="RUNNING")
-        self._logged = {metric.key: metric.step for metric in found.data._metric_objs}
-        return True
 
     def _start_run(self) -> None:
         from mlflow.entities import Param
@@ -100,33 +85,19 @@ class MlflowLogger:
         values = iter(_flat(masked(asdict(self._run.config))))
         while params := [Param(k, v[:_LONGEST_PARAM]) for k, v in islice(values, _MOST_PARAMS)]:
             self._client.log_batch(self._id, params=params)
-        place_of_run = {"uri": masked(self._uri), "run_id": self._id}
-        write_text(self._run.folder.checkpoints / RUN_FILE, json.dumps(place_of_run) + "\n")
+        for earlier in self._run.earlier:
+            self._send(earlier)
 
     def _send(self, record: Record) -> None:
-        """Send what the store does not have yet: a resumed run repeats steps."""
         from mlflow.entities import Metric
 
         now, step = int(time.time() * 1000), int(record["step"])
         metrics = [
             Metric(key, float(value), now, step)
             for key, value in record.items()
-            if key not in ("epoch", "step") and step > self._logged.get(key, -1)
+            if key not in ("epoch", "step")
         ]
-        if metrics:
-            self._client.log_batch(self._id, metrics=metrics)
-            self._logged |= {metric.key: step for metric in metrics}
-
-
-def require_mlflow() -> None:
-    """Raise ConfigError if MLflow's client is not installed."""
-    if find_spec("mlflow") is None:
-        raise ConfigError(
-            "loggers",
-            "mlflow",
-            "needs the package mlflow-skinny: run `make setup EXTRAS=mlflow`, or build "
-            "the image with `make image EXTRAS=mlflow`",
-        )
+        self._client.log_batch(self._id, metrics=metrics)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

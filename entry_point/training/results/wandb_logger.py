@@ -6,23 +6,20 @@ from __future__ import annotations
 from dataclasses import asdict
 from importlib.util import find_spec
 from typing import Any
-from uuid import uuid4
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract.printable import masked
-from entry_point.contract.whole_file import write_text
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
-
-RUN_FILE = "wandb.txt"
-"""In the checkpoint folder: the id of the W&B run that a resumed job continues."""
 
 
 class WandbLogger:
     """Logs to the account of `WANDB_API_KEY`, or with `WANDB_MODE=offline` to files in
     output/data/wandb in the run folder. It connects with the first record.
 
-    `init` are other arguments of `wandb.init`, such as `project` and `entity`.
+    `init` are other arguments of `wandb.init`, such as `project` and `entity`, or `id` and `resume`
+    to continue a run. Without these two, each process starts a run, which gets the earlier records
+    too.
     """
 
     def __init__(self, run: LoggedRun, **init: Any) -> None:
@@ -37,9 +34,9 @@ class WandbLogger:
         self._wandb: Any = None
 
     def log(self, record: Record) -> None:
-        missing = self._connect() if self._wandb is None else []
-        for each in (*missing, record):
-            self._wandb.log(each)
+        if self._wandb is None:
+            self._connect()
+        self._wandb.log(record)
 
     def close(self) -> None:
         if self._wandb is not None:
@@ -49,17 +46,10 @@ class WandbLogger:
             # `finish` returns before W&B's process has written all; a job that ends takes it along.
             wandb.teardown()
 
-    def _connect(self) -> list[Record]:
-        """Start the run, or continue that of the earlier process; returns what it lacks."""
+    def _connect(self) -> None:
         import wandb
 
-        file, earlier = self._run.folder.checkpoints / RUN_FILE, list(self._run.earlier)
-        continues = bool(earlier) and file.is_file()
-        if not continues:
-            write_text(file, uuid4().hex[:8])
         self._wandb = wandb.init(
-            id=file.read_text(encoding="utf-8"),
-            resume="allow",
             name=self._run.name,
             dir=self._run.folder.output_data,
             config=masked(asdict(self._run.config)),
@@ -68,4 +58,6 @@ class WandbLogger:
         )
         # Its own count of steps only grows: it would drop an evaluation that a resumed job repeats.
         self._wandb.define_metric("*", step_metric="step")
-        return [] if continues else earlier
+        if not self._init.keys() & {"id", "resume"}:
+            for earlier in self._run.earlier:
+                self._wandb.log(earlier)

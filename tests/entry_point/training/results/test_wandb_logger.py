@@ -77,35 +77,32 @@ def _messages(log: bytes) -> Iterator[bytes]:
             message = b""
 
 
-def test_a_stopped_job_continues_its_run(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_resumed_job_starts_a_run_with_every_number_once(
+    tmp_path: Path, photo_folder: Path
+) -> None:
     root = tmp_path / "job"
     # The processes are forked from one with an environment of its own.
     wandb = "logger_kwargs.wandb={project:photos,mode:offline}"
     overrides = ["loggers=[wandb]", wandb, "trainer.epochs=4"]
     forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
-    assert not (root / "model" / "model.safetensors").is_file() and read_records(root)
+    assert read_records(root)
     assert forked.run(root, photo_folder, overrides) == 0
     first, second = written(root)
-    assert first.id == second.id and (first.name, first.project) == ("job", "photos")
+    assert first.id != second.id and (second.name, second.project) == ("job", "photos")
     records = read_records(root)
     for key in ("loss", "lr", "val_loss"):
         logged = [(record["step"], record[key]) for record in records if key in record]
-        assert first.column(key) + second.column(key) == logged
-    assert first.config["optim"]["name"] == "sgd"
+        assert second.column(key) == logged
+    assert second.config["optim"]["name"] == "sgd"
 
 
-def test_a_restart_from_scratch_is_a_new_run(tmp_path: Path) -> None:
-    log_to(tmp_path, ["wandb"], losses(5, 4))
-    log_to(tmp_path, ["wandb"], losses(3, 2))
+def test_a_named_run_is_continued(tmp_path: Path) -> None:
+    named = {"id": "ours", "resume": "allow"}
+    log_to(tmp_path, ["wandb"], losses(5, 4), **named)
+    log_to(tmp_path, ["wandb"], losses(3, first=2), earlier=losses(5, 4), **named)
     first, second = written(tmp_path)
-    assert first.id != second.id
-    assert second.column("loss") == [(0, 3.0), (1, 2.0)]
-
-
-def test_a_logger_that_is_added_to_a_resumed_run_gets_the_earlier_records(tmp_path: Path) -> None:
-    log_to(tmp_path, ["wandb"], losses(3, first=2), earlier=losses(5, 4))
-    (run,) = written(tmp_path)
-    assert run.column("loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
+    assert first.id == second.id == "ours"
+    assert first.column("loss") + second.column("loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
 
 
 def test_without_an_account_the_log_says_so_in_one_line(
