@@ -20,9 +20,8 @@ from pathlib import Path
 from types import FrameType
 
 from entry_point.contract import exit_codes, own_code
-from entry_point.contract.program import exit_on_stop, run_program
+from entry_point.contract.program import end_process, exit_on_stop, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, STARTED, RunFolder, has_resources
-from entry_point.large_imports import end_process, large_imports
 
 PROGRAMS = {
     "train": "entry_point.supervisor.job",
@@ -80,8 +79,7 @@ def main(arguments: Sequence[str]) -> int:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
         if code := run_program(command, partial(_use_sent_code, RunFolder(root))):
             return code
-    with large_imports():
-        program = import_module(PROGRAMS[command])
+    program = import_module(PROGRAMS[command])
     return int(program.main(overrides))
 
 

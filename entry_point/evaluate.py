@@ -27,7 +27,7 @@ from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import LOSS
 from entry_point.contract.own_code import PACKAGE
 from entry_point.contract.printable import printable
-from entry_point.contract.program import asks_for_help, run_program
+from entry_point.contract.program import asks_for_help, end_process, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
@@ -35,7 +35,6 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.masks import MaskSource
 from entry_point.data.sources.source import Source
-from entry_point.large_imports import end_process, large_imports
 
 if TYPE_CHECKING:
     from entry_point.model_folder import Trained
@@ -59,10 +58,10 @@ def main(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
     config = load_config("evaluate", EvaluateConfig, arguments)
-    with large_imports():
-        from entry_point.model_folder import load_trained, read_config
-        from entry_point.training.devices import join_devices
-        from entry_point.training.stop import Stopped
+    from entry_point.model_folder import load_trained, read_config
+    from entry_point.training.devices import join_devices
+    from entry_point.training.stop import Stopped
+
     folder = Path(config.model_dir)
     trainer = read_config(folder).trainer
     # As in training, but on what this machine has.

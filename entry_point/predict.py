@@ -33,14 +33,13 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import printable
 from entry_point.contract.processing_job import ProcessingJob, run_command
-from entry_point.contract.program import asks_for_help
+from entry_point.contract.program import asks_for_help, end_process
 from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
-from entry_point.large_imports import end_process
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model
 from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
-from entry_point.contract.program import asks_for_help, run_program
+from entry_point.contract.program import asks_for_help, end_process, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.large_imports import end_process, large_imports
 
 _LATEST = Path("runs/latest/model")
 
@@ -39,8 +38,7 @@ def serve(arguments: Sequence[str]) -> int:
     for name in ("entry_point", "custom_op"):
         logging.getLogger(name).setLevel(logging.INFO)
 
-    with large_imports():
-        from entry_point.serving.server import run_server
+    from entry_point.serving.server import run_server
 
     return run_server(folder, config.serve)
 

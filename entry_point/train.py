@@ -15,9 +15,8 @@ from functools import partial
 from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract.printable import mask_output, masked
-from entry_point.contract.program import failure_file, run_program
+from entry_point.contract.program import end_process, failure_file, run_program
 from entry_point.contract.run_folder import RunFolder
-from entry_point.large_imports import end_process, large_imports
 from entry_point.supervisor.ranks import CONFIG, report_reason, shared_folder
 
 
@@ -47,9 +46,9 @@ def train(arguments: Sequence[str]) -> int:
     else:
         config, yaml = load_train_config(arguments)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
-    with large_imports():
-        from entry_point.training.devices import join_devices
-        from entry_point.training.trainer import run_training
+    from entry_point.training.devices import join_devices
+    from entry_point.training.trainer import run_training
+
     with join_devices(config.trainer, config.optim.accumulate) as devices:
         # It writes the text, and uses the values of `config`.
         return run_training(config, masked(yaml), RunFolder.from_environment(), devices)

@@ -23,7 +23,6 @@ from entry_point.contract.printable import mask_output
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import LINK_LATEST, RunFolder
 from entry_point.contract.whole_file import remove_partial_files, write_text
-from entry_point.large_imports import large_imports
 from entry_point.supervisor.cuda_driver import usable_gpus
 from entry_point.supervisor.ranks import CONFIG, STOP_PATIENCE_S, Ranks, rank_environment
 
@@ -64,8 +63,8 @@ class Job:
         run = self._run
         own_code.use_sent(run.channels)
         # Not above: it finds the config tree, which may be the one that was sent.
-        with large_imports():
-            from entry_point.config.train_config import load_train_config
+        from entry_point.config.train_config import load_train_config
+
         read = read_overrides(run.platform_config)
         forget_credentials(run.platform_config, read)
         hosts = read_hosts(run.platform_config)

@@ -16,11 +16,10 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
+from entry_point.contract.program import UserError, end_at_once
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.errors import ReadError
-from entry_point.large_imports import end_at_once
 from entry_point.model_folder import Unfinished, save_model
 from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
 from entry_point.training.devices import Devices, leave_ranks

@@ -26,7 +26,6 @@ from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Part, Reques
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
 from entry_point.data.patience import hurried
-from entry_point.large_imports import no_collection
 from entry_point.supervisor.ranks import die_with_parent
 
 _SECONDS_TO_DIE = 5.0
@@ -99,10 +98,11 @@ class WorkerEngine:
         others = multiprocessing.active_children()
         # Until a worker ignores them, a signal would end it.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _TRAINER_SIGNALS)
+        gc.disable()  # `_belong_to_trainer` turns it on
         try:
-            with no_collection():
-                self._running = _until_closed(iter(self._batches))
+            self._running = _until_closed(iter(self._batches))
         finally:
+            gc.enable()
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         started = [child for child in multiprocessing.active_children() if child not in others]
         self._workers = started or self._workers
