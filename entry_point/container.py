@@ -74,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         return exit_codes.USAGE
     os.environ[STARTED] = repr(time.time())
     if command == "train":
-        exit_on_stop(exit_codes.STOPPED, RunFolder(root).remove_if_new)  # until its ranks run
+        exit_on_stop(exit_codes.STOPPED)  # until its ranks run
     else:
         signal.signal(signal.SIGTERM, _exit_with_clean_up)
         if code := run_program(command, partial(_use_sent_code, RunFolder(root))):

@@ -25,7 +25,6 @@ from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import format_metrics
 from entry_point.contract.printable import masked
 from entry_point.contract.program import asks_for_help, run_program, stop_signals
-from entry_point.contract.run_folder import NEW_RUN
 from entry_point.contract.whole_file import write_text
 
 RUNS = Path("runs")
@@ -75,10 +74,8 @@ class RunQueue:
     def train(self, folder: Path, overrides: Sequence[str]) -> int:
         """Train one run; returns its exit code."""
         root = str(folder.absolute())
-        # A run that cannot start removes its folder again.
-        new = {} if folder.exists() else {NEW_RUN: root}
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "ML_ROOT": root, **new}
+        environment = {**os.environ, "ML_ROOT": root}
         command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
         process = self._process = subprocess.Popen(command, env=environment)
         self._pass_on()  # a signal that came before the process existed

@@ -26,14 +26,13 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.hyperparameters import forget_credentials
 from entry_point.contract.program import UserError, run_for_reader, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunBusyError, RunFolder
+from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunFolder
 from launch.containers import Containers
 from launch.engine import Engine, find_engine
 from launch.image import built_revision, image_reference, revision
@@ -120,27 +119,17 @@ def train(arguments: Sequence[str]) -> int:
     if code:
         require_free_channel(channels, "channel")
         say("docker-train", code.describe())
-    folder, is_new = create_run_folder(name)
+    folder = create_run_folder(name)
     run, job = RunFolder(folder), Job(folder, hosts, channels, code, overrides)
     with run.hold():  # until the first host's container does
         job.write_inputs()
-    exit_code = exit_codes.FAILED
     try:
         exit_code = run_hosts(engine, image, job, isolated=network == "none")
     finally:
         job.forget_credentials()
-        if exit_code != exit_codes.FINISHED and is_new:
-            remove_if_unused(run)
     if exit_code == exit_codes.FINISHED:
         run.become_latest()
     return exit_code
-
-
-def remove_if_unused(run: RunFolder) -> None:
-    """Remove the folder of a job that has ended and took no step."""
-    with suppress(RunBusyError), run.hold():
-        if run.is_unused():
-            shutil.rmtree(run.root, ignore_errors=True)
 
 
 def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:

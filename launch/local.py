@@ -3,7 +3,7 @@
 ``python -m launch.local [name=NAME] [Hydra overrides]`` is ``make local-train``. It writes the
 files that SageMaker would write into ``runs/NAME/input/config``, then replaces itself with the
 process that the container starts. The same name again resumes the run from its checkpoints;
-without a name, each run gets a new folder. A new folder goes if the job takes no step.
+without a name, each run gets a new folder.
 """
 
 import json
@@ -23,7 +23,7 @@ from entry_point.contract.program import (
     exit_on_stop,
     run_program,
 )
-from entry_point.contract.run_folder import LATEST, LINK_LATEST, LOCAL, NEW_RUN, RunFolder
+from entry_point.contract.run_folder import LATEST, LINK_LATEST, LOCAL, RunFolder
 from entry_point.contract.whole_file import write_text
 
 HOST = "algo-1"
@@ -48,18 +48,10 @@ def start(arguments: Sequence[str]) -> int:
 
     name, overrides = split_name(arguments)
     load_train_config(overrides)
-    folder, is_new = create_run_folder(name)
-    run = RunFolder(folder)
-    lock = run.hold()
+    folder = create_run_folder(name)
+    lock = RunFolder(folder).hold()
     os.environ["ML_ROOT"] = os.environ[LINK_LATEST] = str(folder)
-    if is_new:
-        os.environ[NEW_RUN] = str(folder)
-    exit_on_stop(exit_codes.STOPPED, run.remove_if_new)
-    try:
-        write_input_config(folder, overrides, hosts=[HOST], current=HOST)
-    except OSError:
-        run.remove_if_new()
-        raise
+    write_input_config(folder, overrides, hosts=[HOST], current=HOST)
     os.dup2(lock.fileno(), 0)  # the job takes over the lock
     defer_stop()
     # With exec, the job itself receives signals and sets the exit code.
@@ -83,17 +75,17 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     return name, overrides
 
 
-def create_run_folder(name: str | None) -> tuple[Path, bool]:
-    """``runs/NAME``, or a folder named after the current time, and whether it is new."""
+def create_run_folder(name: str | None) -> Path:
+    """Creates ``runs/NAME`` unless it exists, or a new folder named after the current time."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     folder, attempt = RUNS / (name or stamp), 1
     while True:
         try:
             folder.mkdir(parents=True)
-            return folder.resolve(), True
+            return folder.resolve()
         except FileExistsError:
             if name is not None:
-                return folder.resolve(), False
+                return folder.resolve()
             attempt += 1
             folder = RUNS / f"{stamp}-{attempt}"
 

@@ -165,14 +165,13 @@ def stop_signals() -> list[signal.Signals]:
     return [signal.SIGTERM, signal.SIGINT, *([] if ignored else [signal.SIGHUP])]
 
 
-def exit_on_stop(code: int, clean_up: Callable[[], None] = lambda: None) -> None:
-    """Call `clean_up` and exit with `code` at once when asked to stop, from now on.
+def exit_on_stop(code: int) -> None:
+    """Exit with `code` at once when asked to stop, from now on.
 
     Without an exception: raised by a signal handler, it can be lost in an import that is under way.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
-        clean_up()
         os._exit(code)
 
     for number in stop_signals():

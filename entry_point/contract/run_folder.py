@@ -9,7 +9,6 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ LOCAL = "local"
 """The instance type of a job that this machine's launchers start."""
 TUNING_KEY = "_tuning_objective_metric"
 """The hyperparameter that SageMaker adds in a tuning job."""
-NEW_RUN = "TRAIN_NEW_RUN"
-"""Environment variable: the run folder that a launcher on this machine created for this start."""
 JOB_NAME = "TRAINING_JOB_NAME"
 """Environment variable: the name of a job in a container."""
 LATEST = "latest"
@@ -184,17 +181,15 @@ class RunFolder:
         write to the run folder.
         """
         deadline = time.monotonic() + LOCK_PATIENCE_S
+        file = self._open_lock()
         while True:
-            file = self._open_lock()
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if os.fstat(file.fileno()).st_nlink:
-                    return file
+                return file
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
+                    file.close()
                     raise RunBusyError(self.root) from error
-            # Another process holds it, or has removed it with its run (`discard`).
-            file.close()
             time.sleep(0.02)
 
     def _open_lock(self) -> BinaryIO:
@@ -222,24 +217,6 @@ class RunFolder:
         for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
             remove_partial_files(folder)
-
-    def is_unused(self) -> bool:
-        """Whether no job has left a model, a checkpoint or metrics here."""
-        folders = (self.model, self.output_data, self.root / "checkpoints")
-        return not any(path.is_file() for folder in folders for path in folder.rglob("*"))
-
-    def discard(self) -> None:
-        """Remove what a start that took no step has left in an unused folder.
-
-        The reason of its failure stays, unless the whole folder goes.
-        """
-        shutil.rmtree(self.output_data, ignore_errors=True)
-        self.remove_if_new()
-
-    def remove_if_new(self) -> None:
-        """Remove the whole folder if a launcher created it for this start."""
-        if os.environ.get(NEW_RUN) == str(self.root):
-            shutil.rmtree(self.root, ignore_errors=True)
 
     def become_latest(self) -> None:
         """Make `latest` a link to this run; an existing link is replaced atomically."""

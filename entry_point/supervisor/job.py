@@ -41,12 +41,7 @@ def run_alone(extra: Sequence[str]) -> int:
     run = RunFolder.from_environment()
     with run.hold() as lock:
         job = Job(run, lock, failure_file(run.failure))
-        unused = run.is_unused()
-        try:
-            return run_program("train", partial(job.train, extra), job.leave_reason)
-        finally:
-            if unused and not job.has_begun:
-                run.discard()
+        return run_program("train", partial(job.train, extra), job.leave_reason)
 
 
 class Job:
@@ -55,8 +50,6 @@ class Job:
     def __init__(self, run: RunFolder, lock: BinaryIO, leave_reason: Callable[[str], bool]) -> None:
         self._run, self._lock = run, lock
         self.leave_reason = leave_reason
-        self.has_begun = False
-        """Whether a rank has taken a step."""
 
     def train(self, extra: Sequence[str]) -> int:
         """Run the job; returns the exit code. A reason that a rank reports is left, not raised."""
@@ -78,7 +71,6 @@ class Job:
             environment = rank_environment(hosts, count, run.root, folder)
             ranks = Ranks(count, environment, folder, self._lock)
             ranks.wait()
-            self.has_begun = ranks.have_begun
             code = self._conclude(ranks)
         if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
             run.become_latest()

@@ -69,8 +69,7 @@ def check_training(run: Path, done: Attempt) -> None:
     traces.require_free(run)
     failure = run / "output/failure"
     if done.code == exit_codes.FAILED:
-        # A failed start leaves no folder.
-        reason = failure.read_text() if run.exists() else done.log.splitlines()[-1]
+        reason = failure.read_text()
         assert reason and "Traceback" not in reason and "gave no reason" not in reason, done.log
         assert reason in done.log
     elif done.code >= 0 and done.struck != "launcher":  # it leaves the last attempt's reason

@@ -98,7 +98,7 @@ def test_only_a_finished_run_becomes_the_latest_and_only_sigterm_leaves_a_model(
         (0.6, signal.SIGHUP),
     ],
 )
-def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_no_run(
+def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_is_not_the_latest(
     delay: float, number: signal.Signals, start_folder: Path
 ) -> None:
     name = f"stopped-{number}-{round(delay * 100)}"
@@ -110,7 +110,7 @@ def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_no_run(
     assert process.returncode == exit_codes.STOPPED, output
     assert "Traceback" not in output and "KeyboardInterrupt" not in output
     run = start_folder / "runs" / name
-    assert not run.exists() or list((run / "checkpoints").glob("step-*.pt"))
+    assert (run.parent / "latest").resolve() != run
 
 
 def test_what_an_interrupted_run_names_resumes_it(start_folder: Path) -> None:

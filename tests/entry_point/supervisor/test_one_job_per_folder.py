@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.contract import exit_codes
-from entry_point.contract.run_folder import NEW_RUN, RunBusyError, RunFolder
+from entry_point.contract.run_folder import RunBusyError, RunFolder
 from entry_point.supervisor.ranks import FOLDER
 from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS
 from tests.entry_point.training.forked_ranks import rank_processes
@@ -61,21 +61,6 @@ def test_a_lock_is_refused_while_its_holder_lives_and_reached_by_inheritance(
     heir.kill()
     heir.wait()
     run.hold().close()
-
-
-def test_a_start_that_waits_for_a_run_that_is_then_removed_locks_a_new_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = RunFolder(tmp_path / "run")
-    monkeypatch.setenv(NEW_RUN, str(run.root))
-    with ThreadPoolExecutor(1) as threads:
-        with run.hold():
-            waiting = threads.submit(run.hold)
-            time.sleep(0.2)  # it has tried in vain
-            run.discard()
-            assert not run.root.exists()
-        with waiting.result(), pytest.raises(RunBusyError):
-            run.hold()
 
 
 def test_no_rank_outlives_a_job_killed_while_the_ranks_start(

@@ -89,13 +89,12 @@ def test_a_killed_run_fails_the_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     assert sweep.main(["name=a", "optim.lr=0.1,0.2"]) == exit_codes.FAILED
 
 
-def test_a_run_that_cannot_start_leaves_no_folder_but_one_with_results_stays(
+def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
     tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     once = [*TINY, "trainer.epochs=1", "name=a"]
     assert sweep.main([*once, "data.root=nowhere"]) == exit_codes.FAILED
-    assert not (tmp_path / "a" / "0").exists()
     assert sweep.main([*once, f"data.root={photo_folder}"]) == exit_codes.FINISHED
     assert sweep.main([*once, "data.root=nowhere"]) == exit_codes.FAILED
     assert (tmp_path / "a" / "0" / "model" / "model.safetensors").is_file()

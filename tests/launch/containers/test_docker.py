@@ -286,15 +286,13 @@ def test_the_newest_run_is_served_unless_a_model_is_named(
     assert f"source={start_folder}/runs/newest/model,target=/opt/ml/model" in calls.read_text()
 
 
-def test_a_failed_start_leaves_no_new_folder_and_is_not_the_newest_run(
-    start_folder: Path, fake_engine: FakeEngine
-) -> None:
+def test_a_failed_start_is_not_the_newest_run(start_folder: Path, fake_engine: FakeEngine) -> None:
     fake_engine(IDLE.replace("echo 0", "echo 2"))
     runs = start_folder / "runs"
-    (runs / "old/model").mkdir(parents=True)
-    for name in ("old", "new"):
-        assert docker.train([f"name={name}"]) == 2
-    assert [path.name for path in runs.iterdir()] == ["old"]
+    (runs / "old").mkdir(parents=True)
+    (runs / "latest").symlink_to("old")
+    assert docker.train(["name=new"]) == 2
+    assert (runs / "latest").resolve() == runs / "old"
 
 
 def test_docker_train_needs_only_pythons_standard_library() -> None:
