@@ -23,7 +23,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import format_metrics
-from entry_point.contract.printable import masked
 from entry_point.contract.program import asks_for_help, run_program, stop_signals
 from entry_point.contract.whole_file import write_text
 
@@ -102,7 +101,7 @@ def _require_same(folder: Path, runs: Sequence[Sequence[str]]) -> None:
     Raises ConfigError if a run had other values: the table would show its results beside the new.
     """
     varied = [i for i, column in enumerate(zip(*runs, strict=True)) if len({*column}) > 1]
-    values = [masked([run[i] for i in varied]) for run in runs]
+    values = [[run[i] for i in varied] for run in runs]
     file = folder / VALUES
     earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
     for number, (before, now) in enumerate(zip(earlier, values, strict=False)):
@@ -128,8 +127,7 @@ def sweep(arguments: Sequence[str]) -> int:
         if queue.stopping or codes[-1] == exit_codes.STOPPED:
             return exit_codes.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
-        overrides = " ".join(masked(run))
-        sys.stdout.write(f"{folder}  {last_metrics(folder)}  exit {code}  {overrides}\n")
+        sys.stdout.write(f"{folder}  {last_metrics(folder)}  exit {code}  {' '.join(run)}\n")
     return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
 
 

@@ -14,7 +14,7 @@ from functools import partial
 
 from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract.printable import mask_output, masked
+from entry_point.contract.printable import drop_unread_output
 from entry_point.contract.program import end_process, failure_file, run_program
 from entry_point.contract.run_folder import RunFolder
 from entry_point.supervisor.ranks import CONFIG, report_reason, shared_folder
@@ -22,7 +22,7 @@ from entry_point.supervisor.ranks import CONFIG, report_reason, shared_folder
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides; ignored under the supervisor."""
-    mask_output()
+    drop_unread_output()
     if shared_folder() is None:
         return run_program("train", partial(train_by_hand, arguments))
     again = RunFolder.from_environment()
@@ -50,8 +50,7 @@ def train(arguments: Sequence[str]) -> int:
     from entry_point.training.trainer import run_training
 
     with join_devices(config.trainer, config.optim.accumulate) as devices:
-        # It writes the text, and uses the values of `config`.
-        return run_training(config, masked(yaml), RunFolder.from_environment(), devices)
+        return run_training(config, yaml, RunFolder.from_environment(), devices)
 
 
 if __name__ == "__main__":

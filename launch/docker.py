@@ -30,7 +30,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.contract import exit_codes, own_code
-from entry_point.contract.hyperparameters import forget_credentials
 from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunFolder
 from launch.containers import Containers
@@ -79,11 +78,6 @@ class Job:
             if self.code:
                 self.code.write(RunFolder(self.root(host)).channels)
 
-    def forget_credentials(self) -> None:
-        """Mask the credentials in the files that `write_inputs` wrote."""
-        for host in self.hosts:
-            forget_credentials(RunFolder(self.root(host)).platform_config, self.overrides)
-
     def mounts(self, host: str) -> list[str]:
         """Options for one host's mounts. ``/opt/ml`` itself is not mounted."""
         root = self.root(host)
@@ -111,9 +105,9 @@ def train(arguments: Sequence[str]) -> int:
     hosts, network = host_names(), os.environ.get("NETWORK") or ""
     if network not in ("", "none"):
         raise UserError(f"NETWORK={network}: must be none or unset")
+    name, rest = split_name(arguments)
     engine = find_engine()
     image = find_image(engine, "docker-train")
-    name, rest = split_name(arguments)
     code, rest = split_code(rest)
     channels, overrides = split_channels(rest)
     if code:
@@ -123,10 +117,7 @@ def train(arguments: Sequence[str]) -> int:
     run, job = RunFolder(folder), Job(folder, hosts, channels, code, overrides)
     with run.hold():  # until the first host's container does
         job.write_inputs()
-    try:
-        exit_code = run_hosts(engine, image, job, isolated=network == "none")
-    finally:
-        job.forget_credentials()
+    exit_code = run_hosts(engine, image, job, isolated=network == "none")
     if exit_code == exit_codes.FINISHED:
         run.become_latest()
     return exit_code

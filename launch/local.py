@@ -15,6 +15,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
+from entry_point.config.credentials import refuse_in_overrides
 from entry_point.contract import exit_codes, hyperparameters
 from entry_point.contract.program import (
     UserError,
@@ -61,8 +62,9 @@ def start(arguments: Sequence[str]) -> int:
 def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     """The value of ``name=NAME``, and the other arguments.
 
-    Raises UserError if NAME is not a valid job name.
+    Raises UserError if NAME is not a valid job name, or if any argument has credentials.
     """
+    refuse_in_overrides(arguments)
     names = [each.partition("=")[2] for each in arguments if each.startswith("name=")]
     overrides = [each for each in arguments if not each.startswith("name=")]
     name = names[-1] if names else None
@@ -110,7 +112,6 @@ def write_input_config(
     for name, content in files.items():
         path = folder / "input" / "config" / f"{name}.json"
         write_text(path, json.dumps(content, indent=2) + "\n")
-        path.chmod(0o600)  # there may be credentials in it
 
 
 def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import os
-import sys
 import time
 
 from entry_point.training.results.log import Record
@@ -46,17 +43,3 @@ class Unclosable(Failing):
 
     def close(self) -> None:
         raise TimeoutError
-
-
-class Telling(Failing):
-    """Leaves a hash of the URI that it got; its error tells the URI."""
-
-    def __init__(self, run: LoggedRun, uri: str) -> None:
-        super().__init__(run)
-        self.uri = uri
-        digest = hashlib.sha256(uri.encode()).hexdigest()
-        (run.folder.output_data / "digest").write_text(digest)
-
-    def log(self, _record: Record) -> None:
-        sys.stderr.write(f"connecting to {self.uri} as in {os.environ['MLFLOW_TRACKING_URI']}\n")
-        raise ConnectionError(f"{self.uri} refuses")

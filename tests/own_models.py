@@ -2,8 +2,6 @@
 
 import os
 import signal
-import time
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -206,25 +204,6 @@ class noting_net(_Hooked):
                 seen.write("".join(f"{value:.3f}\n" for value in sums))
         logits: torch.Tensor = super().forward(images)
         return logits
-
-
-class waiting_net(_Hooked):
-    """Waits in the third training step until the supervisor has removed the configuration."""
-
-    def third_step(self, logits: torch.Tensor) -> torch.Tensor:
-        config = Path(os.environ["TRAIN_HAND_OVER"], "config.yaml")
-        end = time.monotonic() + 60
-        while config.exists():
-            assert time.monotonic() < end
-            time.sleep(0.01)
-        return logits
-
-
-def told_net(num_classes: int, uri: str) -> nn.Module:
-    """`tiny_net`; for the host `nowhere` its error tells the URI."""
-    if "nowhere" in uri:
-        raise ConnectionError(f"cannot reach {uri}")
-    return tiny_net(num_classes)
 
 
 def pixel_net(num_classes: int) -> nn.Module:

@@ -19,6 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
 from entry_point.config.mistakes import check_config, no_such_option
 from entry_point.contract import own_code
 
@@ -75,11 +76,13 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     except (HydraException, ValueError) as error:
         # What follows is Hydra's advice for its own command line.
         raise ConfigError("configuration", must=str(error).partition("\n")[0]) from error
+    refuse_in_value("", plain)
     return cast(dict[str, Any], plain)
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse Hydra overrides; raises ConfigError for the first that is none."""
+    """Parse Hydra overrides; raises ConfigError for the first that is none, or has credentials."""
+    refuse_in_overrides(overrides)
     parser = OverridesParser.create()
     return [_parse(parser, override) for override in overrides]
 

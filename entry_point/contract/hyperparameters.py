@@ -19,9 +19,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from entry_point.contract.printable import masked
-from entry_point.contract.run_folder import LOCAL, ContractError, read_json
-from entry_point.contract.whole_file import write_text
+from entry_point.contract.run_folder import ContractError, read_json
 
 FILE = "hyperparameters.json"
 
@@ -63,19 +61,6 @@ def _refuse_script(value: str | None) -> None:
             "entry_point of yours; drop entry_point and send the code in project/ with "
             "job.code=true, or run your script with SDK v3's ModelTrainer(source_code=...)"
         )
-
-
-def forget_credentials(folder: Path, overrides: Sequence[str]) -> None:
-    """Mask credentials in hyperparameters.json once its `overrides` are read.
-
-    Only in a run folder on this machine, which people keep: the platform's file stays as it is.
-    """
-    kind = read_json(folder / "resourceconfig.json").get("current_instance_type", LOCAL)
-    without = masked([*overrides])
-    if kind == LOCAL and without != [*overrides]:
-        content = json.dumps(encode(without), indent=2)
-        with suppress(OSError):  # mounted read-only: docker-train masks it
-            write_text(folder / FILE, content + "\n")
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What is safe to write: names and messages of any characters, and URIs with credentials."""
+"""What is safe to write: names and messages of any characters, also where nobody reads any more."""
 
 from __future__ import annotations
 
@@ -6,32 +6,12 @@ import io
 import re
 import sys
 from contextlib import suppress
-from typing import Any, TextIO, TypeVar, cast
+from typing import TextIO
 
 from entry_point.contract.metrics_line import MARK
 
 # Control characters, line separators, changes of direction, bytes that are not UTF-8.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-# `user:password@` and `token@` after a scheme. A pathlib.Path of a URI has one slash.
-_CREDENTIALS = re.compile(r"""\b([a-z][\w+.-]+:/{1,2})[^\s/?#"<>]+@""", re.IGNORECASE)
-
-T = TypeVar("T")
-
-
-def masked(value: T) -> T:
-    """The text, or the lists and dicts of texts, with `://***@` for the credentials of each URI.
-
-    The job uses the real values and writes only these: the log, errors, model/, the report,
-    checkpoints and what loggers get of the configuration.
-    """
-    if isinstance(value, str):
-        return cast(T, _CREDENTIALS.sub(r"\1***@", value))
-    if isinstance(value, dict):
-        return cast(T, {masked(key): masked(item) for key, item in value.items()})
-    if isinstance(value, (list, tuple)):
-        items: Any = map(masked, value)
-        return cast(T, type(value)(items))
-    return value
 
 
 def escaped(text: str) -> str:
@@ -40,19 +20,16 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`escaped` and `masked`, and never the beginning of a line of metrics."""
-    return escaped(masked(text)).replace(MARK, rf"\x5b{MARK[1:]}")
+    """`escaped`, and never the beginning of a line of metrics."""
+    return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
 
 
-class _MaskedText(io.TextIOWrapper):
-    """Whoever writes, a logger, a library or Python a traceback, writes a URI in one call.
-
-    A line that nobody reads any more is dropped: it must not end the job before its checkpoint.
-    """
+class _DroppingText(io.TextIOWrapper):
+    """Drops what cannot be written: it must not end the job before its checkpoint."""
 
     def write(self, text: str) -> int:
         with suppress(OSError):
-            super().write(masked(text))
+            super().write(text)
         return len(text)
 
     def flush(self) -> None:
@@ -60,13 +37,13 @@ class _MaskedText(io.TextIOWrapper):
             super().flush()
 
 
-def mask_output() -> None:
-    """Replace stdout and stderr of this process by streams that mask credentials in URIs."""
-    sys.stdout, sys.stderr = _masking(sys.stdout), _masking(sys.stderr)
+def drop_unread_output() -> None:
+    """Replace stdout and stderr of this process by streams that may be closed at the other end."""
+    sys.stdout, sys.stderr = _dropping(sys.stdout), _dropping(sys.stderr)
 
 
-def _masking(stream: TextIO) -> TextIO:
+def _dropping(stream: TextIO) -> TextIO:
     if not isinstance(stream, io.TextIOWrapper):  # the program was started without it
         return stream
     options = (stream.encoding, stream.errors, None, stream.line_buffering, stream.write_through)
-    return _MaskedText(stream.buffer, *options)
+    return _DroppingText(stream.buffer, *options)

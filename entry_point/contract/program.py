@@ -17,7 +17,7 @@ from types import FrameType
 from typing import NoReturn
 
 from entry_point.contract import exit_codes
-from entry_point.contract.printable import masked, printable
+from entry_point.contract.printable import printable
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LIMIT = 1024
@@ -120,7 +120,7 @@ def failure_file(path: Path) -> Callable[[str], bool]:
 
     def write(reason: str) -> bool:
         with suppress(OSError):
-            path.write_bytes(masked(reason)[:LIMIT].encode("utf-8", "backslashreplace"))
+            path.write_bytes(reason[:LIMIT].encode("utf-8", "backslashreplace"))
         return True
 
     return write

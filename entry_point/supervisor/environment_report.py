@@ -15,7 +15,6 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from entry_point.contract import exit_codes, hosts, own_code
-from entry_point.contract.printable import masked
 from entry_point.contract.program import run_for_reader, run_program
 from entry_point.contract.run_folder import ContractError, RunFolder
 
@@ -104,5 +103,5 @@ def report() -> int:
     for title, lines in sections.items():
         sys.stdout.write(f"{title}\n")
         for line in lines:
-            sys.stdout.write(masked(f"  {line}\n"))
+            sys.stdout.write(f"  {line}\n")
     return exit_codes.FINISHED

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.hosts import read_hosts, wait_for_names
-from entry_point.contract.hyperparameters import forget_credentials, read_overrides
-from entry_point.contract.printable import mask_output
+from entry_point.contract.hyperparameters import read_overrides
+from entry_point.contract.printable import drop_unread_output
 from entry_point.contract.program import failure_file, run_program
 from entry_point.contract.run_folder import LINK_LATEST, RunFolder
 from entry_point.contract.whole_file import remove_partial_files, write_text
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def main(overrides: Sequence[str]) -> int:
     """Command line: Hydra overrides, which win over the platform's hyperparameters."""
-    mask_output()
+    drop_unread_output()
     return run_program("train", partial(run_alone, overrides))
 
 
@@ -59,7 +59,6 @@ class Job:
         from entry_point.config.train_config import load_train_config
 
         read = read_overrides(run.platform_config)
-        forget_credentials(run.platform_config, read)
         hosts = read_hosts(run.platform_config)
         run.check_channels()
         config, yaml = load_train_config([*read, *extra])

@@ -110,9 +110,6 @@ class Ranks:
         """Wait until all ranks have ended. After the first failure, end the others: they hang."""
         while self._running:
             time.sleep(_POLL_S)
-            if self.have_begun:
-                # All ranks have read it; a killed supervisor must not leave credentials.
-                (self._folder / CONFIG).unlink(missing_ok=True)
             self._collect()
             if any(code not in exit_codes.NO_FAILURE for code in self.codes.values()):
                 # One that died before it has ended by now, too.

@@ -23,7 +23,6 @@ from torch.utils._pytree import tree_map
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
-from entry_point.contract.printable import masked
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError
@@ -245,7 +244,7 @@ def job_settings(
     the `images` to train on, may change between two epochs.
     """
     return {
-        "identity": masked(_identity(config, train, steps_per_epoch)),
+        "identity": _identity(config, train, steps_per_epoch),
         "order": sample_order(config, train, devices),
         "images": {"training": fingerprint(train), "validation": fingerprint(val)},
     }

@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.contract.printable import masked
 from entry_point.model_folder import WEIGHTS
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
@@ -82,7 +81,7 @@ class MlflowLogger:
         found = self._client.get_experiment_by_name(self._experiment)
         place = found.experiment_id if found else self._client.create_experiment(self._experiment)
         self._id = self._client.create_run(place, run_name=self._run.name).info.run_id
-        values = iter(_flat(masked(asdict(self._run.config))))
+        values = iter(_flat(asdict(self._run.config)))
         while params := [Param(k, v[:_LONGEST_PARAM]) for k, v in islice(values, _MOST_PARAMS)]:
             self._client.log_batch(self._id, params=params)
         for earlier in self._run.earlier:

@@ -61,7 +61,7 @@ class FinishedRun:
     folder: RunFolder
     config: TrainConfig
     yaml: str
-    """The configuration as text, without credentials."""
+    """The configuration as text."""
     devices: Devices
     task: Task
     metric: Metric

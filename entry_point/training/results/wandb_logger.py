@@ -8,7 +8,6 @@ from importlib.util import find_spec
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.contract.printable import masked
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 
@@ -52,7 +51,7 @@ class WandbLogger:
         self._wandb = wandb.init(
             name=self._run.name,
             dir=self._run.folder.output_data,
-            config=masked(asdict(self._run.config)),
+            config=asdict(self._run.config),
             settings=wandb.Settings(console="off", quiet=True),
             **self._init,
         )
