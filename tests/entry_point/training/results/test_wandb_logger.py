@@ -97,9 +97,8 @@ def test_a_resumed_job_starts_a_run_with_every_number_once(
 
 
 def test_a_named_run_is_continued(tmp_path: Path) -> None:
-    named = {"id": "ours", "resume": "allow"}
-    log_to(tmp_path, ["wandb"], losses(5, 4), **named)
-    log_to(tmp_path, ["wandb"], losses(3, first=2), earlier=losses(5, 4), **named)
+    for new, earlier in ((losses(5, 4), []), (losses(3, first=2), losses(5, 4))):
+        log_to(tmp_path, ["wandb"], new, earlier, id="ours", resume="allow")
     first, second = written(tmp_path)
     assert first.id == second.id == "ours"
     assert first.column("loss") + second.column("loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
