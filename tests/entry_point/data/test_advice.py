@@ -109,7 +109,7 @@ GIVEN = {
 }
 
 
-@pytest.mark.parametrize(("header", "row", "advice", "then"), TABLES, ids=lambda each: str(each))
+@pytest.mark.parametrize(("header", "row", "advice", "then"), TABLES)
 def test_advised_setting_of_a_table_opens_it(
     root: Path, header: str, row: str, advice: str, then: Overrides
 ) -> None:
@@ -248,7 +248,7 @@ FOLDERS = [
 ]
 
 
-@pytest.mark.parametrize(("files", "given", "advice", "then"), FOLDERS, ids=lambda each: str(each))
+@pytest.mark.parametrize(("files", "given", "advice", "then"), FOLDERS)
 def test_advice_for_a_folder_opens_it(
     tmp_path: Path, files: list[str], given: Overrides, advice: str, then: Overrides
 ) -> None:
@@ -278,7 +278,7 @@ MOVED = [
 ]
 
 
-@pytest.mark.parametrize(("files", "advice", "follow"), MOVED, ids=lambda each: str(each)[:60])
+@pytest.mark.parametrize(("files", "advice", "follow"), MOVED)
 def test_advice_to_move_folders_opens_them(
     tmp_path: Path, files: list[str], advice: str, follow: Callable[[Path], object] | None
 ) -> None:
