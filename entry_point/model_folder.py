@@ -36,7 +36,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model as read_weights
 from safetensors.torch import save_model as write_weights
 from torch import Tensor, nn
-from yaml import YAMLError
+from yaml import YAMLError, safe_load
 
 from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
@@ -189,6 +189,14 @@ def save_model(
         _save_code(folder, config)
         # safetensors makes files that no other user can read.
         temporary.chmod((folder / CONFIG).stat().st_mode)
+
+
+def has_finished_model(folder: Path, since: float) -> bool:
+    """Returns whether a run that ended has written the folder since that time, see `time.time`."""
+    weights = folder / WEIGHTS
+    if not weights.is_file() or weights.stat().st_mtime < since:
+        return False
+    return "unfinished" not in safe_load((folder / CONFIG).read_text(encoding="utf-8"))
 
 
 def _save_code(folder: Path, config: TrainConfig) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import measure
-from benchmarks.gpu.gpu_check import (
+from benchmarks.gpu.gpu_jobs import (
     COMPILED,
     CORES,
     ENDED,

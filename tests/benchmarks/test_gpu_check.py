@@ -18,7 +18,8 @@ import torch
 
 from benchmarks import measure
 from benchmarks.gpu import offline_kit
-from benchmarks.gpu.gpu_check import (
+from benchmarks.gpu.gpu_check import main
+from benchmarks.gpu.gpu_jobs import (
     COMPILED,
     GOAL,
     PARTS,
@@ -26,7 +27,6 @@ from benchmarks.gpu.gpu_check import (
     TESTS,
     Case,
     Plan,
-    main,
     run_part,
 )
 from benchmarks.gpu.gpu_page import (

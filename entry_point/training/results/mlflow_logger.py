@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.model_folder import WEIGHTS
+from entry_point.model_folder import has_finished_model
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 
@@ -56,10 +56,8 @@ class MlflowLogger:
 
     def close(self) -> None:
         if self._client is not None:
-            weights = self._run.folder.model / WEIGHTS
-            finished = weights.is_file() and weights.stat().st_mtime >= self._opened
-            status = "FINISHED" if finished else "KILLED"
-            self._client.set_terminated(self._id, status)
+            finished = has_finished_model(self._run.folder.model, self._opened)
+            self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
 
     def _connect(self) -> None:
         # Without these, MLflow reports usage over the network, and refuses folders.
