@@ -2,11 +2,11 @@
 
 from custom_op.decode import (
     MAX_PIXELS,
+    DecodedBatch,
     JpegError,
     Packed,
     decode_and_crop_jpeg,
     decode_crop_resize_batch,
-    decode_crop_resize_batch_masked,
 )
 from custom_op.headers import jpeg_headers, jpeg_size, jpeg_warnings
 from custom_op.jpeg_index import index_jpeg, to_baseline
@@ -16,12 +16,12 @@ from custom_op.toolchain import BuildError
 __all__ = [
     "MAX_PIXELS",
     "BuildError",
+    "DecodedBatch",
     "JpegError",
     "Packed",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",
-    "decode_crop_resize_batch_masked",
     "index_jpeg",
     "jpeg_headers",
     "jpeg_size",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, TypedDict, Unpack
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -81,25 +81,37 @@ def decode_and_crop_jpeg(
         )
 
 
-class BatchOptions(TypedDict, total=False):
-    """Keyword arguments of the batch functions, see `decode_crop_resize_batch`."""
+class DecodedBatch(NamedTuple):
+    """The result of `decode_crop_resize_batch` for N images."""
 
-    indexes: Sequence[Tensor] | Packed | None
-    flip: Tensor | None
-    augment: Tensor | None
-    mean: Sequence[float] | None
-    std: Sequence[float] | None
-    dtype: torch.dtype
-    out: Tensor | None
-    num_threads: int
-    max_pixels: int
-    stale_indexes: Tensor | None
-    new_indexes: list[Tensor] | None
+    images: Tensor
+    """`(N, 3, size, size)`, or `(N, V, 3, size, size)`; zeros in place of failed images."""
+    failed: Tensor
+    """bool `(N,)`: images that cannot be decoded. An image has failed if any of its views has."""
+    stale: Tensor
+    """bool `(N,)`: images that were decoded although their side index does not fit the file."""
+    new_indexes: list[Tensor]
+    """With `make_indexes`, for each image what `index_jpeg` returns; empty for an image that has
+    failed or whose index fits."""
 
 
 def decode_crop_resize_batch(
-    jpegs: Sequence[Tensor] | Packed, boxes: Tensor, size: int, **options: Unpack[BatchOptions]
-) -> Tensor:
+    jpegs: Sequence[Tensor] | Packed,
+    boxes: Tensor,
+    size: int,
+    *,
+    indexes: Sequence[Tensor] | Packed | None = None,
+    flip: Tensor | None = None,
+    augment: Tensor | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    dtype: torch.dtype = torch.uint8,
+    out: Tensor | None = None,
+    num_threads: int = 0,
+    max_pixels: int = MAX_PIXELS,
+    mask_errors: bool = False,
+    make_indexes: bool = False,
+) -> DecodedBatch:
     """Decodes one crop of every image and resizes it to `size` x `size`, with the GIL released.
 
     With boxes `(N, V, 4)` it cuts V views of every image, one after the other, and reads the file's
@@ -128,14 +140,12 @@ def decode_crop_resize_batch(
         num_threads: threads that work on the batch, including the caller. 0 (default): one per CPU.
             The result does not depend on it.
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
-        stale_indexes: bool `(N,)` to write to: True for images that were decoded while their index
-            turned out not to fit the file. Default: none.
-        new_indexes: list to fill: what `index_jpeg` returns for each image whose index is empty or
-            does not fit, made while the crop is decoded; empty for the others. It takes the time
-            to pass the part of the file after the crop. Default: none.
+        mask_errors: mark images that cannot be decoded in `failed` instead of raising JpegError.
+        make_indexes: make a side index of each image whose index is empty or does not fit, while
+            its crop is decoded. It takes the time to pass the part of the file after the crop.
 
     Returns:
-        The batch: `out`, or the new tensor.
+        The images, which are `out` if given, and what is known of each.
 
     Raises:
         JpegError: an image cannot be decoded as requested (the message gives its position in the
@@ -152,40 +162,6 @@ def decode_crop_resize_batch(
     - Fill colors are rounded to whole values. Pixels on the edge are as with torchvision's
       `fill=[red, green, blue]`, also for black, which `fill=None` blends in only once.
     """
-    return _decode(jpegs, boxes, size, mask_errors=False, **options)[0]
-
-
-def decode_crop_resize_batch_masked(
-    jpegs: Sequence[Tensor] | Packed, boxes: Tensor, size: int, **options: Unpack[BatchOptions]
-) -> tuple[Tensor, Tensor]:
-    """Like `decode_crop_resize_batch`, but masks images that cannot be decoded.
-
-    Returns:
-        The batch, with zeros in place of failed images; and bool `(N,)`, True for failed images. An
-        image has failed if any of its views has.
-    """
-    return _decode(jpegs, boxes, size, mask_errors=True, **options)
-
-
-def _decode(
-    jpegs: Sequence[Tensor] | Packed,
-    boxes: Tensor,
-    size: int,
-    *,
-    mask_errors: bool,
-    indexes: Sequence[Tensor] | Packed | None = None,
-    flip: Tensor | None = None,
-    augment: Tensor | None = None,
-    mean: Sequence[float] | None = None,
-    std: Sequence[float] | None = None,
-    dtype: torch.dtype = torch.uint8,
-    out: Tensor | None = None,
-    num_threads: int = 0,
-    max_pixels: int = MAX_PIXELS,
-    stale_indexes: Tensor | None = None,
-    new_indexes: list[Tensor] | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The batch; and which images have failed, bool `(N,)`."""
     load()
     if out is None:
         out = torch.empty((*boxes.shape[:-1], size, size, 3), dtype=dtype).movedim(-1, -3)
@@ -194,12 +170,11 @@ def _decode(
     _check_normalization(mean, std, out.dtype)
     images, spans = operator_arguments(jpegs)
     if not images:
-        if new_indexes is not None:
-            new_indexes.clear()
-        return out, torch.empty(0, dtype=torch.bool)
+        none = torch.empty(0, dtype=torch.bool)
+        return DecodedBatch(out, none, none, [])
     side_indexes, index_spans = operator_arguments(indexes or [])
     with raising_jpeg_error():
-        failed, made, lengths = torch.ops.custom_op.decode_crop_resize_batch.default(
+        failed, stale, made, lengths = torch.ops.custom_op.decode_crop_resize_batch.default(
             images,
             spans,
             boxes,
@@ -212,12 +187,10 @@ def _decode(
             max_pixels=max_pixels,
             num_threads=num_threads,
             mask_errors=mask_errors,
-            stale_indexes=stale_indexes,
-            index_share=0.0 if new_indexes is None else MAX_SHARE,
+            index_share=MAX_SHARE if make_indexes else 0.0,
         )
-    if new_indexes is not None:
-        new_indexes[:] = made.split(lengths.tolist())
-    return out, failed
+    new_indexes = list(made.split(lengths.tolist())) if make_indexes else []
+    return DecodedBatch(out, failed, stale, new_indexes)
 
 
 def _check_normalization(

@@ -73,11 +73,11 @@ def _decode_crop_resize_batch(
     max_pixels: int,
     num_threads: int,
     mask_errors: bool,
-    stale_indexes: Tensor | None,
     index_share: float,
-) -> tuple[Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     shape = (_count(jpegs, spans), *boxes.shape[1:-1], 3, out.shape[-1], out.shape[-1])
     torch._check(out.shape == shape, lambda: f"out must have the shape {shape}; got {out.shape}")
     new_indexes = boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
     lengths = boxes.new_empty(shape[0] if index_share > 0 else 0)
-    return boxes.new_empty(shape[0], dtype=torch.bool), new_indexes, lengths
+    failed, stale = (boxes.new_empty(shape[0], dtype=torch.bool) for _ in range(2))
+    return failed, stale, new_indexes, lengths

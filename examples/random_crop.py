@@ -34,5 +34,7 @@ def random_boxes(jpegs: Sequence[Tensor], scale: Sequence[float] = (0.08, 1.0)) 
 def decode_random_crops(jpegs: Sequence[Tensor], size: int, num_threads: int = 1) -> Tensor:
     """Return a uint8 `(N, 3, size, size)` batch of random crops, half of them mirrored."""
     flip = torch.rand(len(jpegs)) < 0.5
-    boxes = random_boxes(jpegs)
-    return decode_crop_resize_batch(jpegs, boxes, size, flip=flip, num_threads=num_threads)
+    batch = decode_crop_resize_batch(
+        jpegs, random_boxes(jpegs), size, flip=flip, num_threads=num_threads
+    )
+    return batch.images

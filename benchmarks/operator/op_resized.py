@@ -247,7 +247,7 @@ def phones() -> list[tuple[str, float, float]]:
             jpegs, boxes, SIZE, num_threads=1
         ),
         "this operator, plain file, index made": lambda: decode_crop_resize_batch(
-            jpegs, boxes, SIZE, num_threads=1, new_indexes=[]
+            jpegs, boxes, SIZE, num_threads=1, make_indexes=True
         ),
         "this operator, side index": lambda: decode_crop_resize_batch(
             jpegs, boxes, SIZE, num_threads=1, indexes=of_batch

@@ -15,7 +15,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 import custom_op
-from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op import decode_crop_resize_batch
 from tests.custom_op.jpegs import (
     SAMPLINGS,
     encode,
@@ -60,7 +60,7 @@ def test_resizing_matches_torch_within_one_level(seed: int, size: int, sampling:
     jpeg = tensor(encode(picture(HEIGHT, WIDTH, seed % 7), sampling, 92))
     box = boxes_for(1, seed)
     assert_within_a_level(
-        decode_crop_resize_batch([jpeg], box, size)[0], torch_resized(jpeg, box[0], size)
+        decode_crop_resize_batch([jpeg], box, size).images[0], torch_resized(jpeg, box[0], size)
     )
 
 
@@ -71,13 +71,13 @@ def test_resized_black_and_white_noise_matches_torch_within_one_level() -> None:
     boxes = boxes_for(60, 3, 96, 128)
     for box in boxes:
         for size in (1, 3, 32, 64, 129):
-            actual = decode_crop_resize_batch([jpeg], box[None], size)[0]
+            actual = decode_crop_resize_batch([jpeg], box[None], size).images[0]
             assert_within_a_level(actual, torch_resized(jpeg, box, size))
 
 
 def test_crop_of_the_output_size_is_not_resampled() -> None:
     jpeg = tensor(encode(picture(HEIGHT, WIDTH)))
-    actual = decode_crop_resize_batch([jpeg], torch.tensor([[3, 5, 64, 64]]), 64)
+    actual = decode_crop_resize_batch([jpeg], torch.tensor([[3, 5, 64, 64]]), 64).images
     assert torch.equal(actual[0], custom_op.decode_and_crop_jpeg(jpeg, 3, 5, 64, 64))
 
 
@@ -88,11 +88,11 @@ def test_layout_and_dtype_do_not_change_the_values(
 ) -> None:
     boxes = boxes_for(len(jpegs), 1)
     flip = torch.arange(len(jpegs)) % 2 == 0
-    levels = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip)
+    levels = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip).images
     mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
     out = torch.empty((len(jpegs), 3, 37, 37), dtype=dtype, memory_format=memory_format)
     options: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": mean, "std": std}
-    result = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip, out=out, **options)
+    result = decode_crop_resize_batch(jpegs, boxes, 37, flip=flip, out=out, **options).images
     assert result is out
     if dtype == torch.uint8:
         assert torch.equal(out, levels)
@@ -104,26 +104,28 @@ def test_layout_and_dtype_do_not_change_the_values(
 
 def test_floating_values_without_mean_and_std_are_from_0_to_1(jpegs: list[Tensor]) -> None:
     boxes = boxes_for(len(jpegs), 2)
-    levels = decode_crop_resize_batch(jpegs, boxes, 20)
-    scaled = decode_crop_resize_batch(jpegs, boxes, 20, dtype=torch.float32)
+    levels = decode_crop_resize_batch(jpegs, boxes, 20).images
+    scaled = decode_crop_resize_batch(jpegs, boxes, 20, dtype=torch.float32).images
     torch.testing.assert_close(scaled, levels / 255)
 
 
 def test_flipping_mirrors_the_result(jpegs: list[Tensor]) -> None:
     boxes = boxes_for(len(jpegs), 4)
-    straight = decode_crop_resize_batch(jpegs, boxes, 33)
+    straight = decode_crop_resize_batch(jpegs, boxes, 33).images
     flipped = decode_crop_resize_batch(
         jpegs, boxes, 33, flip=torch.ones(len(jpegs), dtype=torch.bool)
-    )
+    ).images
     assert torch.equal(flipped, straight.flip(-1))
 
 
 def test_batch_does_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> None:
     many = jpegs * 6
     boxes = boxes_for(len(many), 6)
-    alone = decode_crop_resize_batch(many, boxes, 40, num_threads=1)
+    alone = decode_crop_resize_batch(many, boxes, 40, num_threads=1).images
     for threads in (0, 2, 3, 17):
-        assert torch.equal(decode_crop_resize_batch(many, boxes, 40, num_threads=threads), alone)
+        assert torch.equal(
+            decode_crop_resize_batch(many, boxes, 40, num_threads=threads).images, alone
+        )
 
 
 def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> None:
@@ -131,8 +133,8 @@ def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> Non
     lengths = torch.tensor([len(jpeg) for jpeg in jpegs])
     spans = torch.stack([5 + lengths.cumsum(0) - lengths, lengths], 1)
     buffer = torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs])
-    packed = decode_crop_resize_batch(custom_op.Packed(buffer, spans), boxes, 30)
-    assert torch.equal(packed, decode_crop_resize_batch(jpegs, boxes, 30))
+    packed = decode_crop_resize_batch(custom_op.Packed(buffer, spans), boxes, 30).images
+    assert torch.equal(packed, decode_crop_resize_batch(jpegs, boxes, 30).images)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -140,8 +142,8 @@ def test_tuple_of_images_is_what_a_list_of_them_is(jpegs: list[Tensor], count: i
     """As of `jpegs, labels = zip(*batch)`, also of two images."""
     boxes = boxes_for(count, 7)
     files, indexes = tuple(jpegs[:count]), tuple(map(custom_op.index_jpeg, jpegs[:count]))
-    batch = decode_crop_resize_batch(files, boxes, 30, indexes=indexes)
-    assert torch.equal(batch, decode_crop_resize_batch(jpegs[:count], boxes, 30))
+    batch = decode_crop_resize_batch(files, boxes, 30, indexes=indexes).images
+    assert torch.equal(batch, decode_crop_resize_batch(jpegs[:count], boxes, 30).images)
     assert custom_op.jpeg_headers(files).tolist() == [[HEIGHT, WIDTH, 1]] * count
 
 
@@ -167,7 +169,7 @@ def test_orientation_is_applied_to_box_and_pixels(orientation: int, tmp_path: An
     crop = whole.view(height, width, 3).permute(2, 0, 1)[:, top : top + h, left : left + w]
     expected = F.interpolate(crop[None], (32, 32), mode="bilinear", antialias=True)
     for flip in (False, True):
-        actual = decode_crop_resize_batch([tensor(data)], box, 32, flip=torch.tensor([flip]))
+        actual = decode_crop_resize_batch([tensor(data)], box, 32, flip=torch.tensor([flip])).images
         assert_within_a_level(actual, expected.flip(-1) if flip else expected)
 
 
@@ -181,12 +183,12 @@ def test_masked_batch_has_zeros_for_damaged_images_and_the_others_unchanged(
     jpegs: list[Tensor],
 ) -> None:
     boxes = boxes_for(len(jpegs), 9)
-    good = decode_crop_resize_batch(jpegs, boxes, 16)
+    good = decode_crop_resize_batch(jpegs, boxes, 16).images
     # Truncated in the middle: some rows are written before the error occurs.
     whole = torch.tensor([0, 0, HEIGHT, WIDTH])
     boxes[1] = whole
     broken = [jpegs[0], jpegs[1][: len(jpegs[1]) // 2], *jpegs[2:]]
-    out, failed = decode_crop_resize_batch_masked(broken, boxes, 16)
+    out, failed, *_ = decode_crop_resize_batch(broken, boxes, 16, mask_errors=True)
     assert failed.tolist() == [i == 1 for i in range(len(jpegs))]
     assert out[1].eq(0).all()
     assert torch.equal(out[~failed], good[~failed])
@@ -236,17 +238,19 @@ def test_invalid_option_is_a_value_error_with_its_name(
 
 
 def test_empty_list_gives_an_empty_batch() -> None:
-    out = decode_crop_resize_batch([], torch.empty(0, 4, dtype=torch.int64), 8)
+    out = decode_crop_resize_batch([], torch.empty(0, 4, dtype=torch.int64), 8).images
     assert out.shape == (0, 3, 8, 8)
 
 
 def test_forked_child_decodes_with_its_own_threads(jpegs: list[Tensor]) -> None:
     boxes = boxes_for(len(jpegs), 10)
-    expected = decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3)
+    expected = decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3).images
     child = os.fork()
     if child == 0:
         try:
-            same = torch.equal(decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3), expected)
+            same = torch.equal(
+                decode_crop_resize_batch(jpegs, boxes, 24, num_threads=3).images, expected
+            )
             os._exit(0 if same else 1)
         finally:
             os._exit(2)

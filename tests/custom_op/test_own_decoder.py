@@ -47,17 +47,17 @@ for dtype, size in itertools.product(dtypes, (7, 224)):
     batch = decode_crop_resize_batch(
         [jpeg] * 40, torch.tensor(boxes), size, flip=flip, dtype=dtype, **norm
     )
-    digest.update(batch.contiguous().numpy().tobytes())
+    digest.update(batch.images.contiguous().numpy().tobytes())
 for size in (33, 224):
     augment = every_operation()
     count = len(augment)
     batch = decode_crop_resize_batch(
         [jpeg] * count, torch.tensor(boxes[:count]), size, augment=augment
     )
-    digest.update(batch.contiguous().numpy().tobytes())
+    digest.update(batch.images.contiguous().numpy().tobytes())
 four_views = torch.tensor(boxes).view(10, 4, 4)
 batch = decode_crop_resize_batch([jpeg] * 10, four_views, 33, flip=flip.view(10, 4))
-digest.update(batch.contiguous().numpy().tobytes())
+digest.update(batch.images.contiguous().numpy().tobytes())
 print("native" if "native" in build_info()["flags"] else "portable", digest.hexdigest())
 """
 

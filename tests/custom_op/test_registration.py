@@ -36,7 +36,6 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "max_pixels": MAX,
         "num_threads": 1,
         "mask_errors": False,
-        "stale_indexes": torch.zeros(1, dtype=torch.bool),
         "index_share": 0.5,
     }
     boxes, out = torch.tensor([[[1, 2, 30, 40]] * 3]), torch.zeros(1, 3, 3, 8, 8)

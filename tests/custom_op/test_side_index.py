@@ -52,11 +52,11 @@ def test_a_batch_takes_indexes_as_a_list_or_packed_and_empty_ones() -> None:
     indexes = [dense_index(files[0]), torch.empty(0, dtype=torch.uint8)]
     indexes.append(dense_index(files[2]))
     boxes = torch.tensor([random_box(rng, *custom_op.jpeg_size(data)) for data in files])
-    expected = custom_op.decode_crop_resize_batch(files, boxes, 32)
+    expected = custom_op.decode_crop_resize_batch(files, boxes, 32).images
     lengths = torch.tensor([len(index) for index in indexes])
     spans = torch.stack([lengths.cumsum(0) - lengths, lengths], 1)
     for given in (indexes, custom_op.Packed(torch.cat(indexes), spans)):
-        found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=given)
+        found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=given).images
         assert torch.equal(found, expected)
     with pytest.raises(custom_op.JpegError, match="one index for every image"):
         custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=indexes[:2])
@@ -121,11 +121,9 @@ def test_a_changed_file_decodes_as_without_an_index(change: Callable[[Tensor], T
 
 
 def stale_indexes(files: list[Tensor], indexes: list[Tensor], boxes: Tensor) -> list[bool]:
-    stale = torch.ones(len(files), dtype=torch.bool)
-    custom_op.decode_crop_resize_batch_masked(
-        files, boxes, 16, indexes=indexes, stale_indexes=stale
-    )
-    return stale.tolist()
+    batch = custom_op.decode_crop_resize_batch(files, boxes, 16, indexes=indexes, mask_errors=True)
+    stale: list[bool] = batch.stale.tolist()
+    return stale
 
 
 def test_a_batch_tells_whose_indexes_are_those_of_other_files() -> None:
@@ -195,16 +193,8 @@ def test_no_index_passes_for_that_of_another_file_of_the_same_size_and_header() 
     new = [data for _, data in pairs]
     boxes = torch.tensor([random_box(rng, 64, 64) for _ in pairs])
     assert all(stale_indexes(new, old, boxes))
-    given = custom_op.decode_crop_resize_batch(new, boxes, 8, indexes=old)
-    assert torch.equal(given, custom_op.decode_crop_resize_batch(new, boxes, 8))
-
-
-def test_stale_indexes_of_another_shape_are_refused() -> None:
-    data = tensor(encode(picture(20, 20)))
-    boxes = torch.tensor([[0, 0, 9, 9]])
-    for wrong in (torch.zeros(2, dtype=torch.bool), torch.zeros(1)):
-        with pytest.raises(custom_op.JpegError, match="stale_indexes must"):
-            custom_op.decode_crop_resize_batch([data], boxes, 8, stale_indexes=wrong)
+    given = custom_op.decode_crop_resize_batch(new, boxes, 8, indexes=old).images
+    assert torch.equal(given, custom_op.decode_crop_resize_batch(new, boxes, 8).images)
 
 
 def test_a_truncated_or_longer_index_is_ignored() -> None:
@@ -256,11 +246,12 @@ def test_an_index_made_while_crops_are_decoded_is_that_of_the_file() -> None:
         boxes = [
             [random_box(rng, *custom_op.jpeg_size(data)) for _ in range(views)] for data in files
         ]
-        made: list[Tensor] = []
         plain = custom_op.decode_crop_resize_batch(files, torch.tensor(boxes), 32)
-        found = custom_op.decode_crop_resize_batch(files, torch.tensor(boxes), 32, new_indexes=made)
-        assert torch.equal(found, plain)
-        for new, old in zip(made, expected, strict=True):
+        found = custom_op.decode_crop_resize_batch(
+            files, torch.tensor(boxes), 32, make_indexes=True
+        )
+        assert torch.equal(found.images, plain.images) and plain.new_indexes == []
+        for new, old in zip(found.new_indexes, expected, strict=True):
             assert torch.equal(new, old)
 
 
@@ -271,17 +262,15 @@ def test_new_indexes_are_made_of_files_without_one_that_fits() -> None:
     damaged = torch.cat([data[:-3000], data[-1000:]])
     files = [data, data, other, marked, damaged, data[:2000], none]
     boxes = torch.tensor([[10, 10, 50, 50]]).repeat(len(files), 1)
-    indexes, made = [none, index, index, none, none, none, none], [index] * 3
-    custom_op.decode_crop_resize_batch_masked(
-        files, boxes, 8, indexes=indexes, new_indexes=made, num_threads=1
-    )
+    indexes = [none, index, index, none, none, none, none]
+    made = custom_op.decode_crop_resize_batch(
+        files, boxes, 8, indexes=indexes, mask_errors=True, make_indexes=True
+    ).new_indexes
     assert torch.equal(made[0], index)
     assert torch.equal(made[2], custom_op.index_jpeg(other))
     assert [len(new) for new in made[1:2] + made[3:]] == [0] * 5
 
 
-def test_list_for_new_indexes_is_emptied_for_a_batch_without_images() -> None:
-    made = [torch.ones(3, dtype=torch.uint8)]
+def test_a_batch_without_images_has_no_new_indexes() -> None:
     boxes = torch.empty((0, 4), dtype=torch.int64)
-    custom_op.decode_crop_resize_batch([], boxes, 8, new_indexes=made)
-    assert made == []
+    assert custom_op.decode_crop_resize_batch([], boxes, 8, make_indexes=True).new_indexes == []

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import custom_op
-from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op import decode_crop_resize_batch
 from custom_op.augment_ops import COLUMNS, NUMBERS
 from tests.custom_op.jpegs import KINDS, SAMPLINGS, encode, picture, tensor
 
@@ -64,7 +64,7 @@ def test_each_view_is_that_of_a_call_of_its_own(
     jpegs, indexes = files(draw, count)
     boxes, augment = boxes_for(count, views, draw), table_for(count, views, draw)
     flip = torch.rand(count, views) < 0.5
-    several, failed = decode_crop_resize_batch_masked(
+    several, failed, *_ = decode_crop_resize_batch(
         jpegs,
         boxes,
         24,
@@ -72,10 +72,11 @@ def test_each_view_is_that_of_a_call_of_its_own(
         augment=augment,
         indexes=indexes,
         num_threads=threads,
+        mask_errors=True,
     )
     assert several.shape == (count, views, 3, 24, 24)
     singles = [
-        decode_crop_resize_batch_masked(
+        decode_crop_resize_batch(
             jpegs,
             boxes[:, view].contiguous(),
             24,
@@ -83,12 +84,13 @@ def test_each_view_is_that_of_a_call_of_its_own(
             augment=augment[:, view].contiguous(),
             indexes=indexes,
             num_threads=1,
+            mask_errors=True,
         )
         for view in range(views)
     ]
-    assert torch.equal(failed, torch.stack([bad for _, bad in singles]).any(0))
-    for view, (alone, _) in enumerate(singles):
-        assert torch.equal(several[~failed, view], alone[~failed])
+    assert torch.equal(failed, torch.stack([alone.failed for alone in singles]).any(0))
+    for view, alone in enumerate(singles):
+        assert torch.equal(several[~failed, view], alone.images[~failed])
     assert not several[failed].any()
 
 
@@ -98,10 +100,10 @@ def test_a_view_after_a_damaged_one_is_exact() -> None:
     cut = whole[: len(whole) * 2 // 3].clone()
     damaged, good = [0, 0, HEIGHT, WIDTH], [8, 0, 16, WIDTH]
     boxes = torch.tensor([[damaged, good]])
-    _, failed = decode_crop_resize_batch_masked([cut], boxes, 16)
+    failed = decode_crop_resize_batch([cut], boxes, 16, mask_errors=True).failed
     assert failed.tolist() == [True]
-    again = decode_crop_resize_batch([cut], boxes[:, [1, 1]].contiguous(), 16)
-    expected = decode_crop_resize_batch([whole], boxes[:, 1].contiguous(), 16)
+    again = decode_crop_resize_batch([cut], boxes[:, [1, 1]].contiguous(), 16).images
+    expected = decode_crop_resize_batch([whole], boxes[:, 1].contiguous(), 16).images
     assert torch.equal(again[:, 0], expected) and torch.equal(again[:, 1], expected)
 
 
@@ -113,7 +115,7 @@ def test_views_fill_any_layout(layout: str) -> None:
     if layout == "by pixel":
         out = torch.full((2, 4, 20, 20, 3), 7, dtype=torch.uint8).movedim(-1, -3)
     decode_crop_resize_batch(jpegs, boxes, 20, out=out[:, 1:])
-    assert torch.equal(out[:, 1:], decode_crop_resize_batch(jpegs, boxes, 20))
+    assert torch.equal(out[:, 1:], decode_crop_resize_batch(jpegs, boxes, 20).images)
     assert (out[:, 0] == 7).all()
 
 

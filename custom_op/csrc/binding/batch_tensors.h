@@ -25,7 +25,7 @@ struct Batch {
   int64_t image_bytes = 0, view_bytes = 0;
   double index_share = 0;  // of the new indexes, 0 for none
   std::vector<std::vector<uint8_t>> new_indexes;
-  bool* stale_indexes = nullptr;  // null: not asked for
+  bool* stale = nullptr;  // of every image: its index did not fit; a failed image counts as false
 
   int64_t count() const { return static_cast<int64_t>(images.size()); }
 
@@ -75,15 +75,6 @@ inline void set_flips(const std::optional<Tensor>& flip, Batch& batch) {
     refuse(std::string("flip must hold one bool for every ") + (batch.several ? "view" : "image"));
   }
   batch.flips = static_cast<const bool*>(flip->const_data_ptr());
-}
-
-// bool (images); a failed image counts as false.
-inline void set_stale_indexes(const std::optional<Tensor>& stale, Batch& batch) {
-  if (!stale) return;
-  check_cpu(*stale, "stale_indexes", ScalarType::Bool, "bool", 1);
-  if (stale->size(0) != batch.count()) refuse("stale_indexes must hold one bool for every image");
-  batch.stale_indexes = static_cast<bool*>(stale->mutable_data_ptr());
-  std::fill_n(batch.stale_indexes, batch.count(), false);
 }
 
 // (images, 3, size, size), or (images, views, 3, size, size), as the boxes.

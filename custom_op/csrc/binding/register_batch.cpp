@@ -28,7 +28,7 @@ std::string process(Batch& batch, int64_t image) {
                  batch.operations.empty() ? kNone : batch.operations[static_cast<size_t>(at)],
                  batch.options, batch.slot(image, view));
     }
-    if (batch.stale_indexes != nullptr) batch.stale_indexes[i] = worker.has_stale_index();
+    batch.stale[i] = worker.has_stale_index();
     if (batch.index_share > 0) batch.new_indexes[i] = worker.finish_index();
   } catch (const std::exception& failure) {
     const std::string reason = failure.what();
@@ -81,11 +81,11 @@ std::tuple<Tensor, Tensor> to_tensors(const std::vector<std::vector<uint8_t>>& i
   return {data, lengths};
 }
 
-std::tuple<Tensor, Tensor, Tensor> decode_crop_resize_batch(
+std::tuple<Tensor, Tensor, Tensor, Tensor> decode_crop_resize_batch(
     std::vector<Tensor> jpegs, std::optional<Tensor> spans, Tensor boxes, Tensor out,
     std::vector<Tensor> indexes, std::optional<Tensor> index_spans, std::optional<Tensor> flip,
     std::optional<Tensor> augment, Tensor affine, int64_t max_pixels, int64_t num_threads,
-    bool mask_errors, std::optional<Tensor> stale_indexes, double index_share) {
+    bool mask_errors, double index_share) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
   batch.images = jpegs_bytes(jpegs, spans);
@@ -101,13 +101,15 @@ std::tuple<Tensor, Tensor, Tensor> decode_crop_resize_batch(
   set_out(out, batch);
   set_flips(flip, batch);
   set_operations(augment, batch);
-  set_stale_indexes(stale_indexes, batch);
   batch.index_share = index_share;
   if (index_share > 0) batch.new_indexes.resize(batch.images.size());
 
-  const std::vector<std::string> errors = process_all(batch, num_threads);
   const std::array<int64_t, 1> shape{batch.count()};
   Tensor failed = torch::stable::empty(shape, ScalarType::Bool);
+  Tensor stale = torch::stable::empty(shape, ScalarType::Bool);
+  batch.stale = static_cast<bool*>(stale.mutable_data_ptr());
+  std::fill_n(batch.stale, batch.count(), false);
+  const std::vector<std::string> errors = process_all(batch, num_threads);
   auto* mask = static_cast<bool*>(failed.mutable_data_ptr());
   for (int64_t i = 0; i < batch.count(); ++i) {
     const std::string& error = errors[static_cast<size_t>(i)];
@@ -117,7 +119,7 @@ std::tuple<Tensor, Tensor, Tensor> decode_crop_resize_batch(
     clear(batch, i);
   }
   const auto [new_indexes, lengths] = to_tensors(batch.new_indexes);
-  return {failed, new_indexes, lengths};
+  return {failed, stale, new_indexes, lengths};
 }
 
 }  // namespace
@@ -127,9 +129,8 @@ STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def(
       "decode_crop_resize_batch(Tensor[] jpegs, Tensor? spans, Tensor boxes, Tensor(a!) out, *, "
       "Tensor[] indexes, Tensor? index_spans, Tensor? flip, Tensor? augment, Tensor affine, "
-      "int max_pixels, int num_threads, bool mask_errors, "
-      "Tensor(b!)? stale_indexes, float index_share) -> "
-      "(Tensor failed, Tensor new_indexes, Tensor new_index_lengths)");
+      "int max_pixels, int num_threads, bool mask_errors, float index_share) -> "
+      "(Tensor failed, Tensor stale, Tensor new_indexes, Tensor new_index_lengths)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {

@@ -8,12 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from custom_op import (
-    JpegError,
-    decode_crop_resize_batch,
-    decode_crop_resize_batch_masked,
-    jpeg_headers,
-)
+from custom_op import JpegError, decode_crop_resize_batch, jpeg_headers
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.decoder import Decoded
 from entry_point.data.plan.crops import CropPlan, upright_size
@@ -48,10 +43,8 @@ class OpenedJpegs:
         images = empty_images(allocate, len(plan), plan.side)
         boxes = torch.from_numpy(plan.boxes).unflatten(0, (count, each))
         operations = None if plan.operations is None else torch.from_numpy(plan.operations)
-        stale = torch.zeros(count, dtype=torch.bool)
-        new: list[Tensor] | None = [] if encoded.makes_indexes else None
         with span("decode_crop_resize_batch"):
-            _, failed = decode_crop_resize_batch_masked(
+            batch = decode_crop_resize_batch(
                 encoded.files,
                 boxes,
                 plan.side,
@@ -60,14 +53,14 @@ class OpenedJpegs:
                 augment=None if operations is None else operations.unflatten(0, (count, each)),
                 out=images.unflatten(0, (count, each)),
                 num_threads=1,
-                stale_indexes=stale,
-                new_indexes=new,
+                mask_errors=True,
+                make_indexes=encoded.makes_indexes,
             )
-        if new:
-            stale.zero_()  # those of changed files are replaced
-        positions = failed.nonzero().flatten().tolist()
+        # Stale indexes do not count if they are replaced.
+        stale = 0 if encoded.makes_indexes else int(batch.stale.sum())
+        positions = batch.failed.nonzero().flatten().tolist()
         damage = {i: why_refused(encoded.file(i), boxes[i]) for i in positions}
-        return Decoded(images, damage | encoded.unreadable, int(stale.sum()), new or ())
+        return Decoded(images, damage | encoded.unreadable, stale, batch.new_indexes)
 
 
 def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import custom_op
-from custom_op import decode_crop_resize_batch_masked
+from custom_op import decode_crop_resize_batch
 from custom_op.augment_ops import COLUMNS, NUMBERS, PARAMETERS
 from tests.custom_op.augment.torchvision_ops import Operation, every_operation, image, table
 
@@ -34,7 +34,7 @@ def assert_refused(augment: Tensor, error: str, **options: Any) -> None:
     count = 3
     damaged, boxes = [image("noise")[:50]] * count, torch.tensor([[0, 0, 9, 9]] * count)
     with pytest.raises(custom_op.JpegError) as raised:
-        decode_crop_resize_batch_masked(damaged, boxes, 32, augment=augment, **options)
+        decode_crop_resize_batch(damaged, boxes, 32, augment=augment, mask_errors=True, **options)
     assert error in str(raised.value)
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from custom_op import decode_crop_resize_batch, decode_crop_resize_batch_masked
+from custom_op import decode_crop_resize_batch
 from custom_op.augment_ops import COLUMNS, PARAMETERS
 from tests.custom_op.augment.torchvision_ops import (
     GEOMETRY,
@@ -36,7 +36,7 @@ EXACT = (
 def crop(kind: str, size: int, *operations: Operation, **options: Any) -> Tensor:
     box = torch.tensor([[0, 0, 100, 100]])
     augment = table(*operations) if operations else None
-    return decode_crop_resize_batch([image(kind)], box, size, augment=augment, **options)[0]
+    return decode_crop_resize_batch([image(kind)], box, size, augment=augment, **options).images[0]
 
 
 factors = st.one_of(st.sampled_from([0.0, 1.0, 2.0, 1e-3, 50.0]), st.floats(0, 3, width=32))
@@ -154,7 +154,7 @@ def test_operations_that_change_nothing_give_the_plain_crop() -> None:
     assert torch.equal(crop("noise", 50, *neutral), crop("noise", 50))
     no_operations = torch.zeros(1, 0, COLUMNS)
     box = torch.tensor([[0, 0, 100, 100]])
-    plain = decode_crop_resize_batch([image("noise")], box, 50, augment=no_operations)
+    plain = decode_crop_resize_batch([image("noise")], box, 50, augment=no_operations).images
     assert torch.equal(plain[0], crop("noise", 50))
 
 
@@ -164,12 +164,12 @@ def test_result_depends_neither_on_the_threads_nor_on_the_batch() -> None:
     jpegs = [image(IMAGES[i % 3]) for i in range(count)]
     boxes = torch.tensor([[5, 0, 95, 100]]).repeat(count, 1)
     alone = [
-        decode_crop_resize_batch(jpegs[i : i + 1], boxes[:1], 40, augment=augment[i : i + 1])
+        decode_crop_resize_batch(jpegs[i : i + 1], boxes[:1], 40, augment=augment[i : i + 1]).images
         for i in range(count)
     ]
     for threads in (1, 2, 7):
         batch = decode_crop_resize_batch(jpegs, boxes, 40, augment=augment, num_threads=threads)
-        assert torch.equal(batch, torch.cat(alone))
+        assert torch.equal(batch.images, torch.cat(alone))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
@@ -196,9 +196,11 @@ def test_layout_and_dtype_do_not_change_the_values(
 def test_operations_see_the_upright_and_flipped_crop(orientation: int, flip: bool) -> None:
     jpeg = tensor(with_exif_orientation(encode(picture(60, 90)), orientation))
     box, flips = torch.tensor([[4, 6, 50, 40]]), torch.tensor([flip])
-    base = decode_crop_resize_batch([jpeg], box, 24, flip=flips)[0]
+    base = decode_crop_resize_batch([jpeg], box, 24, flip=flips).images[0]
     for operation in (("erase", (1, 2, 9, 3, 5, 6, 7)), ("rotate", (33, 0, 5, 6, 7))):
-        got = decode_crop_resize_batch([jpeg], box, 24, flip=flips, augment=table(operation))[0]
+        got = decode_crop_resize_batch(
+            [jpeg], box, 24, flip=flips, augment=table(operation)
+        ).images[0]
         assert torch.equal(got, expected(base, operation))
 
 
@@ -206,7 +208,7 @@ def test_masked_batch_augments_the_images_that_decode() -> None:
     good = image("photograph")
     boxes, augment = torch.tensor([[0, 0, 100, 100]] * 2), table(("invert", ())).repeat(2, 1, 1)
     jpegs = [good, good[: len(good) // 2]]
-    out, failed = decode_crop_resize_batch_masked(jpegs, boxes, 20, augment=augment)
+    out, failed, *_ = decode_crop_resize_batch(jpegs, boxes, 20, augment=augment, mask_errors=True)
     assert failed.tolist() == [False, True]
     assert torch.equal(out[0], 255 - crop("photograph", 20))
     assert out[1].eq(0).all()
