@@ -8,7 +8,7 @@ from custom_op.decode import (
     decode_and_crop_jpeg,
     decode_crop_resize_batch,
 )
-from custom_op.headers import jpeg_headers, jpeg_size, jpeg_warnings
+from custom_op.headers import jpeg_headers, jpeg_size
 from custom_op.jpeg_index import index_jpeg, to_baseline
 from custom_op.load import build_info, load
 from custom_op.toolchain import BuildError
@@ -25,7 +25,6 @@ __all__ = [
     "index_jpeg",
     "jpeg_headers",
     "jpeg_size",
-    "jpeg_warnings",
     "load",
     "to_baseline",
 ]

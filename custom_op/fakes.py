@@ -40,12 +40,6 @@ def _jpeg_headers(jpegs: list[Tensor], spans: Tensor | None, *, mask_errors: boo
     return jpegs[0].new_empty((_count(jpegs, spans), 3), dtype=torch.int64)
 
 
-@register_fake("custom_op::jpeg_warnings")
-def _jpeg_warnings(data: Tensor, *, max_pixels: int) -> int:
-    _check_bytes(data)
-    return torch.library.get_ctx().new_dynamic_size(min=0)  # type: ignore[return-value]
-
-
 @register_fake("custom_op::index_jpeg")
 def _index_jpeg(data: Tensor, *, max_share: float, max_pixels: int) -> Tensor:
     _check_bytes(data)

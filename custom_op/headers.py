@@ -7,16 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from custom_op.decode import MAX_PIXELS, Packed, operator_arguments, raising_jpeg_error
+from custom_op.decode import Packed, operator_arguments, raising_jpeg_error
 from custom_op.load import load
-
-_WARNINGS = (
-    "invalid SOS parameters for sequential JPEG",
-    "extraneous bytes before a header marker",
-    "unknown Adobe color transform code",
-    "unknown JFIF revision",
-)
-"""The text for each bit of `tolerated_bit` in jpeg/decompressor.cpp, lowest first."""
 
 
 def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
@@ -49,14 +41,3 @@ def _headers(jpegs: Sequence[Tensor] | Packed, mask_errors: bool) -> Tensor:
         return torch.empty((0, 3), dtype=torch.int64)
     with raising_jpeg_error():
         return torch.ops.custom_op.jpeg_headers.default(images, spans, mask_errors=mask_errors)
-
-
-def jpeg_warnings(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> list[str]:
-    """What libjpeg warns about in the header of one JPEG without any effect on its pixels.
-
-    Raises JpegError.
-    """
-    load()
-    with raising_jpeg_error():
-        found = torch.ops.custom_op.jpeg_warnings.default(data, max_pixels=max_pixels)
-    return [text for bit, text in enumerate(_WARNINGS) if found >> bit & 1]

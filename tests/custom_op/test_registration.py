@@ -24,7 +24,6 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     index = custom_op.index_jpeg(plain, max_share=1)
     yield "index_jpeg", (plain,), {"max_share": 0.5, "max_pixels": MAX}
     yield "jpeg_headers", ([data, data[:9]], None), {"mask_errors": True}
-    yield "jpeg_warnings", (data,), {"max_pixels": MAX}
     progressive = tensor(encode(picture(40, 60), progressive=True))
     yield "to_baseline", (progressive,), {"max_pixels": MAX}
     options = {

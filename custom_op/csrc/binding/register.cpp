@@ -44,12 +44,6 @@ Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t
   return torch::stable::transpose(torch::stable::transpose(pixels, 0, 2), 1, 2);
 }
 
-int64_t jpeg_warnings(Tensor data, int64_t max_pixels) {
-  RegionDecoder& decoder = thread_decoder();
-  decoder.open(jpeg_bytes(data), max_pixels);
-  return decoder.warnings();
-}
-
 Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> spans, bool mask_errors) {
   const std::vector<Bytes> images = jpegs_bytes(jpegs, spans);
   const std::array<int64_t, 2> shape{static_cast<int64_t>(images.size()), 3};
@@ -96,13 +90,11 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
       "*, Tensor? index, int max_pixels) -> Tensor");
   m.def("index_jpeg(Tensor data, *, float max_share, int max_pixels) -> Tensor");
   m.def("jpeg_headers(Tensor[] jpegs, Tensor? spans, *, bool mask_errors) -> Tensor");
-  m.def("jpeg_warnings(Tensor data, *, int max_pixels) -> SymInt");
   m.def("to_baseline(Tensor data, *, int max_pixels) -> Tensor");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(custom_op, CPU, m) {
   m.impl("decode_and_crop_jpeg", TORCH_BOX(&custom_op::decode_and_crop_jpeg));
-  m.impl("jpeg_warnings", TORCH_BOX(&custom_op::jpeg_warnings));
   m.impl("jpeg_headers", TORCH_BOX(&custom_op::jpeg_headers));
   m.impl("index_jpeg", TORCH_BOX(&custom_op::index_jpeg));
   m.impl("to_baseline", TORCH_BOX(&custom_op::rewrite_as_baseline));

@@ -17,28 +17,23 @@ void error_exit_cb(j_common_ptr cinfo) {
   longjmp(errors->jump, 1);
 }
 
-// The bit of a warning that changes no pixel, as headers.py lists them; 0 if the warning is damage.
-int tolerated_bit(j_common_ptr cinfo) {
+// Whether a warning is about the header and changes no pixel.
+bool is_harmless(j_common_ptr cinfo) {
   switch (cinfo->err->msg_code) {
     case JWRN_NOT_SEQUENTIAL:
-      return 1;
+    case JWRN_ADOBE_XFORM:
+    case JWRN_JFIF_MAJOR:
+      return true;
     case JWRN_EXTRANEOUS_DATA:
       // Before the first scan. Later, the bytes are entropy-coded data that was not decoded.
-      return reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number == 0 ? 2 : 0;
-    case JWRN_ADOBE_XFORM:
-      return 4;
-    case JWRN_JFIF_MAJOR:
-      return 8;
+      return reinterpret_cast<j_decompress_ptr>(cinfo)->input_scan_number == 0;
     default:
-      return 0;
+      return false;
   }
 }
 
 void emit_message_cb(j_common_ptr cinfo, int level) {
-  if (level >= 0) return;
-  const int bit = tolerated_bit(cinfo);
-  if (bit == 0) error_exit_cb(cinfo);
-  reinterpret_cast<ErrorContext*>(cinfo->err)->tolerated |= bit;
+  if (level < 0 && !is_harmless(cinfo)) error_exit_cb(cinfo);
 }
 
 void output_message_cb(j_common_ptr) {}
@@ -109,7 +104,6 @@ Decompressor::~Decompressor() { jpeg_destroy_decompress(&cinfo_); }
 
 bool Decompressor::restart(Bytes jpeg) noexcept {
   std::strcpy(errors_.message, "the JPEG is damaged: rows are missing");
-  errors_.tolerated = 0;
   if (setjmp(errors_.jump)) return false;
   // jpeg_abort_decompress keeps the tables: a file without tables would be decoded with those of
   // the previous file.

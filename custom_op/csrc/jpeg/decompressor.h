@@ -25,7 +25,6 @@ struct ErrorContext {
   jpeg_error_mgr pub;
   jmp_buf jump;
   char message[JMSG_LENGTH_MAX];
-  int tolerated;  // one bit for each kind of warning that was ignored
 };
 
 // A warning that means damaged pixels counts as an error.

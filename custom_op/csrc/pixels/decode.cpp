@@ -63,15 +63,6 @@ void RegionDecoder::open(Bytes jpeg, int64_t max_pixels, Bytes side_index) {
   width_ = libjpeg_.cinfo().image_width;
 }
 
-int RegionDecoder::warnings() {
-  libjpeg_.read_header(jpeg_, max_pixels_);
-  // Of the scans, only sequential ones have such warnings; progressive ones would be decoded here.
-  // Errors are for decode() to report.
-  if (!libjpeg_.cinfo().progressive_mode) start_phase();
-  jpeg_abort_decompress(&libjpeg_.cinfo());
-  return libjpeg_.errors().tolerated;
-}
-
 void RegionDecoder::check(const Box& box, bool transposed) const {
   const int64_t height = transposed ? width_ : height_, width = transposed ? height_ : width_;
   if (!inside(box, height, width)) throw JpegError(describe(box, height, width));

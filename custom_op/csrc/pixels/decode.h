@@ -29,9 +29,6 @@ class RegionDecoder {
     return side_index_.size != 0 && readable_ && !(*readable_ && reader_.uses_side_index());
   }
 
-  // The bits of libjpeg's warnings about the header that change no pixel.
-  int warnings();
-
   // Throws JpegError if the box is not inside the image, or inside the transposed image.
   void check(const Box& box, bool transposed = false) const;
 

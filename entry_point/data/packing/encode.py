@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from custom_op import (
     index_jpeg,
     jpeg_headers,
     jpeg_size,
-    jpeg_warnings,
     to_baseline,
 )
 from entry_point.config.packing_config import OptimizeConfig
@@ -64,8 +63,6 @@ class Encoded:
     index: bytes = b""
     """The side index, empty for none."""
     suffix: str = "jpg"
-    warnings: tuple[str, ...] = ()
-    """What libjpeg warns about in the source file; none of it changes a pixel."""
 
 
 def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
@@ -105,7 +102,7 @@ def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
     jpeg = _tensor(original)
     if not is_jpeg(jpeg):
         return _encode_other(original, options)
-    return replace(_encode_jpeg(jpeg, original, options), warnings=tuple(jpeg_warnings(jpeg)))
+    return _encode_jpeg(jpeg, original, options)
 
 
 def _encode_jpeg(jpeg: Tensor, original: bytes, options: OptimizeConfig) -> Encoded:

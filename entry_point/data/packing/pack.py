@@ -167,7 +167,7 @@ class Counts:
     how: Counter[str] = field(default_factory=Counter)
     """Images by `Encoded.how`."""
     notes: Counter[str] = field(default_factory=Counter)
-    """Why images have no side index, what converted ones lost, and what libjpeg warns about."""
+    """Why images have no side index, and what converted ones lost."""
     rejected: dict[str, str] = field(default_factory=dict)
     """Path and reason of every file that was not packed."""
     bytes_before: int = 0
@@ -175,8 +175,8 @@ class Counts:
 
     def add(self, image: Encoded, source_bytes: int) -> None:
         self.how[image.how] += 1
-        notes = filter(None, (image.note, *image.warnings))
-        self.notes.update(f"{image.how}: {note}" for note in notes)
+        if image.note:
+            self.notes[f"{image.how}: {image.note}"] += 1
         self.bytes_before += source_bytes
         self.bytes_after += len(image.data)
 
