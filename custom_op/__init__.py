@@ -4,7 +4,6 @@ from custom_op.decode import (
     MAX_PIXELS,
     DecodedBatch,
     JpegError,
-    Packed,
     decode_and_crop_jpeg,
     decode_crop_resize_batch,
 )
@@ -18,7 +17,6 @@ __all__ = [
     "BuildError",
     "DecodedBatch",
     "JpegError",
-    "Packed",
     "build_info",
     "decode_and_crop_jpeg",
     "decode_crop_resize_batch",

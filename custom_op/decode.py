@@ -17,15 +17,6 @@ MAX_PIXELS = 178_956_970
 """Default of `max_pixels`: the limit above which Pillow raises DecompressionBombError."""
 
 
-class Packed(NamedTuple):
-    """Images in one buffer, so that those of a memory-mapped file need no copy."""
-
-    buffer: Tensor
-    """uint8 `(bytes,)`."""
-    spans: Tensor
-    """int64 `(N, 2)`: where each image starts, and its length in bytes."""
-
-
 class JpegError(RuntimeError):
     """The data cannot be decoded as requested; the message says why."""
 
@@ -37,13 +28,6 @@ def raising_jpeg_error() -> Iterator[None]:
         yield
     except RuntimeError as error:
         raise JpegError(str(error)) from None
-
-
-def operator_arguments(jpegs: Sequence[Tensor] | Packed) -> tuple[list[Tensor], Tensor | None]:
-    """What the operators take: the tensors, and the spans of packed images."""
-    if isinstance(jpegs, Packed):
-        return [jpegs.buffer], jpegs.spans
-    return list(jpegs), None
 
 
 def decode_and_crop_jpeg(
@@ -96,11 +80,11 @@ class DecodedBatch(NamedTuple):
 
 
 def decode_crop_resize_batch(
-    jpegs: Sequence[Tensor] | Packed,
+    jpegs: Sequence[Tensor],
     boxes: Tensor,
     size: int,
     *,
-    indexes: Sequence[Tensor] | Packed | None = None,
+    indexes: Sequence[Tensor] | None = None,
     flip: Tensor | None = None,
     augment: Tensor | None = None,
     mean: Sequence[float] | None = None,
@@ -122,13 +106,12 @@ def decode_crop_resize_batch(
     the crop are decoded, and its rows are filtered while they are in cache.
 
     Args:
-        jpegs: a list or tuple of uint8 `(bytes,)` tensors; or one buffer that holds them all, as
-            `Packed`.
+        jpegs: uint8 `(bytes,)` tensors.
         boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels: after
             the rotation that EXIF asks for, which is applied to the pixels, too.
         size: height and width of every result.
-        indexes: what `index_jpeg` returned for each image, in the same form as `jpegs`; empty for
-            an image without. An index that does not fit its file is ignored. Default: none.
+        indexes: what `index_jpeg` returned for each image; empty for an image without. An index
+            that does not fit its file is ignored. Default: none.
         flip: bool `(N,)`, which results to mirror left to right. Default: none.
         augment: float32 `(N, K, 8)`: K operations for each image, applied in order to the resized
             and flipped crop; `custom_op.augment_ops` names them. Default: none. See below.
@@ -168,19 +151,15 @@ def decode_crop_resize_batch(
     elif out.shape != (shape := (*boxes.shape[:-1], 3, size, size)):
         raise JpegError(f"out must have the shape {shape}; got {tuple(out.shape)}")
     _check_normalization(mean, std, out.dtype)
-    images, spans = operator_arguments(jpegs)
-    if not images:
+    if not jpegs:
         none = torch.empty(0, dtype=torch.bool)
         return DecodedBatch(out, none, none, [])
-    side_indexes, index_spans = operator_arguments(indexes or [])
     with raising_jpeg_error():
         failed, stale, made, lengths = torch.ops.custom_op.decode_crop_resize_batch.default(
-            images,
-            spans,
+            list(jpegs),
             boxes,
             out,
-            indexes=side_indexes,
-            index_spans=index_spans,
+            indexes=list(indexes or ()),
             flip=flip,
             augment=augment,
             affine=_affine(mean, std),

@@ -14,12 +14,6 @@ def _check_bytes(data: Tensor) -> None:
     torch._check(data.dtype == torch.uint8, lambda: f"data must be uint8; got {data.dtype}")
 
 
-def _count(jpegs: list[Tensor], spans: Tensor | None) -> int:
-    for jpeg in jpegs:
-        _check_bytes(jpeg)
-    return len(jpegs) if spans is None else spans.shape[0]
-
-
 @register_fake("custom_op::decode_and_crop_jpeg")
 def _decode_and_crop_jpeg(
     data: Tensor,
@@ -36,8 +30,10 @@ def _decode_and_crop_jpeg(
 
 
 @register_fake("custom_op::jpeg_headers")
-def _jpeg_headers(jpegs: list[Tensor], spans: Tensor | None, *, mask_errors: bool) -> Tensor:
-    return jpegs[0].new_empty((_count(jpegs, spans), 3), dtype=torch.int64)
+def _jpeg_headers(jpegs: list[Tensor], *, mask_errors: bool) -> Tensor:
+    for jpeg in jpegs:
+        _check_bytes(jpeg)
+    return jpegs[0].new_empty((len(jpegs), 3), dtype=torch.int64)
 
 
 @register_fake("custom_op::index_jpeg")
@@ -55,12 +51,10 @@ def _to_baseline(data: Tensor, *, max_pixels: int) -> Tensor:
 @register_fake("custom_op::decode_crop_resize_batch")
 def _decode_crop_resize_batch(
     jpegs: list[Tensor],
-    spans: Tensor | None,
     boxes: Tensor,
     out: Tensor,
     *,
     indexes: list[Tensor],
-    index_spans: Tensor | None,
     flip: Tensor | None,
     augment: Tensor | None,
     affine: Tensor,
@@ -69,7 +63,9 @@ def _decode_crop_resize_batch(
     mask_errors: bool,
     index_share: float,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    shape = (_count(jpegs, spans), *boxes.shape[1:-1], 3, out.shape[-1], out.shape[-1])
+    for jpeg in jpegs:
+        _check_bytes(jpeg)
+    shape = (len(jpegs), *boxes.shape[1:-1], 3, out.shape[-1], out.shape[-1])
     torch._check(out.shape == shape, lambda: f"out must have the shape {shape}; got {out.shape}")
     new_indexes = boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
     lengths = boxes.new_empty(shape[0] if index_share > 0 else 0)

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from custom_op.decode import Packed, operator_arguments, raising_jpeg_error
+from custom_op.decode import raising_jpeg_error
 from custom_op.load import load
 
 
-def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
+def jpeg_headers(jpegs: Sequence[Tensor]) -> Tensor:
     """Height, width and EXIF orientation of every image, each header parsed once.
 
     Args:
-        jpegs: as for `decode_crop_resize_batch`: a list, or one buffer as `Packed`.
+        jpegs: uint8 `(bytes,)` tensors.
 
     Returns:
         int64 `(N, 3)`: the stored height and width, and the orientation: 1 to 8, or 1 if the file
@@ -23,7 +23,7 @@ def jpeg_headers(jpegs: Sequence[Tensor] | Packed) -> Tensor:
         does not fail a batch; `jpeg_size` of that file raises the reason.
 
     Raises:
-        JpegError: a tensor of the wrong dtype, shape or device; a span outside the buffer.
+        JpegError: a tensor of the wrong dtype, shape or device.
     """
     return _headers(jpegs, mask_errors=True)
 
@@ -34,10 +34,9 @@ def jpeg_size(data: Tensor) -> tuple[int, int]:
     return height, width
 
 
-def _headers(jpegs: Sequence[Tensor] | Packed, mask_errors: bool) -> Tensor:
+def _headers(jpegs: Sequence[Tensor], mask_errors: bool) -> Tensor:
     load()
-    images, spans = operator_arguments(jpegs)
-    if not images:
+    if not jpegs:
         return torch.empty((0, 3), dtype=torch.int64)
     with raising_jpeg_error():
-        return torch.ops.custom_op.jpeg_headers.default(images, spans, mask_errors=mask_errors)
+        return torch.ops.custom_op.jpeg_headers.default(list(jpegs), mask_errors=mask_errors)

@@ -61,7 +61,7 @@ def _require_one_libjpeg(library: Path) -> None:
     """Raises BuildError if the libjpeg that was linked is of another version than the header."""
     try:
         torch.ops.custom_op.jpeg_headers.default(
-            [torch.tensor([0xFF, 0xD8, 0xFF, 0xD9], dtype=torch.uint8)], None, mask_errors=False
+            [torch.tensor([0xFF, 0xD8, 0xFF, 0xD9], dtype=torch.uint8)], mask_errors=False
         )
     except RuntimeError as error:
         if "library version" in str(error):

@@ -50,7 +50,7 @@ class OpenedForSpdl:
         for i, box in enumerate(plan.boxes.tolist()):
             height, width = (int(sides[i]) for sides in self.sizes)
             stored = stored_box(box, height, width, int(self.turns[i]))
-            packets = spdl.io.demux_image(self.encoded.file(i).numpy())
+            packets = spdl.io.demux_image(self.encoded.files[i].numpy())
             filters = spdl_filters(stored, plan.flips[i], plan.side)
             frames.append(spdl.io.decode_packets(packets, filter_desc=filters))
         images = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)

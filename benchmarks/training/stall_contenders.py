@@ -97,7 +97,7 @@ class OpenedForCropSkip:
     def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
         images = empty_images(allocate, len(plan), plan.side)
         for i, box in enumerate(plan.boxes.tolist()):
-            images[i] = crop_skip(self.encoded.file(i), *box)
+            images[i] = crop_skip(self.encoded.files[i], *box)
         return Decoded(images, {})
 
 

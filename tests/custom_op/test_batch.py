@@ -128,15 +128,6 @@ def test_batch_does_not_depend_on_the_number_of_threads(jpegs: list[Tensor]) -> 
         )
 
 
-def test_packed_images_give_the_same_batch_as_a_list(jpegs: list[Tensor]) -> None:
-    boxes = boxes_for(len(jpegs), 7)
-    lengths = torch.tensor([len(jpeg) for jpeg in jpegs])
-    spans = torch.stack([5 + lengths.cumsum(0) - lengths, lengths], 1)
-    buffer = torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs])
-    packed = decode_crop_resize_batch(custom_op.Packed(buffer, spans), boxes, 30).images
-    assert torch.equal(packed, decode_crop_resize_batch(jpegs, boxes, 30).images)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_tuple_of_images_is_what_a_list_of_them_is(jpegs: list[Tensor], count: int) -> None:
     """As of `jpegs, labels = zip(*batch)`, also of two images."""
@@ -145,16 +136,6 @@ def test_tuple_of_images_is_what_a_list_of_them_is(jpegs: list[Tensor], count: i
     batch = decode_crop_resize_batch(files, boxes, 30, indexes=indexes).images
     assert torch.equal(batch, decode_crop_resize_batch(jpegs[:count], boxes, 30).images)
     assert custom_op.jpeg_headers(files).tolist() == [[HEIGHT, WIDTH, 1]] * count
-
-
-@pytest.mark.parametrize(
-    ("start", "length"), [(-1, 10), (0, -1), (90, 11), (101, 0), (2**62, 2**62)]
-)
-def test_image_outside_the_packed_buffer_is_refused(start: int, length: int) -> None:
-    buffer = torch.zeros(100, dtype=torch.uint8)
-    packed = custom_op.Packed(buffer, torch.tensor([[start, length]]))
-    with pytest.raises(custom_op.JpegError, match=f"start={start}, length={length}"):
-        decode_crop_resize_batch(packed, torch.tensor([[0, 0, 1, 1]]), 8)
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

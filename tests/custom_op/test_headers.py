@@ -36,13 +36,6 @@ def orientation_of(data: Tensor) -> int:
     return int(custom_op.jpeg_headers([data])[0, 2])
 
 
-def packed(jpegs: list[Tensor]) -> custom_op.Packed:
-    """The files in one buffer, with unused bytes before the first."""
-    lengths = torch.tensor([len(jpeg) for jpeg in jpegs], dtype=torch.int64)
-    spans = torch.stack([5 + lengths.cumsum(0) - lengths, lengths], 1)
-    return custom_op.Packed(torch.cat([torch.zeros(5, dtype=torch.uint8), *jpegs]), spans)
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_size_is_that_of_the_header(kind: str) -> None:
     data = tensor(encode(picture(37, 53), **KINDS[kind]))
@@ -100,10 +93,9 @@ def test_headers_of_a_batch_equal_the_headers_of_its_files(
         jpegs.append(tensor(data[: max(1, int(kept * len(data)))]))
         if kept < 1:
             expected.append(expected_row(jpegs[-1]))
-    for batch in (jpegs, packed(jpegs)):
-        headers = custom_op.jpeg_headers(batch)
-        assert headers.dtype == torch.int64
-        assert headers.tolist() == expected
+    headers = custom_op.jpeg_headers(jpegs)
+    assert headers.dtype == torch.int64
+    assert headers.tolist() == expected
     assert [expected_row(jpeg) for jpeg in jpegs] == expected
 
 
@@ -112,7 +104,6 @@ def test_headers_of_odd_files_equal_those_read_one_by_one() -> None:
     expected = [expected_row(jpeg) for jpeg in jpegs]
     assert [0, 0, 0] in expected and [24, 40, 6] in expected
     assert custom_op.jpeg_headers(jpegs).tolist() == expected
-    assert custom_op.jpeg_headers(packed(jpegs)).tolist() == expected
 
 
 def test_a_file_without_a_readable_header_is_a_row_of_zeros() -> None:
@@ -127,16 +118,10 @@ def test_a_file_without_a_readable_header_is_a_row_of_zeros() -> None:
 
 
 def test_headers_of_no_files_are_no_rows() -> None:
-    none = torch.empty((0, 2), dtype=torch.int64)
     assert custom_op.jpeg_headers([]).shape == (0, 3)
-    assert custom_op.jpeg_headers(custom_op.Packed(tensor(b"\0"), none)).shape == (0, 3)
 
 
 def test_wrong_tensors_fail_the_batch() -> None:
     data = tensor(encode(picture(20, 30)))
     with pytest.raises(custom_op.JpegError, match="every JPEG must be a uint8"):
         custom_op.jpeg_headers([data, data.int()])
-    with pytest.raises(custom_op.JpegError, match="image 0: start=1, length="):
-        custom_op.jpeg_headers(custom_op.Packed(data, torch.tensor([[1, len(data)]])))
-    with pytest.raises(custom_op.JpegError, match="spans must hold the start and the length"):
-        custom_op.jpeg_headers(custom_op.Packed(data, torch.tensor([[0, 1, 2]])))

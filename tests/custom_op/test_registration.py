@@ -23,12 +23,11 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
     plain = tensor(encode(picture(40, 60)))
     index = custom_op.index_jpeg(plain, max_share=1)
     yield "index_jpeg", (plain,), {"max_share": 0.5, "max_pixels": MAX}
-    yield "jpeg_headers", ([data, data[:9]], None), {"mask_errors": True}
+    yield "jpeg_headers", ([data, data[:9]],), {"mask_errors": True}
     progressive = tensor(encode(picture(40, 60), progressive=True))
     yield "to_baseline", (progressive,), {"max_pixels": MAX}
     options = {
         "indexes": [index],
-        "index_spans": torch.tensor([[0, len(index)]]),
         "flip": torch.tensor([[True, False, True]]),
         "augment": torch.tensor([[[[float(NUMBERS["invert"]), *[0.0] * 7]]] * 3]),
         "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
@@ -38,7 +37,7 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "index_share": 0.5,
     }
     boxes, out = torch.tensor([[[1, 2, 30, 40]] * 3]), torch.zeros(1, 3, 3, 8, 8)
-    yield "decode_crop_resize_batch", ([plain], None, boxes, out), options
+    yield "decode_crop_resize_batch", ([plain], boxes, out), options
 
 
 NAMES = [name for name, _, _ in sample_inputs()]

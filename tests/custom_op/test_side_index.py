@@ -46,18 +46,15 @@ def test_random_crops_with_an_index_equal_the_whole_decode() -> None:
     assert indexed > PAIRS // 300
 
 
-def test_a_batch_takes_indexes_as_a_list_or_packed_and_empty_ones() -> None:
+def test_a_batch_takes_indexes_and_empty_ones() -> None:
     rng = random.Random(1)
     files = [tensor(encode(picture(90, 70 + 30 * i, i), "4:2:0")) for i in range(3)]
     indexes = [dense_index(files[0]), torch.empty(0, dtype=torch.uint8)]
     indexes.append(dense_index(files[2]))
     boxes = torch.tensor([random_box(rng, *custom_op.jpeg_size(data)) for data in files])
     expected = custom_op.decode_crop_resize_batch(files, boxes, 32).images
-    lengths = torch.tensor([len(index) for index in indexes])
-    spans = torch.stack([lengths.cumsum(0) - lengths, lengths], 1)
-    for given in (indexes, custom_op.Packed(torch.cat(indexes), spans)):
-        found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=given).images
-        assert torch.equal(found, expected)
+    found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=indexes).images
+    assert torch.equal(found, expected)
     with pytest.raises(custom_op.JpegError, match="one index for every image"):
         custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=indexes[:2])
 

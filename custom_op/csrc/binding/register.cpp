@@ -44,8 +44,8 @@ Tensor decode_and_crop_jpeg(Tensor data, int64_t crop_y, int64_t crop_x, int64_t
   return torch::stable::transpose(torch::stable::transpose(pixels, 0, 2), 1, 2);
 }
 
-Tensor jpeg_headers(std::vector<Tensor> jpegs, std::optional<Tensor> spans, bool mask_errors) {
-  const std::vector<Bytes> images = jpegs_bytes(jpegs, spans);
+Tensor jpeg_headers(std::vector<Tensor> jpegs, bool mask_errors) {
+  const std::vector<Bytes> images = jpegs_bytes(jpegs);
   const std::array<int64_t, 2> shape{static_cast<int64_t>(images.size()), 3};
   Tensor headers = torch::stable::empty(shape, ScalarType::Long);
   auto* row = static_cast<int64_t*>(headers.mutable_data_ptr());
@@ -89,7 +89,7 @@ STABLE_TORCH_LIBRARY(custom_op, m) {
       "decode_and_crop_jpeg(Tensor data, int crop_y, int crop_x, int crop_height, int crop_width, "
       "*, Tensor? index, int max_pixels) -> Tensor");
   m.def("index_jpeg(Tensor data, *, float max_share, int max_pixels) -> Tensor");
-  m.def("jpeg_headers(Tensor[] jpegs, Tensor? spans, *, bool mask_errors) -> Tensor");
+  m.def("jpeg_headers(Tensor[] jpegs, *, bool mask_errors) -> Tensor");
   m.def("to_baseline(Tensor data, *, int max_pixels) -> Tensor");
 }
 

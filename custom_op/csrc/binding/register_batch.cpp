@@ -82,15 +82,14 @@ std::tuple<Tensor, Tensor> to_tensors(const std::vector<std::vector<uint8_t>>& i
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> decode_crop_resize_batch(
-    std::vector<Tensor> jpegs, std::optional<Tensor> spans, Tensor boxes, Tensor out,
-    std::vector<Tensor> indexes, std::optional<Tensor> index_spans, std::optional<Tensor> flip,
-    std::optional<Tensor> augment, Tensor affine, int64_t max_pixels, int64_t num_threads,
-    bool mask_errors, double index_share) {
+    std::vector<Tensor> jpegs, Tensor boxes, Tensor out, std::vector<Tensor> indexes,
+    std::optional<Tensor> flip, std::optional<Tensor> augment, Tensor affine, int64_t max_pixels,
+    int64_t num_threads, bool mask_errors, double index_share) {
   if (num_threads < 0) refuse("num_threads must be 0 or more; got " + std::to_string(num_threads));
   Batch batch;
-  batch.images = jpegs_bytes(jpegs, spans);
+  batch.images = jpegs_bytes(jpegs);
   if (!indexes.empty()) {
-    batch.side_indexes = jpegs_bytes(indexes, index_spans);
+    batch.side_indexes = jpegs_bytes(indexes);
     if (batch.side_indexes.size() != batch.images.size()) {
       refuse("indexes must hold one index for every image, empty or not");
     }
@@ -127,8 +126,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> decode_crop_resize_batch(
 
 STABLE_TORCH_LIBRARY_FRAGMENT(custom_op, m) {
   m.def(
-      "decode_crop_resize_batch(Tensor[] jpegs, Tensor? spans, Tensor boxes, Tensor(a!) out, *, "
-      "Tensor[] indexes, Tensor? index_spans, Tensor? flip, Tensor? augment, Tensor affine, "
+      "decode_crop_resize_batch(Tensor[] jpegs, Tensor boxes, Tensor(a!) out, *, "
+      "Tensor[] indexes, Tensor? flip, Tensor? augment, Tensor affine, "
       "int max_pixels, int num_threads, bool mask_errors, float index_share) -> "
       "(Tensor failed, Tensor stale, Tensor new_indexes, Tensor new_index_lengths)");
 }

@@ -13,7 +13,7 @@ from entry_point.data.decode.allocation import Allocate, empty_images, reused_me
 from entry_point.data.decode.decoder import Decoded, Decoder, Opened
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints, rows
-from entry_point.data.sources.source import Encoded, Files
+from entry_point.data.sources.source import Encoded
 
 _START_OF_JPEG = b"\xff\xd8\xff"
 
@@ -29,7 +29,7 @@ class AnyFormat:
         return self.jpegs.uses_indexes
 
     def open(self, encoded: Encoded) -> Opened:
-        jpegs = _jpegs_among(encoded.files)
+        jpegs = [i for i, file in enumerate(encoded.files) if is_jpeg(file)]
         if len(jpegs) == len(encoded):
             return self.jpegs.open(encoded)
         others = sorted({*range(len(encoded))} - {*jpegs})
@@ -43,17 +43,6 @@ class AnyFormat:
 
 def is_jpeg(file: Tensor) -> bool:
     return file.numpy()[:3].tobytes() == _START_OF_JPEG
-
-
-def _jpegs_among(files: Files) -> list[int]:
-    """The positions of JPEGs. Without Python for each image where one buffer holds all."""
-    if isinstance(files, list):
-        return [i for i, file in enumerate(files) if is_jpeg(file)]
-    buffer, spans = (each.numpy() for each in files)
-    inside = np.minimum(spans[:, :1] + np.arange(len(_START_OF_JPEG)), len(buffer) - 1)
-    equal = buffer[inside] == np.frombuffer(_START_OF_JPEG, np.uint8)
-    is_whole = spans[:, 1] >= len(_START_OF_JPEG)
-    return np.flatnonzero(equal.all(1) & is_whole).tolist()
 
 
 def _pillow() -> Decoder:

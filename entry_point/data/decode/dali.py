@@ -55,7 +55,7 @@ class DaliDecoder:
     def decode(self, encoded: Encoded, plan: CropPlan) -> Decoded:
         """See Opened. A file is decoded for each of its samples."""
         each, side = len(plan) // len(encoded), plan.side
-        files = [encoded.file(i) for i in range(len(encoded)) for _ in range(each)]
+        files = [encoded.files[i] for i in range(len(encoded)) for _ in range(each)]
         damage = _not_whole(files, plan.boxes)  # by sample
         with self._lock, span("dali"):
             pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, damage)

@@ -59,7 +59,7 @@ class OpenedJpegs:
         # Stale indexes do not count if they are replaced.
         stale = 0 if encoded.makes_indexes else int(batch.stale.sum())
         positions = batch.failed.nonzero().flatten().tolist()
-        damage = {i: why_refused(encoded.file(i), boxes[i]) for i in positions}
+        damage = {i: why_refused(encoded.files[i], boxes[i]) for i in positions}
         return Decoded(images, damage | encoded.unreadable, stale, batch.new_indexes)
 
 

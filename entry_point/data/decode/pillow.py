@@ -64,7 +64,7 @@ class PillowDecoder:
 
     def open(self, encoded: Encoded) -> OpenedPhotos:
         """Reads the headers."""
-        sizes = [_upright_size(encoded.file(i)) for i in range(len(encoded))]
+        sizes = [_upright_size(encoded.files[i]) for i in range(len(encoded))]
         heights, widths = np.array(sizes).T
         return OpenedPhotos(encoded, (heights, widths))
 
@@ -87,7 +87,7 @@ class OpenedPhotos:
             samples = range(i * each, (i + 1) * each)
             boxes = plan.boxes[samples]
             try:
-                photo = read_photo(self.encoded.file(i), int((boxes[:, 0] + boxes[:, 2]).max()))
+                photo = read_photo(self.encoded.files[i], int((boxes[:, 0] + boxes[:, 2]).max()))
             except UnusableImageError as error:
                 damage[i] = str(error)
                 continue

@@ -31,7 +31,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_op import Packed
 from entry_point.data.errors import DataError, ReadError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
@@ -215,10 +214,9 @@ class SideIndexes:
         for an image without."""
         self._files, self._offsets, self.lengths = files, offsets, lengths
 
-    def packed(self, indices: Ints) -> Packed:
-        """The mapped files, and the spans of these images' indexes in them."""
-        spans = np.stack([self._offsets[indices], self.lengths[indices]], axis=1)
-        return Packed(self._bytes, torch.from_numpy(spans))
+    def of(self, indices: Ints) -> list[Tensor]:
+        """The index of each of these images, uint8 (bytes,); empty for none."""
+        return [self.one(index) for index in indices.tolist()]
 
     def one(self, index: int) -> Tensor:
         """An image's index, uint8 (bytes,); empty for none."""

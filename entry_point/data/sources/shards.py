@@ -11,7 +11,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_op import Packed
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import upright_size
@@ -255,16 +254,10 @@ class ShardSource:
         start = int(self._starts[self._index.shard[index]] + self._index.offsets[index])
         return self._bytes[start : start + int(self._index.lengths[index])]
 
-    def packed(self, indices: Ints) -> Packed:
-        """The bytes of all shards, and the spans of these images in them."""
-        starts = self._starts[self._index.shard[indices]] + self._index.offsets[indices]
-        spans = np.stack([starts, self._index.lengths[indices]], axis=1)
-        return Packed(self._bytes, torch.from_numpy(spans))
-
-    def indexes(self, indices: Ints) -> Packed | None:
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
         """See IndexedSource."""
         side_indexes = self._index.side_indexes
-        return None if side_indexes is None else side_indexes.packed(indices)
+        return None if side_indexes is None else side_indexes.of(indices)
 
     def following(self, indices: Ints) -> Ints:
         return (indices + 1) % len(self)

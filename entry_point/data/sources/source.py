@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from custom_op import Packed
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
@@ -31,8 +30,6 @@ KINDS = (*get_args(Kind), "targets")
 LONGEST_RUN = 100
 """Damaged images that may follow each other; a job that meets more stops."""
 JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif")
-Files = list[Tensor] | Packed
-"""Bytes of each image, uint8 (bytes,); or one buffer that holds them all."""
 
 
 @dataclass(frozen=True)
@@ -93,18 +90,10 @@ class Source(Protocol):
         ...
 
 
-class PackedSource(Source, Protocol):
-    """A source that holds its images in one buffer."""
-
-    def packed(self, indices: Ints) -> Packed:
-        """The buffer, and the spans of these images."""
-        ...
-
-
 class IndexedSource(Source, Protocol):
     """A source that knows where decoding can start inside its images."""
 
-    def indexes(self, indices: Ints) -> Files | None:
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
         """See Encoded.indexes."""
         ...
 
@@ -179,9 +168,9 @@ def _has_targets(source: Source) -> TypeGuard[TargetSource]:
 class Encoded:
     """N images of a batch."""
 
-    files: Files
-    """Empty where an image cannot be read."""
-    indexes: Files | None = None
+    files: list[Tensor]
+    """uint8 (bytes,); empty where an image cannot be read."""
+    indexes: list[Tensor] | None = None
     """The side index of each image, empty for one without; None if none has one."""
     sizes: tuple[Ints, Ints] | None = None
     """Upright heights and widths in pixels, int64 (N,); None if the source does not know them."""
@@ -191,10 +180,7 @@ class Encoded:
     """Whether the source keeps side indexes that decoding makes."""
 
     def __len__(self) -> int:
-        return len(self.files if isinstance(self.files, list) else self.files[1])
-
-    def file(self, i: int) -> Tensor:
-        return _pick(self.files, [i])[0]
+        return len(self.files)
 
     def only(self, positions: Sequence[int]) -> Encoded:
         """The images at these positions, in order."""
@@ -202,8 +188,8 @@ class Encoded:
             return self
         places = {position: i for i, position in enumerate(positions)}
         return Encoded(
-            _pick(self.files, positions),
-            None if self.indexes is None else _pick(self.indexes, positions),
+            [self.files[i] for i in positions],
+            None if self.indexes is None else [self.indexes[i] for i in positions],
             None if self.sizes is None else tuple(each[positions] for each in self.sizes),  # type: ignore[arg-type]
             {places[i]: reason for i, reason in self.unreadable.items() if i in places},
             self.makes_indexes,
@@ -212,10 +198,7 @@ class Encoded:
 
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
     """The images with these numbers, and what the source knows of them. Raises ReadError."""
-    unreadable: dict[int, str] = {}
-    files: Files = source.packed(indices) if _is_packed(source) else []
-    if isinstance(files, list):
-        files, unreadable = _read_files(source, indices)
+    files, unreadable = _read_files(source, indices)
     sizes = source.sizes
     return Encoded(
         files,
@@ -226,10 +209,6 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
         and isinstance(source, FileSource)
         and source.index_cache is not None,
     )
-
-
-def _is_packed(source: Source) -> TypeGuard[PackedSource]:
-    return hasattr(source, "packed")
 
 
 def _is_indexed(source: Source) -> TypeGuard[IndexedSource]:
@@ -248,14 +227,6 @@ def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, 
                 files.append(torch.empty(0, dtype=torch.uint8))
                 unreadable[i] = getattr(error, "strerror", None) or str(error)
     return files, unreadable
-
-
-def _pick(files: Files, positions: Sequence[int]) -> list[Tensor]:
-    """The bytes of some of the images."""
-    if isinstance(files, list):
-        return [files[i] for i in positions]
-    buffer, spans = files
-    return [buffer[start : start + length] for start, length in spans[list(positions)].tolist()]
 
 
 @dataclass(frozen=True)
@@ -358,11 +329,11 @@ class FileSource:
         else:
             self.index_cache = IndexCache(Path(root))
 
-    def indexes(self, indices: Ints) -> Packed | list[Tensor] | None:
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
         """See IndexedSource."""
         if self.index_cache is not None:
             return self.index_cache.find([self.file(i) for i in indices.tolist()])
-        return None if self._side_indexes is None else self._side_indexes.packed(indices)
+        return None if self._side_indexes is None else self._side_indexes.of(indices)
 
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
         """Store the side indexes that decoding these images made; empty for none."""
