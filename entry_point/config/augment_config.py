@@ -19,17 +19,17 @@ class AugmentConfig:
 
     name: str | None = None
     """A policy, drawn for each sample and applied by the decoder: `trivial` (TrivialAugmentWide),
-    `rand` (torchvision's RandAugment, whose strength `m` is of 30), `rand_timm` (timm's, of 10),
-    `auto` (AutoAugment for ImageNet), `color_jitter`, `simclr`, `three` (DeiT III) or `erase`
-    (RandomErasing). Or the dotted path of your own class or function, which is called once with
-    `kwargs` and returns the function that `per` describes. null: none."""
+    `rand_timm` (timm's RandAugment), `color_jitter`, `simclr` or `erase` (RandomErasing). Or the
+    dotted path of a class or function, such as `torchvision.transforms.v2.AugMix` or your own,
+    which is called once with `kwargs` and returns the function that `per` describes. null: none."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of the policy, as in `augment.kwargs.m=12`, or of your own."""
     per: Literal["batch", "sample"] = "batch"
-    """What your own function takes and returns. `batch`: floats `(N, 3, image_size, image_size)`,
-    normalized, on the device; torchvision's transforms are such functions and treat all images of
-    a batch alike. `sample`: uint8 `(3, image_size, image_size)` and a `torch.Generator` to draw
-    from, where images are decoded, at the cost of Python's interpreter lock."""
+    """What the function of a dotted path takes and returns. `batch`: floats
+    `(N, 3, image_size, image_size)`, normalized, on the device; a transform of torchvision treats
+    all images of a batch alike. `sample`: uint8 `(3, image_size, image_size)` and a
+    `torch.Generator` to draw from, where images are decoded, at the cost of Python's interpreter
+    lock; a transform of torchvision gets the image and draws from that generator."""
     erase: Share = 0.0
     """Probability of torchvision's RandomErasing after the policy, filled with `data.mean`."""
 

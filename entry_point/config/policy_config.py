@@ -11,8 +11,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
 
-MAGNITUDES = 31
-"""Strengths that `trivial` and `rand` choose from, as torchvision's default."""
 _KEY = "augment.kwargs"
 _WIDEST = 100
 """A jitter's largest width. torchvision's functions overflow at factors of 1e36."""
@@ -39,14 +37,6 @@ class Trivial(Geometry):
 
 
 @dataclass(config=SETTINGS)
-class Rand(Geometry):
-    """torchvision's RandAugment: `n` operations of the strength `m` of 30."""
-
-    n: Int = Field(default=2, ge=1, le=16)
-    m: Int = Field(default=9, ge=0, le=MAGNITUDES - 1)
-
-
-@dataclass(config=SETTINGS)
 class RandTimm(Geometry):
     """timm's RandAugment: `n` operations of the strength `m` of 10 with standard deviation `mstd`.
 
@@ -58,11 +48,6 @@ class RandTimm(Geometry):
     p: Share = 0.5
     mstd: Float = Field(default=0.0, ge=0, le=100)
     inc: Bool = False
-
-
-@dataclass(config=SETTINGS)
-class Auto(Geometry):
-    """AutoAugment's policy for ImageNet."""
 
 
 @dataclass(config=SETTINGS)
@@ -86,13 +71,6 @@ class SimClr(Policy):
 
 
 @dataclass(config=SETTINGS)
-class Three(Policy):
-    """DeiT III's 3-Augment: grayscale, solarize or blur, then color jitter."""
-
-    jitter: Float = Field(default=0.3, ge=0, le=_WIDEST)
-
-
-@dataclass(config=SETTINGS)
 class Erase(Policy):
     """RandomErasing with the probability `p`; shares of the area, and height/width."""
 
@@ -109,12 +87,9 @@ class Erase(Policy):
 
 POLICIES: dict[str, type[Policy]] = {
     "trivial": Trivial,
-    "rand": Rand,
     "rand_timm": RandTimm,
-    "auto": Auto,
     "color_jitter": Jitter,
     "simclr": SimClr,
-    "three": Three,
     "erase": Erase,
 }
 

@@ -7,6 +7,10 @@ an extra as in `EXTRAS=onnx`. Uses the standard library only, as `ConfigError` d
 RETIRED = {
     "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",
+    "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",
+    "augment.name=rand": "rand_timm, whose strength m is of 10, or "
+    "torchvision.transforms.v2.RandAugment with augment.per=sample (slower)",
+    "augment.name=three": "the recipe 3-Augment in docs/data.md (slower)",
 }
 
 

@@ -43,7 +43,7 @@ CROPS: dict[str, dict[str, Any]] = {
     "small crops": {"scale": [0.02, 0.1], "ratio": [0.5, 2.0], "hflip": 0.2},
     "another size": {"image_size": 96, "progressive": [[0, 64], [1, 96]]},
 }
-POLICIES = ("trivial", "rand", "rand_timm", "auto", "color_jitter", "simclr", "three", "erase")
+POLICIES = ("trivial", "rand_timm", "color_jitter", "simclr", "erase")
 IMAGES: dict[str, dict[str, Any]] = {
     "folder": {"format": "folder"},
     "map": {"format": "shards"},

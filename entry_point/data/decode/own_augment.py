@@ -1,12 +1,15 @@
-"""`augment.per=sample`: your own augmentation of each decoded training image."""
+"""`augment.per=sample`: an augmentation of each decoded training image by a dotted path."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
@@ -23,6 +26,14 @@ epoch, image, repeat, view), so that every engine and a resumed run draw the sam
 
 _STREAM = 8
 _SEED = (1 << 63) - 1
+_RANDOM = frozenset(
+    (
+        *("rand", "randn", "randint", "randperm", "bernoulli", "multinomial", "normal", "poisson"),
+        *("uniform_", "normal_", "random_", "bernoulli_", "exponential_", "_sample_dirichlet"),
+    )
+)
+"""Functions of torch that take a generator."""
+_LIKE = {"rand_like": Tensor.uniform_, "randn_like": Tensor.normal_}
 
 
 @dataclass
@@ -65,5 +76,32 @@ def _build(config: AugmentConfig) -> SampleAugmentation:
     if not callable(made):
         must = f"must return a function from an image to an image, not {type(made).__name__}"
         raise ConfigError("augment.name", config.name, must)
-    function: SampleAugmentation = made
-    return function
+    from torchvision.transforms import v2  # takes a second, which other jobs can do without
+
+    return partial(_transformed, made) if isinstance(made, v2.Transform) else made
+
+
+def _transformed(transform: nn.Module, image: Tensor, generator: torch.Generator) -> Any:
+    with _DrawsFrom(generator):
+        return transform(image)
+
+
+class _DrawsFrom(TorchFunctionMode):
+    """Makes torch's functions draw from a generator instead of the process's.
+
+    In this thread only: others draw meanwhile, such as a training step that runs on the CPU.
+    """
+
+    def __init__(self, generator: torch.Generator) -> None:
+        super().__init__()
+        self._generator = generator
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        name, kwargs = getattr(function, "__name__", ""), kwargs or {}
+        if name in _LIKE:
+            return _LIKE[name](torch.empty_like(*args, **kwargs), generator=self._generator)
+        if name in _RANDOM:
+            kwargs = {"generator": self._generator, **kwargs}
+        return function(*args, **kwargs)

@@ -30,7 +30,7 @@ _HOLDS = {
     "numbers": "numbers",
     "targets": "targets that lie in the image",
 }
-_MOVING = ("trivial", "rand", "rand_timm", "auto")
+_MOVING = ("trivial", "rand_timm")
 """Policies that rotate, shear or translate."""
 
 
@@ -41,7 +41,7 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     """
     settings = config.task
     if train.kind == "targets" and config.augment.name in _MOVING:
-        must = "moves pixels, and targets would not follow; use color_jitter or three"
+        must = "moves pixels, and targets would not follow; use color_jitter or simclr"
         raise ConfigError("augment.name", config.augment.name, must)
     build = resolve("task.name", settings.name, KNOWN)
     _check_kind(settings.name, getattr(build, "takes", None), train)

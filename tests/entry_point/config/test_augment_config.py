@@ -1,15 +1,15 @@
 import pytest
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.policy_config import Rand
+from entry_point.config.policy_config import RandTimm
 from entry_point.config.train_config import load_train_config
 
 OWN = "augment.name=project.augmentations.Noise"
 
 
 def test_a_policys_arguments_have_their_defaults_and_types() -> None:
-    config, _ = load_train_config(["augment.name=rand", "augment.kwargs.m=5"])
-    assert config.augment.policy() == Rand("nearest", [0, 0, 0], n=2, m=5)
+    config, _ = load_train_config(["augment.name=rand_timm", "augment.kwargs.m=5"])
+    assert config.augment.policy() == RandTimm("nearest", [0, 0, 0], n=2, m=5)
 
 
 def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None:
@@ -28,15 +28,16 @@ def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None
     [
         (["augment.kwargs.p=1"], "augment.kwargs={p:1}: needs augment.name"),
         (
-            ["augment.name=rand", "augment.kwargs.magnitude=3"],
-            "augment.kwargs.magnitude=3: no such key; augment.kwargs has interpolation, fill, n, m",
+            ["augment.name=rand_timm", "augment.kwargs.magnitude=3"],
+            "augment.kwargs.magnitude=3: no such key; augment.kwargs has interpolation, fill, n, "
+            "m, p, mstd, inc",
         ),
         (
-            ["augment.name=rand", "augment.kwargs.m=31"],
-            "augment.kwargs.m=31: must be at least 0 and at most 30",
+            ["augment.name=rand_timm", "augment.kwargs.m=31"],
+            "augment.kwargs.m=31: must be at least 0 and at most 10",
         ),
         (
-            ["augment.name=rand", "augment.kwargs.n=two"],
+            ["augment.name=rand_timm", "augment.kwargs.n=two"],
             "augment.kwargs.n=two: must be a whole number",
         ),
         (
@@ -44,7 +45,7 @@ def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None
             "augment.kwargs.contrast=1e+38: must be at least 0 and at most 100",
         ),
         (
-            ["augment.name=auto", "augment.kwargs.interpolation=bicubic"],
+            ["augment.name=trivial", "augment.kwargs.interpolation=bicubic"],
             "augment.kwargs.interpolation=bicubic: must be one of nearest, bilinear",
         ),
         (

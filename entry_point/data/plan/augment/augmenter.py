@@ -10,13 +10,11 @@ import numpy as np
 from entry_point.config import policy_config as config
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.augment.automatic import (
-    AutoAugment,
     Move,
-    RandAugment,
     TimmRandAugment,
     TrivialAugment,
 )
-from entry_point.data.plan.augment.colors import ColorJitter, SimClr, ThreeAugment
+from entry_point.data.plan.augment.colors import ColorJitter, SimClr
 from entry_point.data.plan.augment.policy import Floats, Policy, Uniform, applied, between, rows
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.plan.samples import Samples
@@ -60,18 +58,12 @@ def _policy(chosen: config.Policy, fill: tuple[int, int, int]) -> Policy:
     match chosen:
         case config.Trivial():
             return TrivialAugment(_move(chosen))
-        case config.Rand():
-            return RandAugment(_move(chosen), chosen.n, chosen.m)
         case config.RandTimm():
             return TimmRandAugment(_move(chosen), chosen)
-        case config.Auto():
-            return AutoAugment(_move(chosen))
         case config.Jitter():
             return ColorJitter(chosen.brightness, chosen.contrast, chosen.saturation, chosen.hue)
         case config.SimClr():
             return SimClr(chosen)
-        case config.Three():
-            return ThreeAugment(chosen.jitter)
         case config.Erase(p, [low, high], [flat, tall]):
             return RandomErasing(p, (low, high), (flat, tall), fill)
     raise AssertionError(chosen)

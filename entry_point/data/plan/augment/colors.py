@@ -1,4 +1,4 @@
-"""Policies that change colors: ColorJitter, SimCLR's, and DeiT III's 3-Augment."""
+"""Policies that change colors: ColorJitter and SimCLR's."""
 
 from __future__ import annotations
 
@@ -12,17 +12,12 @@ from entry_point.data.plan.augment.policy import (
     Uniform,
     applied,
     between,
-    choice,
     row,
     rows,
 )
 
 _SIGMAS = (0.1, 2.0)
-"""Standard deviations of the blur in pixels, of SimCLR and of DeiT III."""
-_WIDEST_BLUR = 13
-"""Three standard deviations to each side."""
-_SOLARIZED_FROM = 128
-"""The default of Pillow's `ImageOps.solarize`, which DeiT III calls."""
+"""Standard deviations of SimCLR's blur in pixels."""
 
 
 @dataclass(frozen=True)
@@ -76,27 +71,3 @@ class SimClr:
             applied(blur, u[10] < config.blur)[:, None],
         )
         return np.concatenate(steps, axis=1)
-
-
-@dataclass(frozen=True)
-class ThreeAugment:
-    """Grayscale, solarize or blur, equally likely, then color jitter.
-
-    Touvron et al., "DeiT III" (ECCV 2022); `new_data_aug_generator` in augment.py of
-    facebookresearch/deit. Pillow's blur, used there, has no kernel size.
-    """
-
-    jitter: float
-    draws: int = 10
-
-    def table(self, u: Uniform, side: int) -> Floats:
-        size = min(_WIDEST_BLUR, 2 * ((side - 1) // 2) + 1)
-        shape = (u.shape[1], 8)
-        options = [
-            np.broadcast_to(row("grayscale"), shape),
-            np.broadcast_to(row("solarize", _SOLARIZED_FROM), shape),
-            rows("gaussian_blur", size, between(u[1], _SIGMAS)),
-        ]
-        first = np.stack(options)[choice(u[0], len(options)), np.arange(u.shape[1])]
-        jitter = ColorJitter(self.jitter, self.jitter, self.jitter, 0.0)
-        return np.concatenate([first[:, None], jitter.table(u[2:], side)], axis=1)

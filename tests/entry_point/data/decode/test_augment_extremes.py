@@ -29,7 +29,6 @@ SIDE = 100
 BILINEAR = {"interpolation": "bilinear", "fill": [255, 0, 1]}
 ENDS: dict[str, list[dict[str, Any]]] = {
     "trivial": [{}, BILINEAR],
-    "rand": [{"m": 0}, {"m": 30}],
     "rand_timm": [
         {"m": m, "p": 1, "inc": inc, "mstd": mstd, **move}
         for m in (0, 10)
@@ -37,13 +36,11 @@ ENDS: dict[str, list[dict[str, Any]]] = {
         for mstd in (0, 100)
         for move in ({}, BILINEAR)
     ],
-    "auto": [{}],
     "color_jitter": [
         {"brightness": width, "contrast": width, "saturation": width, "hue": hue}
         for width, hue in ((0, 0), (100, 0.5))
     ],
     "simclr": [{"strength": end, "jitter": 1, "grayscale": 1, "blur": 1} for end in (0, 2.5)],
-    "three": [{"jitter": end} for end in (0, 100)],
     "erase": [
         {"p": 1, "scale": scale, "ratio": ratio}
         for scale in ([0, 0], [0, 1], [1, 1])

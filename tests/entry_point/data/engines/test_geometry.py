@@ -115,10 +115,10 @@ def test_policies_that_move_pixels_are_refused_for_targets(
     overrides = [
         "data.format=tests.own_sources.Brightness",
         "task.name=tests.own_tasks.Pixels",
-        "augment.name=rand",
+        "augment.name=trivial",
     ]
     assert forked.run(tmp_path, photo_folder, overrides) == 2
-    assert "augment.name=rand: moves pixels" in (tmp_path / "log").read_text()
+    assert "augment.name=trivial: moves pixels" in (tmp_path / "log").read_text()
 
 
 def test_a_source_of_targets_without_the_method_is_refused(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ OVERRIDES = (
     "trainer.checkpoint_every_steps=1",
     "optim.mixup_alpha=0.2",
     "optim.ema_decay=0.9",
-    "augment.name=rand",
+    "augment.name=rand_timm",
     "augment.erase=0.3",
     "data.progressive=[[0,24],[2,32]]",
 )

@@ -1,4 +1,4 @@
-"""Color jitter, SimCLR's, 3-Augment and erasing against torchvision's classes."""
+"""Color jitter, SimCLR's and erasing against torchvision's classes."""
 
 from collections import Counter
 from itertools import permutations
@@ -57,16 +57,6 @@ def test_simclr_jitters_greys_and_blurs_as_often_as_published() -> None:
     sigmas = np.quantile(parameters(table, "gaussian_blur", 2), DECILES)
     assert sigmas == pytest.approx(0.1 + 1.9 * DECILES, abs=0.05)
     assert parameters(table, "hue").min() == pytest.approx(-0.2, abs=0.01)
-
-
-def test_three_takes_one_of_three_operations_and_then_jitters() -> None:
-    table = tables(COUNT, "three")
-    first = Counter(NAMES[int(number)] for number in table[:, 0, 0])
-    assert set(first) == {"grayscale", "solarize", "gaussian_blur"}
-    assert all(abs(seen / COUNT - 1 / 3) < 0.02 for seen in first.values())
-    assert set(parameters(table, "solarize")) == {128}
-    factors = parameters(table[:, 1:], "contrast")
-    assert len(factors) == COUNT and 0.7 <= factors.min() < 0.71 < 1.29 < factors.max() <= 1.3
 
 
 @pytest.mark.parametrize("p", [0.25, 1.0])
