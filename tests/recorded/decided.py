@@ -12,7 +12,10 @@ RENAMED: dict[str, str] = {}
 """A key or a word of an override of 56ed78c (`data.images`, `data=manifest`), and what says the
 same now."""
 
-DIFFERS: dict[str, str] = {}
+DIFFERS: dict[str, str] = {
+    "weights: regression": "gradients are clipped to a norm of 1",
+    "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
+}
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
 reason. A name that ends in ... is the beginning of several: `command: make sagemaker-sweep...`."""
 
