@@ -14,6 +14,7 @@ same now."""
 
 DIFFERS: dict[str, str] = {
     "weights: regression": "gradients are clipped to a norm of 1",
+    "request: hyperparameters": "augment.name=rand is retired",
     "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.supervisor.ranks import ONE_REQUEST_S
 from entry_point.training.devices import Devices
 from entry_point.training.input import loader_spec
+from entry_point.training.learner import statistics_steps
 from entry_point.training.models import Normalize
 from entry_point.training.stop import export_within
 from project.models import small_net
@@ -200,9 +202,9 @@ def test_batch_statistics_fit_the_averaged_weights_that_a_stop_within_an_epoch_l
     loader = build_loader(source, loader_spec(config, Devices(CPU, None), "train"))
     network, normalize = small_net(8, width=8), Normalize(config.data.mean, config.data.std)
     network.load_state_dict(found)
-    batches = loader.epoch(unfinished(tmp_path)["epoch"])
-    # torch's, over the epoch's 12 batches.
-    update_bn((normalize(batch.images) for batch in batches), network)
+    steps = statistics_steps(loader.steps_per_epoch)
+    batches = islice(loader.epoch(unfinished(tmp_path)["epoch"]), steps)
+    update_bn((normalize(batch.images) for batch in batches), network)  # torch's
     loader.close()
     for name, value in network.named_buffers():
         if "running" in name:
