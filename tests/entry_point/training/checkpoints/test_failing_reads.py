@@ -37,10 +37,13 @@ def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
 def _resume(root: Path, data: Path, overrides: list[str], ranks: int) -> None:
     """Train one more epoch from the last step, which must be in a checkpoint."""
     stopped_at = max(record["step"] for record in read_records(root))
-    (root.parent / "fail").unlink()
+    trigger = root.parent / "fail"
+    trigger.unlink()
     epochs = stopped_at // 3 + 1
     more = [*overrides, f"trainer.epochs={epochs}"]
-    assert forked.run(root, data, more, ranks) == exit_codes.FINISHED
+    # The server that forks has the environment of an earlier test.
+    environment = {failing_reads.VARIABLE: str(trigger), failing_reads.PAUSE: "0"}
+    assert forked.run(root, data, more, ranks, environment) == exit_codes.FINISHED
     assert f"checkpoints/step-{stopped_at:09d}.pt" in (root / "log").read_text()
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
