@@ -119,8 +119,11 @@ def failure_file(path: Path) -> Callable[[str], bool]:
     path.unlink(missing_ok=True)
 
     def write(reason: str) -> bool:
-        with suppress(OSError):
+        try:
             path.write_bytes(reason[:LIMIT].encode("utf-8", "backslashreplace"))
+        except OSError:
+            with suppress(OSError):
+                path.unlink(missing_ok=True)  # a full disk leaves it empty
         return True
 
     return write

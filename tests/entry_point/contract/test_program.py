@@ -2,6 +2,8 @@
 
 import errno
 import os
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -89,6 +91,18 @@ def test_a_failure_from_before_is_removed_and_success_leaves_nothing(tmp_path: P
     path = tmp_path / "failure"
     path.write_text("of the last attempt")
     failure_file(path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_failure_that_does_not_fit_on_the_disk_leaves_no_empty_file(tmp_path: Path) -> None:
+    program = (
+        "import resource, signal, sys; from pathlib import Path; "
+        "from entry_point.contract.program import failure_file; "
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
+        "failure_file(Path(sys.argv[1]))('the disk is full')"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "failure")], check=True)
     assert not list(tmp_path.iterdir())
 
 
