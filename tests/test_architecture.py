@@ -144,7 +144,7 @@ def test_a_room_imports_only_the_rooms_below_it(room: str) -> None:
             continue
         for target in IMPORTS[name]:
             place = str(MODULES[target].parent.relative_to(ROOT))
-            # What lies at the top of data/ (batches, errors, spans) belongs to all its rooms.
+            # What lies at the top of data/ (batches, errors, ranges) belongs to all its rooms.
             shared = place.split("/")[0] != package or place == str(Path(room).parent)
             if not shared and not any(place == a or place.startswith(f"{a}/") for a in allowed):
                 broken.append(f"{name} imports {target}")

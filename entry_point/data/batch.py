@@ -8,7 +8,6 @@ from torch import Tensor
 
 from entry_point.contract.printable import printable
 from entry_point.data.plan.crops import Geometry
-from entry_point.data.spans import Span
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,6 @@ class Batch:
     """int64 (N,), the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
     """The batch's samples that could not be decoded; damaged replacements of them do not count."""
-    spans: tuple[Span, ...] = ()
-    """Time spent making the batch, if the loader records it."""
     stale_indexes: int = 0
     """Images whose side index did not fit the file, as it has changed."""
     geometry: Geometry | None = None

@@ -140,7 +140,7 @@ def _batch_maker(source: Source, spec: LoaderSpec, decoder: Decoder) -> BatchMak
     augmenter = build_augmenter(spec.augment, spec.data.mean)
     planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter)
     own = OwnAugmentation(spec.augment) if spec.augment.per == "sample" else None
-    return BatchMaker(source, planner, decoder, own, spec.profile)
+    return BatchMaker(source, planner, decoder, own)
 
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:

@@ -31,8 +31,6 @@ class LoaderSpec:
     world_size: int = 1
     device: torch.device = CPU
     """For a CUDA device, batches are in pinned memory, or with DALI on the device."""
-    profile: bool = False
-    """Record in `Batch.spans` how long each part of making a batch takes."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """How training samples are augmented."""
 

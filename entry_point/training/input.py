@@ -18,9 +18,9 @@ from entry_point.data.engines.feed import Schedule
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loaders, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.spans import Span
+from entry_point.data.named_range import named_range
 from entry_point.training.devices import Devices, RunAhead
-from entry_point.training.measure.times import Stopwatch, named_range
+from entry_point.training.measure.times import Stopwatch
 from entry_point.training.models import Normalize
 from entry_point.training.stop import Stopped, StopRequest
 
@@ -45,8 +45,6 @@ class DeviceBatch:
     """Seconds that the training process was blocked waiting for this batch."""
     copying: Stopwatch
     """Times the copy to the device and the preparation there."""
-    spans: tuple[Span, ...]
-    """How the batch was made, if that is recorded."""
 
 
 class TrainingInput:
@@ -140,7 +138,6 @@ def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec
         devices.rank,
         devices.world_size,
         devices.device,
-        profile=config.trainer.diagnose == "profile" and split == "train",
         augment=config.augment,
     )
 
@@ -187,7 +184,7 @@ def device_batches(
                 batch.images.record_stream(stream)
             _hand_over(stream, images, labels)
         damaged = len(batch.damage)
-        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.spans)
+        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying)
         ahead.wait()
 
 

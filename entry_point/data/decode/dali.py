@@ -26,7 +26,6 @@ from entry_point.data.decode.operator import upright_sizes, why_refused
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
-from entry_point.data.spans import span
 
 _START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
 _TAIL = 4096
@@ -57,7 +56,7 @@ class DaliDecoder:
         each, side = len(plan) // len(encoded), plan.side
         files = [encoded.files[i] for i in range(len(encoded)) for _ in range(each)]
         damage = _not_whole(files, plan.boxes)  # by sample
-        with self._lock, span("dali"):
+        with self._lock:
             pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, damage)
         if not damage:
             return Decoded(pixels, {})

@@ -14,7 +14,6 @@ from entry_point.data.decode.decoder import Decoded
 from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
-from entry_point.data.spans import span
 
 
 class OperatorDecoder:
@@ -43,19 +42,18 @@ class OpenedJpegs:
         images = empty_images(allocate, len(plan), plan.side)
         boxes = torch.from_numpy(plan.boxes).unflatten(0, (count, each))
         operations = None if plan.operations is None else torch.from_numpy(plan.operations)
-        with span("decode_crop_resize_batch"):
-            batch = decode_crop_resize_batch(
-                encoded.files,
-                boxes,
-                plan.side,
-                indexes=encoded.indexes,
-                flip=torch.from_numpy(plan.flips).unflatten(0, (count, each)),
-                augment=None if operations is None else operations.unflatten(0, (count, each)),
-                out=images.unflatten(0, (count, each)),
-                num_threads=1,
-                mask_errors=True,
-                make_indexes=encoded.makes_indexes,
-            )
+        batch = decode_crop_resize_batch(
+            encoded.files,
+            boxes,
+            plan.side,
+            indexes=encoded.indexes,
+            flip=torch.from_numpy(plan.flips).unflatten(0, (count, each)),
+            augment=None if operations is None else operations.unflatten(0, (count, each)),
+            out=images.unflatten(0, (count, each)),
+            num_threads=1,
+            mask_errors=True,
+            make_indexes=encoded.makes_indexes,
+        )
         # Stale indexes do not count if they are replaced.
         stale = 0 if encoded.makes_indexes else int(batch.stale.sum())
         positions = batch.failed.nonzero().flatten().tolist()

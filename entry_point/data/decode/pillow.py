@@ -24,7 +24,6 @@ from entry_point.data.decode.decoder import Decoded
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
-from entry_point.data.spans import span
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "PPM", "TIFF")
 """Pillow's names of IMAGE_SUFFIXES. Its other formats are rare or slow; some start programs."""
@@ -97,17 +96,14 @@ class OpenedPhotos:
 
 
 def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
-    with span("resize"):
-        size, box = [plan.side, plan.side], plan.boxes[sample].tolist()
-        cut = functional.resized_crop(photo, *box, size, InterpolationMode.BILINEAR)
-    with span("collate"):
-        if plan.flips[sample]:
-            cut = functional.hflip(cut)
-        # NumPy, since torch's copy would start threads in each of the pipeline's.
-        np.copyto(out.permute(1, 2, 0).numpy(), np.asarray(cut))
+    size, box = [plan.side, plan.side], plan.boxes[sample].tolist()
+    cut = functional.resized_crop(photo, *box, size, InterpolationMode.BILINEAR)
+    if plan.flips[sample]:
+        cut = functional.hflip(cut)
+    # NumPy, since torch's copy would start threads in each of the pipeline's.
+    np.copyto(out.permute(1, 2, 0).numpy(), np.asarray(cut))
     if plan.operations is not None:
-        with span("augment"):
-            out.copy_(augmented(out, plan.operations[sample]))
+        out.copy_(augmented(out, plan.operations[sample]))
 
 
 def read_photo(file: Tensor, rows: int | None = None) -> Image.Image:
@@ -117,13 +113,12 @@ def read_photo(file: Tensor, rows: int | None = None) -> Image.Image:
     """
     content = file.numpy().data
     try:
-        with span("decode with Pillow"):
-            image = open_image(content)
-            turn = _turn(image, content)
-            if turn is None and rows is not None:
-                _decode_only(image, rows)
-            image.load()
-            return rgb(image if turn is None else image.transpose(turn))[0]
+        image = open_image(content)
+        turn = _turn(image, content)
+        if turn is None and rows is not None:
+            _decode_only(image, rows)
+        image.load()
+        return rgb(image if turn is None else image.transpose(turn))[0]
     except _ERRORS as error:
         raise UnusableImageError(str(error)) from error
 

@@ -23,6 +23,7 @@ from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.errors import DataError
+from entry_point.data.named_range import named_range
 from entry_point.data.plan.crops import CropPlanner, Geometry
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
@@ -33,7 +34,6 @@ from entry_point.data.sources.source import (
     read_images,
     read_labels,
 )
-from entry_point.data.spans import recording, span
 
 Request = tuple[str, int, Ints]
 """Split, epoch and sample indices of one batch."""
@@ -64,22 +64,9 @@ class BatchMaker:
     decoder: Decoder
     augmentation: OwnAugmentation | None = None
     """Your own, of training samples."""
-    profile: bool = False
-    """Record spans: how long each part of making a batch takes."""
 
     def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
         """The batch of the images of `request`; see `with_repeats` for those drawn before."""
-        if not self.profile:
-            return self._make(epoch, request, allocate)
-        with recording() as spans:
-            batch = self._make(epoch, request, allocate)
-        return replace(batch, spans=tuple(spans))
-
-    def close(self) -> None:
-        """End the threads of a decoder that has its own."""
-        self.decoder.close()
-
-    def _make(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
         images, repeats = split_repeats(request)
         decoded, geometry = self._decode(epoch, images, repeats, allocate)
         damage = self._report(images, decoded.damage)
@@ -95,7 +82,7 @@ class BatchMaker:
             good = np.delete(np.arange(len(images)), list(decoded.damage))
             images, decoded = images[good], replace(decoded, images=decoded.images[good])
             geometry = geometry.of(good)
-        with span("collate"):
+        with named_range("collate"):
             numbers = np.repeat(images, self.planner.views)
             return Batch(
                 decoded.images,
@@ -106,22 +93,28 @@ class BatchMaker:
                 geometry=geometry,
             )
 
+    def close(self) -> None:
+        """End the threads of a decoder that has its own."""
+        self.decoder.close()
+
     def _decode(
         self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
     ) -> tuple[Decoded, Geometry]:
         """The samples of these images, and where they lie in them."""
-        encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
-        opened = self.decoder.open(encoded)
         samples = Samples.of(epoch, images, repeats, self.planner.views)
-        with span("plan"):
+        with named_range("read"):
+            encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
+        with named_range("plan"):
+            opened = self.decoder.open(encoded)
             sizes = opened.sizes
             plan = self.planner.plan(samples, *sizes)
             of_samples = (np.repeat(each, self.planner.views) for each in sizes)
-        decoded = opened.decode(plan, allocate)
+        with named_range("decode"):
+            decoded = opened.decode(plan, allocate)
         if decoded.new_indexes and isinstance(self.source, FileSource):
             self.source.keep_indexes(images, decoded.new_indexes)
         if self.augmentation is not None and self.planner.train:
-            with span("augment"):
+            with named_range("augment"):
                 damaged = rows(sorted(decoded.damage), self.planner.views)
                 self.augmentation(decoded.images, samples, self.planner.seed, damaged)
         lies = Geometry(plan.side, plan.boxes, plan.flips, *of_samples, training=self.planner.train)

@@ -40,7 +40,6 @@ from entry_point.data.sources.folder import (
 )
 from entry_point.data.sources.formats import is_table
 from entry_point.data.sources.source import FileSource, joined
-from entry_point.data.spans import span
 
 IGNORED, OUTSIDE = 255, 254
 """Values of pixels: of no class; and beyond the mask, where masks of several sizes lie in one
@@ -101,8 +100,7 @@ class MaskSource(FileSource):
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         """uint8 `(N, side, side)`; in evaluation `(N, height, width)` of the largest mask, with
         OUTSIDE beyond the others."""
-        with span("masks"):
-            cuts = [self._cut(int(index), geometry, i) for i, index in enumerate(indices)]
+        cuts = [self._cut(int(index), geometry, i) for i, index in enumerate(indices)]
         if geometry.training or not cuts:
             return torch.stack(cuts) if cuts else torch.empty(0, 0, 0, dtype=torch.uint8)
         height, width = (max(cut.shape[axis] for cut in cuts) for axis in (0, 1))

@@ -23,7 +23,6 @@ from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_holder
-from entry_point.data.spans import span
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")
@@ -219,13 +218,12 @@ def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, 
     """The encoded images, and why some cannot be read."""
     files: list[Tensor] = []
     unreadable: dict[int, str] = {}
-    with span("read"):
-        for i, index in enumerate(indices.tolist()):
-            try:
-                files.append(read_image(source, index))
-            except (OSError, DataError) as error:
-                files.append(torch.empty(0, dtype=torch.uint8))
-                unreadable[i] = getattr(error, "strerror", None) or str(error)
+    for i, index in enumerate(indices.tolist()):
+        try:
+            files.append(read_image(source, index))
+        except (OSError, DataError) as error:
+            files.append(torch.empty(0, dtype=torch.uint8))
+            unreadable[i] = getattr(error, "strerror", None) or str(error)
     return files, unreadable
 
 

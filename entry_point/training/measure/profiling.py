@@ -6,16 +6,15 @@ import gzip
 import json
 import logging
 import os
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
 from entry_point.contract.whole_file import replacing, write_text
-from entry_point.data.spans import Span
 from entry_point.training.devices import Devices
 from entry_point.training.input import DeviceBatch
 
@@ -25,8 +24,8 @@ Trace = dict[str, Any]
 """A trace in Chrome's format."""
 
 SKIPPED_STEPS, PROFILED_STEPS, TOP = 10, 10, 25
-RECORDING = (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 STEP_RANGES = ("data_wait", "copy", "prepare", "forward", "backward", "optimizer")
+PIPELINE_RANGES = ("read", "plan", "decode", "augment", "collate")
 
 
 class StepProfiler:
@@ -49,28 +48,17 @@ class StepProfiler:
         else:
             # Kineto reads this at its first use; otherwise it logs that there is no GPU.
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-        spans: list[Span] = []
-        taken: list[Span] = []
-        profiles: list[tuple[Trace, str]] = []
-        try:
-            # The pipeline works ahead: the trace shows both the batches made during the recorded
-            # steps and those consumed by them.
-            with profile(
-                activities=activities,
-                schedule=_plan(steps),
-                on_trace_ready=lambda done: profiles.append((_trace(done), self._operators(done))),
-                acc_events=True,
-            ) as profiler:
-                for number, batch in enumerate(batches, 1):
-                    spans.extend(batch.spans)
-                    if profiler.current_action in RECORDING:
-                        taken.extend(batch.spans)
-                    yield batch
-                    if number < steps:  # what follows the last step is not a step
-                        profiler.step()
-        finally:
-            for trace, operators in profiles:
-                self._write(trace, operators, spans, taken)
+        with profile(
+            activities=activities,
+            schedule=_plan(steps),
+            on_trace_ready=self._write,
+            acc_events=True,
+            experimental_config=_ExperimentalConfig(profile_all_threads=True),
+        ) as profiler:
+            for number, batch in enumerate(batches, 1):
+                yield batch
+                if number < steps:  # what follows the last step is not a step
+                    profiler.step()
 
     def _operators(self, profiler: profile) -> str:
         kind = "self_cpu_time_total"
@@ -79,17 +67,15 @@ class StepProfiler:
         averages = profiler.key_averages()
         return str(averages.table(sort_by=kind, row_limit=TOP, max_name_column_width=60))
 
-    def _write(
-        self, trace: Trace, operators: str, spans: Sequence[Span], taken: Sequence[Span]
-    ) -> None:
-        ranges = range_table(trace, taken)
-        add_spans(trace, list(dict.fromkeys([*taken, *within(trace, spans)])))
+    def _write(self, profiler: profile) -> None:
         rank = self._devices.rank
         path = self._folder / f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
-        with replacing(path) as temporary, gzip.open(temporary, "wt", encoding="utf-8") as file:
-            json.dump(trace, file)
-        text = "\n".join([*ranges, "", f"The {TOP} most expensive operators:", operators])
-        write_text(self._folder / f"rank{rank}.txt", text)
+        with replacing(path) as temporary:
+            profiler.export_chrome_trace(str(temporary))
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            ranges = range_table(json.load(file))
+        text = [*ranges, "", f"The {TOP} most expensive operators:", self._operators(profiler)]
+        write_text(self._folder / f"rank{rank}.txt", "\n".join(text))
         for line in [*ranges, f"trace {path}: open it in https://ui.perfetto.dev"]:
             logger.info(line)
 
@@ -100,57 +86,14 @@ def _plan(steps: int) -> Callable[[int], ProfilerAction]:
     return schedule(skip_first=skipped, wait=0, warmup=1, active=PROFILED_STEPS, repeat=1)
 
 
-def _trace(profiler: profile) -> Trace:
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "trace.json"
-        profiler.export_chrome_trace(str(file))
-        trace: Trace = json.loads(file.read_text(encoding="utf-8"))
-        return trace
-
-
-def add_spans(trace: Trace, spans: Sequence[Span]) -> None:
-    """Add spans on the profiler's time axis, under their processes and threads."""
-    base = int(trace.get("baseTimeNanoseconds", 0))
-    events: list[dict[str, Any]] = trace["traceEvents"]
-    for process, thread in sorted({(span.process, span.thread) for span in spans}):
-        place = {"ph": "M", "pid": process, "tid": thread, "ts": 0}
-        if process != os.getpid():
-            events.append({**place, "name": "process_name", "args": {"name": "data worker"}})
-        events.append({**place, "name": "thread_name", "args": {"name": "data"}})
-    events.extend(
-        {
-            "ph": "X",
-            "cat": "data",
-            "name": span.name,
-            "pid": span.process,
-            "tid": span.thread,
-            "ts": (span.start - base) / 1000,
-            "dur": (span.end - span.start) / 1000,
-        }
-        for span in spans
-    )
-
-
-def within(trace: Trace, spans: Sequence[Span]) -> list[Span]:
-    """The spans that overlap the recorded time."""
-    base = int(trace.get("baseTimeNanoseconds", 0))
-    whole = [event for event in trace["traceEvents"] if event["ph"] == "X"]
-    first = min(event["ts"] for event in whole) * 1000 + base
-    last = max(event["ts"] + event["dur"] for event in whole) * 1000 + base
-    return [span for span in spans if span.start < last and span.end > first]
-
-
-def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
-    """Milliseconds per step of each named range, and of `spans`: how the steps' batches were made,
-    perhaps earlier.
+def range_table(trace: Trace) -> list[str]:
+    """Returns the milliseconds per step of each named range, of all threads together.
 
     On a GPU a range has two times: the host's, which only launches kernels, and the GPU's.
     """
     names = [e["name"] for e in trace["traceEvents"] if e.get("cat") == "user_annotation"]
     steps = sum(name.startswith("ProfilerStep#") for name in names) or 1
     host = _milliseconds(trace, "user_annotation")
-    for span in spans:
-        host.setdefault(span.name, []).append((span.end - span.start) / 1e6)
     gpu = _milliseconds(trace, "gpu_user_annotation")
     head, columns = ["ms/step"], [host]
     if any(gpu.values()):
@@ -165,6 +108,9 @@ def range_table(trace: Trace, spans: Sequence[Span]) -> list[str]:
 
 
 def _milliseconds(trace: Trace, category: str) -> dict[str, list[float]]:
-    """How long each call of each named range took."""
+    """Returns how long each call of each named range took."""
     events = [event for event in trace["traceEvents"] if event.get("cat") == category]
-    return {name: [e["dur"] / 1e3 for e in events if e["name"] == name] for name in STEP_RANGES}
+    return {
+        name: [event["dur"] / 1e3 for event in events if event["name"] == name]
+        for name in STEP_RANGES + PIPELINE_RANGES
+    }

@@ -7,15 +7,12 @@ import os
 import time
 from array import array
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch._C._autograd import _profiler_enabled
-from torch.profiler import record_function
 
 from entry_point.contract.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.contract.run_folder import STARTED
@@ -24,7 +21,6 @@ from entry_point.training.results.log import Record
 
 logger = logging.getLogger(__name__)
 
-_NOTHING = nullcontext()
 _STARTING_STEPS = 10
 Times = NDArray[np.float32]
 """Seconds, `(steps, len(STEP_PARTS))`.
@@ -34,11 +30,6 @@ On a GPU, `step`, `copy` and `compute` are times of its streams. Copies overlap 
 step's compute, so the parts may sum to more. `data_wait` is the host's wait for the batch, as far
 as the device stood idle: a host that is ahead of its GPU may wait without slowing it.
 """
-
-
-def named_range(name: str) -> AbstractContextManager[Any]:
-    """`record_function(name)`, without its microseconds where no profiler runs."""
-    return record_function(name) if _profiler_enabled() else _NOTHING
 
 
 def finish(device: torch.device) -> None:

@@ -108,4 +108,3 @@ def test_the_recipe_trains_and_its_trace_is_one_that_tensorboard_finds(
     events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
     names = {event["name"] for event in events}
     assert {"data_wait", "forward", "backward"} <= names
-    assert ("augment" in names) == bool(form)  # the loader's part, sample by sample

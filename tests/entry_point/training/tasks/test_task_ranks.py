@@ -40,7 +40,7 @@ def batches(outputs: Tensor, targets: Tensor, rank: int, ranks: int) -> Iterator
     for numbers in torch.arange(SAMPLES)[rank::ranks].split(BATCH):
         with Stopwatch(CPU) as copying:
             pass
-        yield DeviceBatch(outputs[numbers], targets[numbers], numbers, 0, 0.0, copying, ())
+        yield DeviceBatch(outputs[numbers], targets[numbers], numbers, 0, 0.0, copying)
 
 
 def evaluated(name: str, rank: int, ranks: int) -> Evaluation:
