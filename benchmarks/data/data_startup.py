@@ -25,7 +25,7 @@ from entry_point.config.packing_config import Part
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan
-from entry_point.data.plan.stream_order import Share, StreamPlan
+from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
@@ -103,8 +103,7 @@ def start_here(root: Path, access: Access) -> Start:
         opened = time.perf_counter()
         plan: Plan = EpochPlan(len(source), 256, 0, True)
         if isinstance(source, StreamSource):
-            share = Share(0, 1)
-            plan = StreamPlan(source, share, batch_size=256, seed=0, train=True)
+            plan = StreamPlan(source, 0, 1, batch_size=256, seed=0, train=True)
         next(plan.batches(0))
         ordered = time.perf_counter()
     return Start(len(source), opened - began, ordered - opened, growth.megabytes)

@@ -19,7 +19,7 @@ from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share, Wor
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Crop = Literal["center", "squash"]
-Access = Literal["map", "stream", "stream_by_host"]
+Access = Literal["map", "stream"]
 FORMATS = ("demo", "folder", "manifest", "shards", "webdataset", "parquet", "masks")
 
 
@@ -142,8 +142,7 @@ class DataConfig:
     """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it."""
     access: Access = "map"
     """How `format=shards` is read. `map`: memory-mapped local files. `stream`: whole shards in
-    order, for FastFile and network file systems. `stream_by_host`: the same where each host has
-    only its own shards (ShardedByS3Key)."""
+    order, for FastFile and network file systems."""
     index_root: str | None = None
     """Folder of the indexes, when another channel or folder holds them: of streamed shards all
     files of the dataset but the shards, with `folder` and `manifest` the file

@@ -6,6 +6,8 @@ an extra as in `EXTRAS=onnx`. Uses the standard library only, as `ConfigError` d
 
 RETIRED = {
     "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
+    "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
+    "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",
     "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",
     "augment.name=rand": "rand_timm, whose strength m is of 10, or "

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from entry_point.contract.hosts import Hosts, read_hosts
 from entry_point.contract.program import failure_file, run_program
-from entry_point.contract.run_folder import ContractError, read_json
+from entry_point.contract.run_folder import SHARDED, ContractError, read_json
 
 ROOT = Path("/opt/ml")
 
@@ -45,7 +45,7 @@ class ProcessingJob:
         from_s3 = [each["S3Input"] for each in inputs if "S3Input" in each]
         return any(
             folder.is_relative_to(each["LocalPath"])
-            and each.get("S3DataDistributionType") == "ShardedByS3Key"
+            and each.get("S3DataDistributionType") == SHARDED
             for each in from_s3
         )
 

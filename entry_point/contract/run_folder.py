@@ -32,6 +32,8 @@ LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
+SHARDED = "ShardedByS3Key"
+"""How S3 gives each host a share of a channel."""
 STARTED = "TRAIN_STARTED"
 """Environment variable: when the container's first process began, in seconds since the epoch."""
 LOCK_PATIENCE_S = 5.0
@@ -106,10 +108,16 @@ class RunFolder:
         """One folder per input channel."""
         return self.root / "input" / "data"
 
-    def check_channels(self) -> None:
-        """Check that every channel in inputdataconfig.json has a folder. Raises ContractError."""
+    def check_channels(self, hosts: int) -> None:
+        """Check that every channel in inputdataconfig.json has a folder, and all its files on each
+        of several `hosts`. Raises ContractError."""
         path = self.platform_config / "inputdataconfig.json"
-        for channel in read_json(path):
+        for channel, given in read_json(path).items():
+            if hosts > 1 and given.get("S3DistributionType") == SHARDED:
+                raise ContractError(
+                    f"{path}: channel {channel!r}: {SHARDED} gives each of the {hosts} hosts only "
+                    "a share, and training reads all of it on every host; use FullyReplicated"
+                )
             if not (self.channels / channel).is_dir():
                 raise ContractError(
                     f"{path}: channel {channel!r}: must have the folder {self.channels / channel}"

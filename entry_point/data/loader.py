@@ -30,7 +30,7 @@ from entry_point.data.loader_spec import CPU, LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
-from entry_point.data.plan.stream_order import Share, StreamPlan, share_of_host
+from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.formats import open_format
 from entry_point.data.sources.source import Source
@@ -145,10 +145,10 @@ def _batch_maker(source: Source, spec: LoaderSpec, decoder: Decoder) -> BatchMak
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:
     if isinstance(source, StreamSource):
-        by_host = spec.data.access == "stream_by_host"
         return StreamPlan(
             source,
-            share_of_host(source) if by_host else Share(spec.rank, spec.world_size),
+            spec.rank,
+            spec.world_size,
             batch_size=spec.batch_size,
             seed=spec.seed,
             train=spec.train,

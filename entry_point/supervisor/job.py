@@ -60,7 +60,7 @@ class Job:
 
         read = read_overrides(run.platform_config)
         hosts = read_hosts(run.platform_config)
-        run.check_channels()
+        run.check_channels(hosts.count)
         config, yaml = load_train_config([*read, *extra])
         count = ranks_on_this_host(config)
         wait_for_names(hosts)

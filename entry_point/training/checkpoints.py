@@ -9,7 +9,6 @@ import re
 import shutil
 import time
 import zipfile
-import zlib
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -27,7 +26,6 @@ from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, fingerprint
-from entry_point.data.sources.stream import StreamSource
 from entry_point.training.devices import Devices
 
 logger = logging.getLogger(__name__)
@@ -238,14 +236,14 @@ def load_best(folder: Path) -> State | None:
 def job_settings(
     config: TrainConfig, train: Source, val: Source, steps_per_epoch: int, devices: Devices
 ) -> dict[str, Settings]:
-    """What a checkpoint says about its job. A collective call.
+    """What a checkpoint says about its job.
 
     `identity` must not change between a checkpoint and the run that resumes from it; `order`, and
     the `images` to train on, may change between two epochs.
     """
     return {
         "identity": _identity(config, train, steps_per_epoch),
-        "order": sample_order(config, train, devices),
+        "order": sample_order(config, devices.world_size),
         "images": {"training": fingerprint(train), "validation": fingerprint(val)},
     }
 
@@ -270,8 +268,8 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
     }
 
 
-def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settings:
-    """The settings that decide the order of an epoch's samples. A collective call.
+def sample_order(config: TrainConfig, ranks: int) -> Settings:
+    """Returns the settings that decide the order of an epoch's samples.
 
     Of a stream, each rank gets its own shards; else the order does not depend on their number.
     """
@@ -282,17 +280,8 @@ def sample_order(config: TrainConfig, train: Source, devices: Devices) -> Settin
     if data.repeats > 1:
         settings["data.repeats"] = data.repeats
     if data.streams:
-        settings["ranks"] = devices.world_size
-    if data.access == "stream_by_host":
-        assert isinstance(train, StreamSource)
-        shards = devices.gather(_fingerprint(train.shards_here))
-        settings |= {f"shards of rank {rank}": own for rank, own in enumerate(shards)}
+        settings["ranks"] = ranks
     return settings
-
-
-def _fingerprint(shards: list[int]) -> str:
-    """The number of shards, and a checksum of which ones."""
-    return f"{len(shards)} (#{zlib.crc32(repr(shards).encode()):08x})"
 
 
 def check_resumable(state: State, settings: dict[str, Settings]) -> None:
@@ -302,7 +291,7 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
         ConfigError: names the first setting that differs, with both values.
         DataError: the images to train on differ, or their labels.
     """
-    # With data.access=stream_by_host, another set of hosts may take another number of steps.
+    # With data.access=stream, another number of ranks may take another number of steps.
     if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])
     check_same(state["identity"], settings["identity"])

@@ -177,19 +177,26 @@ class _Meeting:
         )
 
     def place(self) -> tuple[int, int]:
-        """This rank, and the number of ranks.
+        """This rank, and the number of ranks. Raises ConfigError if hosts have different numbers.
 
         One rank of each host asks the others. If all did, one could fail, and have its host's ranks
         killed, while the first host still waits for them.
         """
         if self._local_rank == 0:
             counts = self._count_ranks()
-            self._of_host.set("place", f"{sum(counts[: self._host])} {sum(counts)}")
-        first, world_size = map(int, self._of_host.get("place").split())
-        return first + self._local_rank, world_size
+            if len(set(counts)) > 1:
+                raise ConfigError(
+                    "trainer.nproc_per_host",
+                    must=f"the hosts start {', '.join(map(str, counts))} ranks, in their order; "
+                    "every host must start as many: use machines of one type, or set "
+                    f"trainer.nproc_per_host={min(counts)} on all of them",
+                )
+            self._of_host.set("hosts are equal", "")
+        self._of_host.wait(["hosts are equal"])
+        return self._host * self._ranks + self._local_rank, self._hosts * self._ranks
 
     def _count_ranks(self) -> list[int]:
-        """The ranks of each host: those of several instance groups may have different numbers."""
+        """Returns the number of ranks of each host."""
         hosts = range(self._hosts)
         self.store.set(f"ranks of host {self._host}", str(self._ranks))
         counts = [int(self.store.get(f"ranks of host {host}")) for host in hosts]

@@ -19,6 +19,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig, TrainConfig, check_ranks
 from entry_point.contract.own_code import PROGRAM
 from entry_point.contract.program import UserError
+from entry_point.contract.run_folder import SHARDED
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.
@@ -168,7 +169,7 @@ def job_problems(
     yield from _missing_inputs(train, job.channels)
     yield from code_problems(train, overrides)
     yield from _rank_problems(train, target.instance_type, target.instance_count)
-    yield from _sharding_problems(train, job, target)
+    yield from _sharding_problems(job, target.instance_count)
 
 
 def code_problems(train: TrainConfig, overrides: Sequence[str]) -> list[str]:
@@ -216,18 +217,19 @@ def _rank_problems(train: TrainConfig, instance_type: str, hosts: int) -> Iterat
         yield f"{error} on {hosts} x {instance_type}"
 
 
-def _sharding_problems(train: TrainConfig, job: Job, target: Target) -> Iterator[str]:
-    """A dataset of which each of several hosts gets a share, where the job expects all of it."""
-    root = CHANNELS / (train.data.root or DATA_CHANNEL)
-    hosts = target.instance_count
-    if hosts == 1 or train.data.access == "stream_by_host" or CHANNELS not in root.parents:
-        return
-    name = root.relative_to(CHANNELS).parts[0]
-    if name in job.channels and job.channels[name].distribution == "ShardedByS3Key":
-        yield (
-            f"job.channels.{name}.distribution=ShardedByS3Key: each of the {hosts} hosts gets only "
-            "a share of the dataset; set data.access=stream_by_host, or drop it"
-        )
+def _sharding_problems(job: Job, hosts: int) -> Iterator[str]:
+    """Channels of which each of several hosts would get only a share."""
+    for name, channel in job.channels.items() if hosts > 1 else ():
+        prefix = channel.source.get("S3DataSource", {})
+        for key, distribution in (
+            ("distribution", channel.distribution),
+            ("source.S3DataSource.S3DataDistributionType", prefix.get("S3DataDistributionType")),
+        ):
+            if distribution == SHARDED:
+                yield (
+                    f"job.channels.{name}.{key}={SHARDED}: each of the {hosts} hosts would get "
+                    "only a share, and training reads all of it on every host; drop it"
+                )
 
 
 def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[str]:

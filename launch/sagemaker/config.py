@@ -49,7 +49,8 @@ class Channel:
     """`File`: everything is copied before the job starts. `FastFile`: files are streamed as they
     are read."""
     distribution: str = "FullyReplicated"
-    """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share."""
+    """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share;
+    refused with several hosts, as training reads all on each."""
 
 
 def _from_prefix(channel: object) -> object:

@@ -18,6 +18,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.contract.program import UserError
+from entry_point.contract.run_folder import SHARDED
 from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
 from launch.sagemaker.checks import input_shape, missing, registry_problems
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
@@ -34,7 +35,7 @@ from launch.sagemaker.training_request import (
 
 OPERATION = "CreateProcessingJob"
 ROOT = "/opt/ml/processing"
-SHARDED, REPLICATED = "ShardedByS3Key", "FullyReplicated"
+REPLICATED = "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SPLITS = ("train", "val")

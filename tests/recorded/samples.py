@@ -25,7 +25,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
-from entry_point.data.plan.stream_order import Share, StreamPlan
+from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.stream import StreamSource
 from tests.photographs import write_photo_folder
 
@@ -95,8 +95,8 @@ def _batches(
     plan = None
     if isinstance(source, StreamSource):
         # Windows of one shard: the photographs fill few.
-        share, train = Share(*rank), split == "train"
-        plan = StreamPlan(source, share, batch_size=BATCH, seed=seed, train=train, window_shards=1)
+        train = split == "train"
+        plan = StreamPlan(source, *rank, batch_size=BATCH, seed=seed, train=train, window_shards=1)
     return build_loader(source, spec, plan=plan).epoch
 
 

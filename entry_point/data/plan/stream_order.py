@@ -7,18 +7,14 @@ most three windows are in memory.
 
 from __future__ import annotations
 
-import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import distributed
 
 from entry_point.data.errors import DataError
 from entry_point.data.plan.order import steps_of
@@ -38,57 +34,8 @@ class Shards(Protocol):
     def shard_files(self) -> Sequence[Path]: ...
     @property
     def shard_of(self) -> NDArray[np.integer]: ...
-    @property
-    def shards_here(self) -> list[int]: ...
-    @property
-    def rows_here(self) -> Ints: ...
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...
     def release(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class Share:
-    """One rank's part of the shards on its host."""
-
-    rank: int
-    """Number among the ranks that read the same shards."""
-    ranks: int
-    samples: int | None = None
-    """Training samples of every rank; None: an equal part of those on this host."""
-
-
-def share_of_host(source: Shards) -> Share:
-    """The share of a rank whose host has different shards from the others.
-
-    The host's ranks split its samples. In training every rank takes as many samples as the rank
-    with the fewest. A collective call.
-
-    Raises:
-        DataError: on all ranks, for a shard that is on no host or on more than one.
-    """
-    rank = int(os.environ.get("LOCAL_RANK", "0"))
-    ranks = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    mine = (rank, source.shards_here, len(source.rows_here) // ranks)
-    everyone = [mine]
-    if distributed.is_available() and distributed.is_initialized():
-        everyone = [mine] * distributed.get_world_size()
-        distributed.all_gather_object(everyone, mine)
-    hosts = [shards for local_rank, shards, _ in everyone if local_rank == 0]
-    _require_each_once(source.shard_files, hosts)
-    return Share(rank, ranks, min(samples for *_, samples in everyone))
-
-
-def _require_each_once(files: Sequence[Path], hosts: list[list[int]]) -> None:
-    """Validation would otherwise miss samples or count some twice."""
-    copies = Counter(number for shards in hosts for number in shards)
-    for number, file in enumerate(files):
-        if copies[number] == 1:
-            continue
-        where = f"on {copies[number]} of {len(hosts)} hosts" if copies[number] else "on no host"
-        raise DataError(
-            f"{file} is {where}: data.access=stream_by_host needs each shard on exactly one host "
-            "(a channel with S3DataDistributionType=ShardedByS3Key)"
-        )
 
 
 class StreamPlan:
@@ -97,27 +44,26 @@ class StreamPlan:
     def __init__(
         self,
         source: Shards,
-        share: Share,
+        rank: int,
+        ranks: int,
         *,
         batch_size: int,
         seed: int,
         train: bool,
         window_shards: int = WINDOW_SHARDS,
     ) -> None:
-        self._source, self._share = source, share
+        self._source, self._rank, self._ranks = source, rank, ranks
         self._batch_size, self._seed, self._train = batch_size, seed, train
         self._window_shards = window_shards
         self._read: Callable[[Sequence[int]], None] | None = None
         self._last_window: list[int] = []
         by_shard = np.argsort(source.shard_of, kind="stable")
-        starts = np.searchsorted(source.shard_of[by_shard], np.arange(len(source.shard_files)))
-        rows = np.split(by_shard, starts[1:])
-        self._rows = [rows[number] for number in source.shards_here]
+        _, starts = np.unique(source.shard_of[by_shard], return_index=True)
+        self._rows = np.split(by_shard, starts[1:])
         if train and not self.steps_per_epoch:
             raise DataError(
                 f"a rank's share of the train split is {self.samples_per_epoch} images, fewer "
-                f"than one batch of {batch_size}: lower the batch size, or pack smaller shards "
-                "(shard_mb) so that every host gets some"
+                f"than one batch of {batch_size}: lower the batch size"
             )
 
     @property
@@ -160,17 +106,17 @@ class StreamPlan:
 
     def _slice(self) -> tuple[int, int]:
         """First and end of this rank's samples in the epoch's sequence."""
-        count, rank, ranks = sum(map(len, self._rows)), self._share.rank, self._share.ranks
+        count, rank, ranks = len(self._source.shard_of), self._rank, self._ranks
         if not self._train:
             return count * rank // ranks, count * (rank + 1) // ranks
-        each = count // ranks if self._share.samples is None else self._share.samples
+        each = count // ranks
         return rank * each, (rank + 1) * each
 
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
         """This rank's samples and the window of each."""
         first, end = self._slice()
         if not self._train:
-            order = self._source.rows_here[first:end]
+            order = np.arange(first, end)
             return order, self._windows(order)
         shuffled = permutation((self._seed, _SHARD_STREAM), len(self._rows), epoch)
         order = np.concatenate([self._rows[number] for number in shuffled])[first:end]

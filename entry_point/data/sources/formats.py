@@ -172,7 +172,7 @@ def _shards(data: DataConfig, root: Path, split: str) -> Source:
     if data.access == "map":
         return ShardSource(root, split)
     index_root = Path(data.index_root) if data.index_root else root
-    return PackedStream(root, index_root, split, all_here=data.access == "stream")
+    return PackedStream(root, index_root, split)
 
 
 def _check(path: str, source: Any, split: str) -> None:

@@ -93,7 +93,7 @@ class ParquetSource(StreamSource):
         self.folder = folder
         chosen = np.flatnonzero(files.is_val == (split == "val"))
         self.classes, self.kind = files.classes, files.kind
-        self.shards_here = np.unique(files.shard_of[chosen]).tolist()
+        self.split_shards = np.unique(files.shard_of[chosen]).tolist()
         self.shard_files = [shard.file for shard in files.shards]
         self._shards, self._column = files.shards, files.column
         self._shard_of, self._rows = files.shard_of[chosen], files.rows[chosen]
@@ -111,10 +111,10 @@ class ParquetSource(StreamSource):
 
     def listing(self) -> Iterable[bytes | memoryview]:
         """See ListedSource: files, where their shards begin, and rows."""
-        shards = (self._shards[number] for number in self.shards_here)
+        shards = (self._shards[number] for number in self.split_shards)
         places = [(str(shard.file.relative_to(self.folder)), shard.first_row) for shard in shards]
         yield repr(places).encode()
-        yield np.searchsorted(self.shards_here, self._shard_of).data
+        yield np.searchsorted(self.split_shards, self._shard_of).data
         yield self._rows.data
 
     def key(self, index: int) -> str:

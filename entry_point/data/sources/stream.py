@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,8 +33,6 @@ class StreamSource:
     classes: list[str]
     kind: Kind
     shard_files: Sequence[Path]
-    shards_here: list[int]
-    """Numbers of the shards on this host."""
     _memory: dict[int, Future[Any]]
 
     @property
@@ -76,15 +73,9 @@ class StreamSource:
         except CancelledError:  # the epoch ended before the shard was read
             return None
 
-    @cached_property
-    def rows_here(self) -> Ints:
-        """The samples in the shards on this host, in index order."""
-        return np.flatnonzero(np.isin(self.shard_of, self.shards_here))
-
     def following(self, indices: Ints) -> Ints:
-        """The next samples in the shards on this host."""
-        place = np.searchsorted(self.rows_here, indices, side="right")
-        return self.rows_here[place % len(self.rows_here)]
+        """See Source."""
+        return (indices + 1) % len(self)
 
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
@@ -119,12 +110,12 @@ class HeldShard(NamedTuple):
 class PackedStream(StreamSource):
     """A split of a packed dataset."""
 
-    def __init__(self, root: Path, index_root: Path, split: str, all_here: bool) -> None:
-        """Unless the shards are `all_here`, those missing in `root` are on other hosts."""
+    def __init__(self, root: Path, index_root: Path, split: str) -> None:
         self.index = ShardIndex(index_root, split)
         self.classes, self.kind = self.index.classes, self.index.kind
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
-        self.shards_here = self._shards_here(all_here)
+        for shard in self.index.shards:
+            require_shard(root / split, shard)
         self._memory = {}
 
     @property
@@ -181,10 +172,3 @@ class PackedStream(StreamSource):
         except (OSError, DataError, ReadError) as error:
             log.warning("%d images decode without a side index: %s", len(rows), error)
         return 0, torch.empty(0, dtype=torch.uint8)
-
-    def _shards_here(self, all_here: bool) -> list[int]:
-        """Numbers of the shards in the folder, after a check of their sizes."""
-        here = [number for number, file in enumerate(self.shard_files) if all_here or file.exists()]
-        for number in here:
-            require_shard(self.shard_files[number].parent, self.index.shards[number])
-        return here

@@ -38,7 +38,21 @@ def test_a_missing_channel_is_named(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     write(run.platform_config, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
     with pytest.raises(ContractError, match="channel 'training'"):
-        run.check_channels()
+        run.check_channels(hosts=1)
+
+
+def test_a_share_of_a_channel_for_each_of_several_hosts_is_refused(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    channels = {
+        name: {"TrainingInputMode": "FastFile", "S3DistributionType": distribution}
+        for name, distribution in (("all", "FullyReplicated"), ("training", "ShardedByS3Key"))
+    }
+    write(run.platform_config, "inputdataconfig", channels)
+    for name in channels:
+        (run.channels / name).mkdir(parents=True)
+    run.check_channels(hosts=1)
+    with pytest.raises(ContractError, match=r"channel 'training': ShardedByS3Key .* the 2 hosts"):
+        run.check_channels(hosts=2)
 
 
 @pytest.mark.parametrize("program", ["train.py", '"train.py"'])

@@ -54,35 +54,38 @@ def run_hosts(
     ]
 
 
-def test_hosts_with_different_numbers_of_ranks_share_a_batch(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    """A multiple of all 3 ranks, but not of twice the first host's."""
-    ended = run_hosts(tmp_path, photo_folder, (2, 1), ["trainer.batch_size=18"])
-    assert [code for code, _ in ended] == [exit_codes.FINISHED] * 2, ended
-    assert "3 x CPU" in ended[0][1]
-    assert read_records(tmp_path / HOSTS[0])[-1]["step"] == 4
-
-
 @pytest.mark.parametrize(
-    ("overrides", "refused"),
+    ("ranks", "overrides", "refused"),
     [
         (
-            ["trainer.batch_size=16"],
-            "trainer.batch_size=16: must be a multiple of the 3 ranks that share it",
+            (2, 1),
+            ["trainer.batch_size=18"],
+            "trainer.nproc_per_host: the hosts start 2, 1 ranks, in their order; every host must "
+            "start as many: use machines of one type, or set trainer.nproc_per_host=1 on all of "
+            "them",
         ),
         (
+            (2, 2),
+            ["trainer.batch_size=18"],
+            "trainer.batch_size=18: must be a multiple of the 4 ranks that share it",
+        ),
+        (
+            (2, 2),
             ["trainer.batch_size=12", "optim.accumulate=6"],
-            "trainer.batch_size=12: must be a multiple of 18, ranks=3 x optim.accumulate=6",
+            "trainer.batch_size=12: must be a multiple of 24, ranks=4 x optim.accumulate=6",
         ),
     ],
-    ids=["ranks", "pieces"],
+    ids=["different hosts", "ranks", "pieces"],
 )
-def test_every_host_refuses_a_batch_that_all_their_ranks_cannot_share_with_the_same_line(
-    overrides: list[str], refused: str, tmp_path: Path, photo_folder: Path
+def test_every_host_refuses_what_together_they_cannot_do_with_the_same_line(
+    ranks: tuple[int, int],
+    overrides: list[str],
+    refused: str,
+    tmp_path: Path,
+    photo_folder: Path,
 ) -> None:
-    """A multiple of twice the first host's ranks, and of twice the second's."""
-    ended = run_hosts(tmp_path, photo_folder, (2, 1), overrides)
+    """Each host alone could share the batch among its ranks."""
+    ended = run_hosts(tmp_path, photo_folder, ranks, overrides)
     for name, (code, output) in zip(HOSTS, ended, strict=True):
         assert code == exit_codes.USAGE
         lines = [line for line in output.splitlines() if line.startswith("train:")]

@@ -171,31 +171,35 @@ def test_the_metrics_of_an_own_task_get_expressions() -> None:
     assert "validation:kappa" in names and "validation:accuracy" in names and len(names) <= 40
 
 
-SHARDED = f"job.channels.training={{s3:s3://{BUCKET}/shards/,distribution:ShardedByS3Key}}"
-OWN_SHARDS = "data.access=stream_by_host data.index_root=/opt/ml/input/data/index"
+SHARDED = "ShardedByS3Key"
+PREFIX = f"S3DataType:S3Prefix,S3Uri:s3://{BUCKET}/shards/"
 
 
 @pytest.mark.parametrize(
-    ("hosts", "overrides", "refused"),
+    ("hosts", "channel", "refused"),
     [
-        (2, "data=shards", True),
-        (2, "data=shards data.root=/opt/ml/input/data/training/photos", True),
-        (2, f"data=shards {OWN_SHARDS}", False),
-        (1, "data=shards", False),
-        (2, "data=shards data.root=/opt/ml/input/data/whole", False),
+        (2, f"training={{s3:s3://{BUCKET}/shards/,distribution:{SHARDED}}}", "distribution"),
+        (2, f"extra={{s3:s3://{BUCKET}/x/,distribution:{SHARDED}}}", "distribution"),
+        (
+            2,
+            f"training.source.S3DataSource={{{PREFIX},S3DataDistributionType:{SHARDED}}}",
+            "source.S3DataSource.S3DataDistributionType",
+        ),
+        (1, f"training={{s3:s3://{BUCKET}/shards/,distribution:{SHARDED}}}", None),
+        (2, f"training={{s3:s3://{BUCKET}/shards/,distribution:FullyReplicated}}", None),
     ],
 )
-def test_hosts_that_get_a_share_of_a_dataset_that_each_reads_whole_are_refused(
+def test_a_share_of_a_channel_for_each_of_several_hosts_is_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     hosts: int,
-    overrides: str,
-    refused: bool,
+    channel: str,
+    refused: str | None,
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    others = [f"job.channels.{name}=s3://{BUCKET}/{name}/" for name in ("index", "whole")]
-    launch = [*MINIMAL, f"target.instance_count={hosts}", SHARDED, *others]
-    assert sagemaker.main(["train", *launch, *overrides.split()]) == refused
+    launch = [*MINIMAL, f"target.instance_count={hosts}", f"job.channels.{channel}"]
+    job = ["data=shards", f"data.root=/opt/ml/input/data/{channel.split('=')[0].split('.')[0]}"]
+    assert sagemaker.main(["train", *launch, *job]) == (refused is not None)
     err = capsys.readouterr().err
-    assert ("training.distribution=ShardedByS3Key: each of the 2 hosts" in err) == refused
-    assert err.count("\n") == refused
+    assert err.count("\n") == (refused is not None)
+    assert f".{refused}={SHARDED}: each of the 2 hosts" in err or not refused

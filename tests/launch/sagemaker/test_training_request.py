@@ -47,7 +47,6 @@ def test_minimal_request_has_only_required_members() -> None:
 def test_every_setting_arrives_in_its_member() -> None:
     sent = checked(
         "target=gpu_spot",
-        "target.instance_count=2",
         "job.name=mine",
         f"job.channels.training=s3://{BUCKET}/data/",
         f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key}}",

@@ -31,7 +31,7 @@ JOBS = {
         *PHOTOS,
         "target=gpu_spot",
         "target.instance_count=2",
-        f"job.channels.extra={{s3:s3://{BUCKET}/x,mode:File,distribution:ShardedByS3Key}}",
+        f"job.channels.extra={{s3:s3://{BUCKET}/x,mode:File}}",
         "job.environment.OPT_OUT_TRACKING='true'",
         "job.tags.team=vision",
         "job.network.VpcConfig={Subnets:[subnet-1,subnet-2],SecurityGroupIds:[sg-1]}",

@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from entry_point.data.plan.samples import Ints
-from entry_point.data.plan.stream_order import Share, StreamPlan
+from entry_point.data.errors import DataError
+from entry_point.data.plan.stream_order import StreamPlan
 
 SHARDS, PER_SHARD = 12, 2
 
@@ -17,11 +18,9 @@ class Held:
 
     shard_files = tuple(Path(f"{number}.tar") for number in range(SHARDS))
     shard_of = np.repeat(np.arange(SHARDS), PER_SHARD)
-    rows_here: Ints = np.arange(SHARDS * PER_SHARD)
 
     def __init__(self) -> None:
         self.held: set[int] = set()
-        self.shards_here = list(range(SHARDS))
 
     def hold(self, _reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         self.held = set(shards)
@@ -33,9 +32,7 @@ class Held:
 def test_the_last_window_of_an_epoch_is_held_until_the_second_of_the_next() -> None:
     """Its batches may still be in progress."""
     source = Held()
-    plan = StreamPlan(
-        source, Share(0, 1), batch_size=PER_SHARD, seed=1, train=True, window_shards=1
-    )
+    plan = StreamPlan(source, 0, 1, batch_size=PER_SHARD, seed=1, train=True, window_shards=1)
     with ThreadPoolExecutor(1) as reader:
         plan.read_ahead(reader)
         last = {int(source.shard_of[row]) for row in list(plan.batches(0))[-1]}
@@ -50,3 +47,8 @@ def test_the_last_window_of_an_epoch_is_held_until_the_second_of_the_next() -> N
         assert not last & alone  # else this seed tells nothing
         assert with_last == last | alone and len(alone) == 2
         assert not last & source.held
+
+
+def test_a_rank_whose_share_fills_no_batch_is_refused() -> None:
+    with pytest.raises(DataError, match="is 3 images, fewer than one batch of 4: lower the batch"):
+        StreamPlan(Held(), 1, 7, batch_size=4, seed=1, train=True)

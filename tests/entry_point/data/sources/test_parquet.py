@@ -91,7 +91,7 @@ def test_the_images_are_those_of_the_folder_and_each_is_taken_once(
         numbers = torch.cat([numbers for numbers, _ in epoch(source, split, engine)]).tolist()
         assert sorted(numbers) == list(range(len(folder)))
         assert (numbers == sorted(numbers)) == (split == "val")
-    assert len(open_parquet(root).shards_here) > 3  # type: ignore[attr-defined]
+    assert len(open_parquet(root).split_shards) > 3  # type: ignore[attr-defined]
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -156,7 +156,7 @@ def test_shards_ahead_are_in_memory_and_those_behind_are_dropped(
 
     monkeypatch.setattr(source, "_read_shard", noted)
     epoch(source, "train", "threads")
-    assert sorted({*reads}) == source.shards_here
+    assert sorted({*reads}) == source.split_shards
     assert not source._memory
 
 
@@ -174,14 +174,14 @@ def test_threads_read_a_shard_once_although_nothing_reads_ahead(
         return read(number)
 
     def first_of_each(_: int) -> None:
-        for shard in source.shards_here:
+        for shard in source.split_shards:
             together.wait()
             source.read(int(np.flatnonzero(source.shard_of == shard)[0]))
 
     monkeypatch.setattr(source, "_read_shard", slow)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(first_of_each, range(4)))
-    assert reads == source.shards_here and len(reads) > 3
+    assert reads == source.split_shards and len(reads) > 3
 
 
 def test_a_column_of_bytes_and_labels_of_text_are_read(tmp_path: Path) -> None:

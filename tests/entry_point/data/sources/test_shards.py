@@ -51,7 +51,7 @@ def test_resumed_epoch_starts_with_the_next_sample_and_decodes_none_before_it(
 
 def _damage(root: Path, indices: list[int]) -> None:
     """Overwrite the first bytes of these training samples."""
-    index = PackedStream(root, root, "train", all_here=True).index
+    index = PackedStream(root, root, "train").index
     for i in indices:
         with (root / "train" / index.shards[index.shard[i]].file).open("r+b") as opened:
             opened.seek(int(index.offsets[i]))
@@ -93,7 +93,7 @@ def test_error_for_a_damaged_sample_names_its_shard_and_key(
 ) -> None:
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     _damage(root, [0])
-    index = PackedStream(root, root, "train", all_here=True).index
+    index = PackedStream(root, root, "train").index
     sample = rf"{index.shards[0].file}: {index.name(0)}"
     with pytest.raises(DataError, match=sample):
         epoch_of(loader_of(root, engine, batch_size=1))
@@ -109,7 +109,7 @@ def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
         Image.open(photo).save(photo, quality=90, restart_marker_blocks=4)
     root = tmp_path / "packed"
     assert pack(files.parent, root) == 0
-    source = PackedStream(root, root, "val", all_here=True)
+    source = PackedStream(root, root, "val")
     file = root / "val" / source.index.shards[source.index.shard[0]].file
     data = bytearray(file.read_bytes())
     start, length = int(source.index.offsets[0]), int(source.index.lengths[0])

@@ -10,7 +10,7 @@ import pytest
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.stream_order import Share, StreamPlan
+from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.stream import PackedStream
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
@@ -52,7 +52,7 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
         DataConfig(format="shards", root=str(packed), access="stream"), "train", packed
     )
     assert isinstance(source, PackedStream)
-    plan = StreamPlan(source, Share(0, 1), batch_size=1, seed=0, train=True, window_shards=2)
+    plan = StreamPlan(source, 0, 1, batch_size=1, seed=0, train=True, window_shards=2)
     order = [int(batch[0]) for batch in plan.batches(0)]
     shards = source.index.shard[order].tolist()
     firsts = list(dict.fromkeys(shards))
@@ -65,15 +65,13 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
 
 
 def _plan(source: PackedStream, batch_size: int = 1) -> StreamPlan:
-    return StreamPlan(
-        source, Share(0, 1), batch_size=batch_size, seed=0, train=True, window_shards=1
-    )
+    return StreamPlan(source, 0, 1, batch_size=batch_size, seed=0, train=True, window_shards=1)
 
 
 def _stream(packed: Path, engine: Way, batch_size: int = 1) -> tuple[PackedStream, Loader]:
     config = DataConfig(format="shards", root=str(packed), image_size=8, resize=8, access="stream")
     source = open_source(config, "train", packed)
-    assert isinstance(source, PackedStream) and len(source.shards_here) > 5
+    assert isinstance(source, PackedStream) and len(source.shard_files) > 5
     pipeline = pipeline_of(engine, num_workers=1)
     spec = LoaderSpec(config, pipeline, "train", batch_size, seed=0)
     loader = build_loader(source, spec, plan=_plan(source, batch_size))
