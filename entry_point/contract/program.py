@@ -70,6 +70,9 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
     """The exit code, and one line unless only the traceback explains the error."""
     if isinstance(error, UserError):
         return error.exit_code, str(error)
+    if str(error).startswith("DataLoader worker"):  # torch raises it wherever this process is
+        died = " ".join(str(error).split()).rstrip(".")
+        return exit_codes.FAILED, f"{died}; if memory ran out, lower pipeline.num_workers"
     if not isinstance(error, OSError) or error.filename is None:
         return exit_codes.FAILED, None
     advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""

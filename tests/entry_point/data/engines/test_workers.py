@@ -1,10 +1,8 @@
-"""Worker processes and garbage: their own, and garbage inherited from the trainer."""
+"""Worker processes: when they end, and where they are refused."""
 
 import gc
 import multiprocessing
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,18 +19,6 @@ from entry_point.data.plan.order import EpochPlan
 from tests.entry_point.data.engines.every_engine import batches_of, feed_of, pipeline_of
 
 
-class OwnerOfThreads:
-    """Stands for a C++ pipeline in a reference cycle: its finalizer would wait for threads that a
-    forked process does not have. This one records which process finalizes it."""
-
-    def __init__(self, ended_by: Path) -> None:
-        self.cycle, self.ended_by = self, ended_by
-
-    def __del__(self) -> None:
-        with self.ended_by.open("a") as file:
-            file.write(f"{os.getpid()}\n")
-
-
 def engine_of(make_batch: Callable[..., Batch]) -> PartReader:
     """Four batches, made by two workers."""
     pipeline = pipeline_of("pillow", num_workers=2)
@@ -41,26 +27,9 @@ def engine_of(make_batch: Callable[..., Batch]) -> PartReader:
     return PartReader(feed, WorkerEngine(feed, spec))
 
 
-def collect_and_make_batch(_epoch: int, indices: np.ndarray, **_: object) -> Batch:
-    gc.collect()
+def black_batch(_epoch: int, indices: np.ndarray, **_: object) -> Batch:
     numbers = torch.from_numpy(indices)
     return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
-
-
-def test_workers_do_not_collect_garbage_inherited_from_the_trainer(tmp_path: Path) -> None:
-    ended_by = tmp_path / "ended_by"
-    gc.collect()
-    gc.disable()  # keep the garbage until the workers start
-    try:
-        OwnerOfThreads(ended_by)
-        engine = engine_of(collect_and_make_batch)
-        assert len(list(batches_of(engine, Part("train", 0)))) == 4
-        engine.close()
-        assert not ended_by.exists()
-    finally:
-        gc.enable()
-    gc.collect()
-    assert ended_by.read_text() == f"{os.getpid()}\n"
 
 
 def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
@@ -82,23 +51,6 @@ def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
         gc.enable()
 
 
-def test_workers_collect_their_own_garbage(tmp_path: Path) -> None:
-    made_and_ended = tmp_path / "ended_by"
-
-    def make_batch(epoch: int, indices: np.ndarray, **_: object) -> Batch:
-        OwnerOfThreads(made_and_ended)
-        assert gc.isenabled()
-        return collect_and_make_batch(epoch, indices)
-
-    engine = engine_of(make_batch)
-    assert len(list(batches_of(engine, Part("train", 0)))) == 4
-    engine.close()
-    enders = made_and_ended.read_text().split()
-    assert len(enders) == 4
-    assert str(os.getpid()) not in enders
-    assert gc.isenabled()
-
-
 def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,7 +60,7 @@ def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
     def build(ranks: int, workers: int) -> None:
         pipeline = pipeline_of("workers", num_workers=workers)
         spec = LoaderSpec(DataConfig(), pipeline, "train", 4, 0, world_size=ranks, device=cuda)
-        WorkerEngine(feed_of(collect_and_make_batch, EpochPlan(16, 4, 0, True)), spec).close()
+        WorkerEngine(feed_of(black_batch, EpochPlan(16, 4, 0, True)), spec).close()
 
     with pytest.raises(ConfigError, match=r"^pipeline\.engine=workers: forks the trainer"):
         build(ranks=16, workers=2)
