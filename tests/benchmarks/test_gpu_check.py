@@ -102,7 +102,7 @@ def test_real_jobs_measure_what_the_verdicts_and_the_page_read(tmp_path: Path) -
         assert min(one["values"]["images_per_s"]) > 0 and one["values"]["cores"][0] > 0
     assert own["values"]["headspace"][0] > 0 and len(own["values"]["step_ms_p50"]) == 2
     assert f"=== {GOAL}, round 3\n" in (out / "goal.log").read_text()
-    assert main(["page", f"out={out}"]) == 1 or (out / "gpu.md").exists()
+    assert main(["page", f"out={out}"]) in (0, 1)  # a dry run's figures may break promises
     assert "A dry run on a CPU" in (out / "gpu.md").read_text()
 
 
