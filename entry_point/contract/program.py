@@ -141,6 +141,7 @@ def end_process(code: int) -> NoReturn:
     torch and what it imports make a million objects; to take them apart takes more than a second.
     """
     threading._shutdown()  # type: ignore[attr-defined]
+    _kill_workers()
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):
@@ -153,10 +154,15 @@ def end_process(code: int) -> NoReturn:
 
 def end_at_once(code: int) -> NoReturn:
     """End this process and those that it has forked, without waiting for any thread or process."""
-    for worker in multiprocessing.active_children():
-        worker.kill()
+    _kill_workers()
     sys.stdout.flush()
     os._exit(code)
+
+
+def _kill_workers() -> None:
+    """Kill the processes that this one has forked: multiprocessing would wait for a frozen one."""
+    for worker in multiprocessing.active_children():
+        worker.kill()
 
 
 # -- requests to stop

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -10,7 +11,7 @@ END = "from entry_point.contract.program import end_process; "
 
 
 def run(code: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
 
 
 @pytest.mark.parametrize("code", [0, 3, 75])
@@ -38,6 +39,18 @@ def test_temporary_folders_are_removed() -> None:
     )
     assert done.returncode == 0
     assert run(f"import os; print(os.path.exists({done.stdout.strip()!r}))").stdout == "False\n"
+
+
+def test_a_frozen_child_does_not_hold_up_the_end() -> None:
+    done = run(
+        f"{END}import multiprocessing, os, signal, time\n"
+        "fork = multiprocessing.get_context('fork')\n"
+        "child = fork.Process(target=time.sleep, args=(600,), daemon=True)\n"
+        "child.start(); os.kill(child.pid, signal.SIGSTOP)\n"
+        "print(child.pid); end_process(0)"
+    )
+    assert done.returncode == 0
+    assert not Path(f"/proc/{done.stdout.strip()}/exe").exists()
 
 
 def test_output_that_nobody_reads_ends_as_pythons_own_exit_does() -> None:
