@@ -99,12 +99,10 @@ docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 
 ## SageMaker
 setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.setup_aws $(ARGS)
+	@$(HERE) -m launch.setup_aws $(ARGS)
 
 upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.upload $(ARGS)
+	@$(HERE) -m launch.upload $(ARGS)
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) launch

@@ -41,7 +41,6 @@ def commands() -> Commands:
         "import all that a launch needs": ([*code, "import launch.sagemaker.training"], 0.5),
         "training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
         "packing, DRY_RUN=1": ([*run, "launch.sagemaker", "dataset", *PACKING], 2.0),
-        "set-up, DRY_RUN=1": ([*run, "launch.setup_aws", "Bucket=bucket"], 2.0),
     }
     for module, folder in SDKS.items():
         sdk = ROOT / folder / "bin" / "python"

@@ -9,6 +9,7 @@ from typing import Any
 from botocore import exceptions
 
 from entry_point.contract.program import UserError, run_for_reader
+from launch.aws_cli import is_dry_run
 
 ATTEMPTS = 6
 """Of a call that is throttled, or gets no answer."""
@@ -100,11 +101,6 @@ def _explain_response(error: dict[str, Any], operation: str) -> str:
 
 def _one_line(text: object) -> str:
     return " ".join(str(text).split())
-
-
-def is_dry_run() -> bool:
-    """Whether `make ... DRY_RUN=1` asks to print what would be sent."""
-    return os.environ.get("DRY_RUN", "") not in ("", "0")
 
 
 def refuse_dry_run(command: str) -> None:

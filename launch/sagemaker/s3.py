@@ -1,9 +1,8 @@
-"""S3: URIs, the objects below a prefix, and uploads of many files at a time."""
+"""S3: URIs, the objects below a prefix, and your own code for a job."""
 
 import io
 import sys
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from entry_point.contract.program import UserError
@@ -35,29 +34,17 @@ def list_objects(s3: Any, bucket: str, prefix: str) -> dict[str, dict[str, Any]]
     return {item["Key"].removeprefix(prefix): item for item in objects}
 
 
-def upload(
-    s3: Any,
-    bucket: str,
-    contents: Mapping[str, Path | bytes],
-    progress: Callable[[int], None] = lambda _sent: None,
-) -> None:
-    """Upload each file or bytes under its key, large ones in parts. AWS errors pass through.
+def upload(s3: Any, bucket: str, contents: Mapping[str, bytes]) -> None:
+    """Upload all bytes under their keys. AWS errors pass through.
 
-    Every request has a checksum, which S3 verifies. `progress` gets the number of further bytes.
+    Every request has a checksum, which S3 verifies.
     """
-    from boto3.s3.transfer import ProgressCallbackInvoker, TransferConfig, create_transfer_manager
+    from boto3.s3.transfer import TransferConfig, create_transfer_manager
 
-    subscribers = [ProgressCallbackInvoker(progress)]
     # If an exception (Ctrl-C included) leaves this block, the manager aborts all transfers.
     with create_transfer_manager(s3, TransferConfig(max_concurrency=PARALLEL)) as manager:
         futures = [
-            manager.upload(
-                io.BytesIO(content) if isinstance(content, bytes) else str(content),
-                bucket,
-                key,
-                subscribers=subscribers,
-            )
-            for key, content in contents.items()
+            manager.upload(io.BytesIO(content), bucket, key) for key, content in contents.items()
         ]
         for future in futures:
             future.result()

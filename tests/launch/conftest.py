@@ -4,6 +4,8 @@ import functools
 import io
 import json
 import os
+import shutil
+import subprocess
 import sys
 import threading
 import urllib.request
@@ -214,3 +216,32 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
 def bucket(aws: Aws) -> Any:
     """boto3's S3 client, in an account with BUCKET."""
     return aws.client("s3")
+
+
+def find_aws_cli() -> str:
+    """The path of an AWS CLI of version 2; another program called aws may come before it."""
+    for folder in os.get_exec_path():
+        path = shutil.which("aws", path=folder)
+        if path and b"aws-cli/2" in subprocess.run([path, "--version"], capture_output=True).stdout:
+            return path
+    pytest.fail("the AWS CLI, version 2, is missing; on Debian: apt-get install awscli")
+
+
+@pytest.fixture
+def aws_cli(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    """The account, which the command `aws` reaches, too."""
+    from moto.cloudformation.models import ChangeSet
+
+    # Debian's version does not read AWS_ENDPOINT_URL.
+    command = tmp_path / "bin" / "aws"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec {find_aws_cli()} --endpoint-url {aws.url} "$@"\n')
+    command.chmod(0o755)
+
+    def apply(changes: ChangeSet) -> None:
+        changes.stack.update(changes.template, changes.role_arn, changes.parameters)
+
+    # moto's own forgets the outputs.
+    monkeypatch.setattr(ChangeSet, "apply", apply)
+    monkeypatch.setenv("PATH", str(command.parent), prepend=os.pathsep)
+    return aws

@@ -1,26 +1,24 @@
-"""Uploading a folder: complete, once, verified; nothing is ever deleted."""
+"""Uploading a folder is `aws s3 sync` without hidden files, and the next command."""
 
 import os
-import signal
-import subprocess
-import sys
-import time
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from entry_point.contract import exit_codes
 from launch import upload
-from tests.launch.conftest import BUCKET, DROPPED, ROOT, Aws
+from tests.launch.conftest import BUCKET, Aws
 
 PREFIX = f"s3://{BUCKET}/data"
-BAD_DIGEST = "<Error><Code>BadDigest</Code><Message>The CRC32 did not match</Message></Error>"
+NAMES = ["train/a b/größe +&.jpg", "train/empty", "val/large.tar", "val/link"]
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Small files, a large one, an empty one, a link, unusual names, and hidden files."""
-    source = tmp_path / "photos"
+    source = tmp_path / ".cache" / "photos"
     (source / "train" / "a b").mkdir(parents=True)
     (source / "train" / "a b" / "größe +&.jpg").write_bytes(b"one")
     (source / "train" / "empty").write_bytes(b"")
@@ -28,171 +26,69 @@ def folder(tmp_path: Path) -> Path:
     (source / "val" / "large.tar").write_bytes(os.urandom(12_000_000))
     (source / "val" / "link").symlink_to(source / "train" / "empty")
     (source / ".DS_Store").write_bytes(b"hidden")
-    (source / ".unfinished").mkdir()
-    (source / ".unfinished" / "x").write_bytes(b"hidden")
+    for place in (source / ".unfinished", source / "train" / "a b" / ".thumbnails"):
+        place.mkdir()
+        (place / "x").write_bytes(b"hidden")
     return source
 
 
-NAMES = ["train/a b/größe +&.jpg", "train/empty", "val/large.tar", "val/link"]
-
-
-def run(source: Path, *more: str) -> int:
-    return upload.main([str(source), PREFIX, *more])
-
-
-def sent(aws: Aws) -> list[str]:
-    """The uploaded objects, without repeats."""
-    calls = {call.operation for call in aws.calls}
-    return sorted(call for call in calls if call.startswith("PUT "))
-
-
 def stored(s3: Any) -> dict[str, bytes]:
-    listed = s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])
-    keys = [item["Key"] for item in listed]
+    keys = [item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET).get("Contents", [])]
     return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
 
-def test_all_files_arrive_with_their_checksums(
-    bucket: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+def test_all_files_but_hidden_ones_arrive_and_the_next_command_is_said(
+    aws_cli: Aws, bucket: Any, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(folder) == 0
-    assert stored(bucket) == {f"data/{name}": (folder / name).read_bytes() for name in NAMES}
-    for name in NAMES:
-        found = bucket.head_object(Bucket=BUCKET, Key=f"data/{name}", ChecksumMode="ENABLED")
-        assert any(member.startswith("ChecksumCRC") for member in found)
-    out = capsys.readouterr().out
-    assert "uploaded 4 files" in out
-    assert f"job.channels.training={PREFIX}/" in out
+    bucket.put_object(Bucket=BUCKET, Key="data/other", Body=b"other")
+    assert upload.main([str(folder), PREFIX]) == 0
+    files = {f"data/{name}": (folder / name).read_bytes() for name in NAMES}
+    assert stored(bucket) == {**files, "data/other": b"other"}
+    said = f'make sagemaker-train ARGS="job.channels.training={PREFIX}/ ..."'
+    assert said in capsys.readouterr().out
+    aws_cli.calls.clear()
+    assert upload.main([str(folder), PREFIX]) == 0  # sends nothing
+    assert not [call for call in aws_cli.calls if call.operation.startswith("PUT ")]
 
 
-def test_large_file_is_uploaded_in_parts(aws: Aws, bucket: Any, folder: Path) -> None:
-    assert run(folder) == 0
-    parts = [c for c in aws.calls if c.operation == f"PUT /{BUCKET}/data/val/large.tar"]
-    assert len(parts) == 2
-    assert bucket.head_object(Bucket=BUCKET, Key="data/val/large.tar")["ETag"].endswith('-2"')
+@pytest.mark.usefixtures("aws_cli")
+def test_options_of_the_sync_are_passed_on_and_filters_decide(bucket: Any, folder: Path) -> None:
+    bucket.put_object(Bucket=BUCKET, Key="data/other", Body=b"other")
+    options = ["--delete", "--exclude", "*.tar", "--include", ".DS_Store"]
+    assert upload.main([str(folder), PREFIX, *options]) == 0
+    names = {".DS_Store", *NAMES} - {"val/large.tar"}
+    assert {*stored(bucket)} == {f"data/{name}" for name in names}
 
 
-@pytest.mark.usefixtures("bucket")
-def test_second_upload_sends_nothing_and_third_only_new_files(
-    aws: Aws, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(folder) == 0
-    aws.calls.clear()
-    assert run(folder) == 0
-    assert sent(aws) == []
-    assert "uploaded 0 files, 0.0 MB" in capsys.readouterr().out
-    (folder / "val" / "new").write_bytes(b"new")
-    assert run(folder) == 0
-    assert sent(aws) == [f"PUT /{BUCKET}/data/val/new"]
-
-
-@pytest.mark.parametrize(("content", "age_s"), [(b"longer", -3600), (b"two", 3600)])
-def test_a_file_of_another_size_or_newer_than_its_object_is_sent_again(
-    aws: Aws, bucket: Any, folder: Path, content: bytes, age_s: int
-) -> None:
-    assert run(folder) == 0
-    file, now = folder / NAMES[0], time.time()
-    file.write_bytes(content)
-    os.utime(file, (now + age_s, now + age_s))
-    aws.calls.clear()
-    assert run(folder) == 0
-    assert len(sent(aws)) == 1
-    assert stored(bucket)[f"data/{NAMES[0]}"] == content
-
-
-def test_objects_without_a_local_file_are_left_unchanged(bucket: Any, folder: Path) -> None:
-    for key in ("data/other", "database"):
-        bucket.put_object(Bucket=BUCKET, Key=key, Body=b"other")
-    assert run(folder) == 0
-    assert stored(bucket)["data/other"] == stored(bucket)["database"] == b"other"
-
-
-def test_dry_run_prints_the_plan_and_sends_nothing(
-    aws: Aws,
-    bucket: Any,
-    folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_dry_run_prints_the_command(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    assert run(folder) == 0
-    assert "would upload 4 files" in capsys.readouterr().out
-    assert stored(bucket) == {} and sent(aws) == []
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert upload.main(["my photos", PREFIX]) == 0
+    command = shlex.split(capsys.readouterr().out)
+    assert command == ["aws", "s3", "sync", "my photos", PREFIX, "--exclude=.*", "--exclude=*/.*"]
+    assert not aws.calls
 
 
-def test_dropped_connections_are_retried(aws: Aws, bucket: Any, folder: Path) -> None:
-    aws.answers[f"PUT /{BUCKET}/data/val/large.tar"] = [DROPPED, None, DROPPED, None]
-    assert run(folder) == 0
-    assert stored(bucket)["data/val/large.tar"] == (folder / "val" / "large.tar").read_bytes()
-
-
-def test_content_damaged_in_transit_is_rejected_by_s3_and_reported(
-    aws: Aws, bucket: Any, folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    aws.answers[f"PUT /{BUCKET}/data/train/empty"] = [(400, BAD_DIGEST)]
-    assert run(folder) == 1
-    assert "damaged in transit: run the same command again" in capsys.readouterr().err
-    aws.answers.clear()
-    assert run(folder) == 0
-    assert len(stored(bucket)) == len(NAMES)
-
-
-def test_failed_large_file_leaves_no_parts(aws: Aws, bucket: Any, folder: Path) -> None:
-    aws.answers[f"PUT /{BUCKET}/data/val/large.tar"] = [None, (400, BAD_DIGEST)]
-    assert run(folder) == 1
-    assert "Uploads" not in bucket.list_multipart_uploads(Bucket=BUCKET)
-
-
-def test_killed_upload_is_completed_by_the_next_one(aws: Aws, bucket: Any, tmp_path: Path) -> None:
-    source = tmp_path / "many"
-    source.mkdir()
-    for number in range(60):
-        (source / f"{number:03d}").write_bytes(os.urandom(1000))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "launch.upload", str(source), PREFIX],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], **aws.environment},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    while len(sent(aws)) < 3 and time.monotonic() < deadline:
-        time.sleep(0.001)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    before = stored(bucket)
-    aws.calls.clear()
-    assert upload.main([str(source), PREFIX]) == 0
-    assert stored(bucket) == {f"data/{path.name}": path.read_bytes() for path in source.iterdir()}
-    assert len(sent(aws)) == 60 - len(before)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (["nowhere", PREFIX], "nowhere: no such folder"),
-        ([".", "bucket/x"], "s3=bucket/x: must be s3://bucket/prefix"),
-        (["empty", PREFIX], "empty: contains no files"),
-        (["full", "s3://no-such-bucket/x"], "make setup-aws"),
-        (["broken", PREFIX], "broken/link: No such file"),
-    ],
-)
-@pytest.mark.usefixtures("bucket")
-def test_what_cannot_be_uploaded_is_one_line(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize("arguments", [["nowhere", PREFIX], [".", "s3://no-such-bucket/x"]])
+@pytest.mark.usefixtures("aws_cli")
+def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
     arguments: list[str],
-    reason: str,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in ("empty", "full", "broken"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "full" / "file").write_text("x")
-    (tmp_path / "broken" / "link").symlink_to("nothing")
-    if "s3://no-such-bucket/x" not in arguments[-1]:
-        # These errors are found before AWS is called.
-        monkeypatch.delenv("AWS_DEFAULT_REGION")
-    assert upload.main(arguments) == 1
-    err = capsys.readouterr().err
-    assert reason in err and err.count("\n") == 1
+    monkeypatch.chdir(folder)
+    assert upload.main(arguments) != 0
+    told = capfd.readouterr()
+    assert told.err.strip() and "sagemaker-train" not in told.out
+
+
+@pytest.mark.parametrize("arguments", [[], ["photos"], [".", "bucket/x"], [PREFIX, "photos"]])
+def test_anything_but_a_folder_and_a_prefix_is_one_line(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert upload.main(arguments) == exit_codes.USAGE
+    line = capsys.readouterr().err
+    assert "must be FOLDER s3://" in line and line.count("\n") == 1

@@ -180,14 +180,14 @@ DEFAULT = ("CompressionType", "GZIP")
 
 
 @pytest.fixture
-def job_role(aws: Aws) -> str:
+def job_role(aws_cli: Aws) -> str:
     """The ARN of the role that `make setup-aws` creates, whose permissions can be simulated."""
-    aws.push_image()
+    aws_cli.push_image()
     exists = ["CreateBucket=false", "CreateRepository=false"]
     assert setup_aws.main([f"Bucket={BUCKET}", f"Repository={REPOSITORY}", *exists]) == 0
-    answer_simulations(aws)
-    aws.calls.clear()
-    return str(role(aws)["Arn"])
+    answer_simulations(aws_cli)
+    aws_cli.calls.clear()
+    return str(role(aws_cli)["Arn"])
 
 
 def test_the_readmes_lines_submit_a_job_that_the_image_can_run_and_that_keeps_its_work(
