@@ -124,7 +124,7 @@ sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker $(or $(ARGS),status)
 
-sagemaker-deploy: ## Serve a job: ARGS="JOB"; ARGS="invoke|undeploy ENDPOINT"
+sagemaker-deploy: ## Serve a job: ARGS="JOB"; ARGS="undeploy ENDPOINT"
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker.hosting $(ARGS)
 

@@ -1,11 +1,14 @@
 """What is no longer there, and what to use instead.
 
 A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augment.name=auto`, and
-an extra as in `EXTRAS=onnx`. Uses the standard library only, as `ConfigError` does.
+an extra as in `EXTRAS=onnx`; a command after its make target. Uses the standard library only, as
+`ConfigError` does.
 """
 
 RETIRED = {
     "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
+    "sagemaker-deploy invoke": "`aws sagemaker-runtime invoke-endpoint --endpoint-name NAME "
+    "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
     "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",

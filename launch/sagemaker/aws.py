@@ -36,6 +36,12 @@ _ADVICE: list[tuple[tuple[str, ...], str, str]] = [
         "raise this quota in the Service Quotas console, or choose another target.instance_type, "
         "fewer instances, or target.spot=true (a separate quota)",
     ),
+    (
+        ("ValidationException",),
+        "already existing endpoint",
+        'add name=ANOTHER, or delete the endpoint: make sagemaker-deploy ARGS="undeploy NAME"; '
+        "the SDK, or `aws sagemaker update-endpoint`, gives it another model",
+    ),
     (("ResourceInUse",), "", "choose another job.name, or leave it null"),
     (
         ("ValidationException",),

@@ -123,8 +123,7 @@ class DeployConfig:
     """An endpoint that answers requests with the model of a training job."""
 
     name: str | None = None
-    """Name of the endpoint. null: the job's name. An existing endpoint is updated without
-    downtime."""
+    """Name of the new endpoint. null: the job's name."""
     instance_type: str | None = None
     """SageMaker instance type. null: ml.c7i.xlarge, or ml.g6.xlarge if the job trained on GPUs."""
     variant: dict[str, Any] = Field(default={})

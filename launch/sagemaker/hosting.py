@@ -1,19 +1,16 @@
 """Serve the model of a training job on SageMaker: ``make sagemaker-deploy``.
 
-    make sagemaker-deploy ARGS="JOB [overrides]"           create or update an endpoint
-    make sagemaker-deploy ARGS="invoke ENDPOINT IMAGE..."  send images, print the answers
-    make sagemaker-deploy ARGS="undeploy ENDPOINT..."      delete it, its config and its model
+    make sagemaker-deploy ARGS="JOB [overrides]"       create an endpoint
+    make sagemaker-deploy ARGS="undeploy ENDPOINT..."  delete it, its config and its model
 
 The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and those of a launch.
 ``DRY_RUN=1`` prints the requests of a deployment.
 """
 
-import mimetypes
 import re
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from botocore import xform_name
@@ -21,6 +18,7 @@ from botocore.exceptions import ClientError, WaiterError
 
 from entry_point.config.compose import compose_plain, parse_overrides
 from entry_point.config.mistakes import check_config
+from entry_point.config.retired import retired
 from entry_point.contract.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
@@ -58,10 +56,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
     if asks_for_help(arguments, __doc__):
         return 0
-    commands = {"deploy": _deploy, "invoke": _invoke, "undeploy": _undeploy}
-    if arguments and arguments[0] in commands:
-        return run_and_explain(lambda: commands[arguments[0]](arguments[1:]))
-    return run_and_explain(lambda: _deploy(arguments))
+    command, *rest = arguments or [""]
+    if command == "undeploy":
+        return run_and_explain(lambda: _undeploy(rest))
+    return run_and_explain(lambda: _deploy(rest if command == "deploy" else arguments))
 
 
 # Deploy
@@ -69,6 +67,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _deploy(arguments: Sequence[str]) -> int:
     """A dry run asks AWS nothing: it takes image, role and output from the launch config."""
+    if arguments and (must := retired(f"sagemaker-deploy {arguments[0]}")):
+        raise UserError(f"{arguments[0]}: {must}")
     names, overrides = split_names(arguments)
     job_name = one_name(names)
     launch, others = load_launch_config(overrides)
@@ -95,19 +95,21 @@ def _deploy(arguments: Sequence[str]) -> int:
         _require_sendable(planned)
         print_request(planned)
         return 0
-    _create_or_update(session, job, config, launch.job.tags)
-    name = config.name
-    _say(f'endpoint {name} serves; try it: make sagemaker-deploy ARGS="invoke {name} IMAGE.jpg"')
+    _create(session, job, config, launch.job.tags)
+    _say(
+        f"endpoint {config.name} serves; try it: aws sagemaker-runtime invoke-endpoint "
+        f"--endpoint-name {config.name} --content-type image/jpeg --body fileb://IMAGE.jpg "
+        "answer.json"
+    )
     return 0
 
 
 def requests(
-    job: dict[str, Any], config: DeployConfig, tags: dict[str, str], *, exists: bool = False
+    job: dict[str, Any], config: DeployConfig, tags: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
     """Operation -> request, in the order in which to send them.
 
-    `job` is SageMaker's description of the training job. `exists`: an endpoint of that name is
-    there, and is updated.
+    `job` is SageMaker's description of the training job.
     """
     unique = stamped(config.name or "", datetime.now(UTC))
     tagged = {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
@@ -129,12 +131,11 @@ def requests(
         "ProductionVariants": [merged(variant, config.variant)],
         **tagged,
     }
-    served = {"EndpointName": config.name, "EndpointConfigName": unique}
-    last = {"UpdateEndpoint": served} if exists else {"CreateEndpoint": served | tagged}
+    endpoint = {"EndpointName": config.name, "EndpointConfigName": unique, **tagged}
     return {
         "CreateModel": drop_empty(model),
         "CreateEndpointConfig": merged(drop_empty(endpoint_config), config.request),
-        **drop_empty(last),
+        "CreateEndpoint": drop_empty(endpoint),
     }
 
 
@@ -169,40 +170,29 @@ def stamped(name: str, now: datetime) -> str:
     return name[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 
 
-def _create_or_update(
-    session: Any, job: dict[str, Any], config: DeployConfig, tags: dict[str, str]
-) -> None:
-    """Create or update the endpoint and wait until it serves.
+def _create(session: Any, job: dict[str, Any], config: DeployConfig, tags: dict[str, str]) -> None:
+    """Create the endpoint and wait until it serves.
 
     If a step is refused, nothing that this call created remains. Raises UserError.
     """
     name, sagemaker = config.name or "", aws_client(session, "sagemaker")
-    earlier = _describe(sagemaker, name)
-    if earlier and earlier["EndpointStatus"] != "InService":
-        raise UserError(
-            f"endpoint {name}: is {earlier['EndpointStatus']}; wait, or delete it: "
-            f'make sagemaker-deploy ARGS="undeploy {name}"'
-        )
-    to_send = requests(job, config, tags, exists=earlier is not None)
+    to_send = requests(job, config, tags)
     _require_sendable(to_send)
-    own = to_send["CreateEndpointConfig"]["EndpointConfigName"]
     try:
         for operation, request in to_send.items():
             getattr(sagemaker, xform_name(operation))(**request)
     except ClientError:
-        _delete_own(sagemaker, own)
+        _delete_own(sagemaker, to_send["CreateEndpointConfig"]["EndpointConfigName"])
         raise
     _say(
-        f"endpoint {name}: {'updating' if earlier else 'creating'}, takes 3 to 10 minutes; AWS "
-        f'bills it until make sagemaker-deploy ARGS="undeploy {name}"'
+        f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until "
+        f'make sagemaker-deploy ARGS="undeploy {name}"'
     )
-    _wait(session, sagemaker, name, own)
-    if earlier:
-        _delete_own(sagemaker, earlier["EndpointConfigName"])
+    _wait(session, sagemaker, name)
 
 
-def _wait(session: Any, sagemaker: Any, name: str, config: str) -> None:
-    """Wait until the endpoint serves with `config`; raises UserError if it does not."""
+def _wait(session: Any, sagemaker: Any, name: str) -> None:
+    """Wait until the endpoint serves; raises UserError if it does not."""
     try:
         sagemaker.get_waiter("endpoint_in_service").wait(
             EndpointName=name, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _MOST_POLLS}
@@ -218,41 +208,17 @@ def _wait(session: Any, sagemaker: Any, name: str, config: str) -> None:
             f"endpoint {name}: {endpoint.get('FailureReason', 'failed')}; "
             f'make sagemaker-deploy ARGS="undeploy {name}" deletes it'
         ) from error
-    served = sagemaker.describe_endpoint(EndpointName=name)
-    if served["EndpointConfigName"] != config:
-        _delete_own(sagemaker, config)
-        raise UserError(
-            f"endpoint {name}: the update failed, and the earlier model serves: "
-            f"{served.get('FailureReason', 'no reason given')}"
-        )
 
 
-# Invoke and undeploy
-
-
-def _invoke(arguments: Sequence[str]) -> int:
-    session, (name, *files) = _session_and_names(arguments)
-    if not files:
-        raise UserError(f"{name}: no image given; add the paths of JPEG or other image files")
-    if missing := next((file for file in files if not Path(file).is_file()), None):
-        raise UserError(f"{missing}: no such file")
-    runtime = aws_client(session, "sagemaker-runtime")
-    for path in map(Path, files):
-        kind = mimetypes.guess_type(path)[0] or "application/x-image"
-        request = {"EndpointName": name, "ContentType": kind, "Accept": "application/json"}
-        try:
-            answer = runtime.invoke_endpoint(**request, Body=path.read_bytes())
-        except runtime.exceptions.ModelError as error:
-            raise UserError(f"{path}: {error.response['OriginalMessage']}") from error
-        _say(f"{path}\t{answer['Body'].read().decode('utf-8', 'backslashreplace').strip()}")
-    return 0
+# Undeploy
 
 
 def _undeploy(arguments: Sequence[str]) -> int:
     refuse_dry_run("undeploy")
-    session, names = _session_and_names(arguments)
-    sagemaker = aws_client(session, "sagemaker")
-    for name in names:
+    if not arguments:
+        raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
+    sagemaker = aws_client(open_session(), "sagemaker")
+    for name in arguments:
         config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
         sagemaker.delete_endpoint(EndpointName=name)
         if _delete_own(sagemaker, config):
@@ -260,23 +226,6 @@ def _undeploy(arguments: Sequence[str]) -> int:
         else:
             _say(f"endpoint {name}: deleted; its config {config} stays, another tool made it")
     return 0
-
-
-def _session_and_names(arguments: Sequence[str]) -> tuple[Any, list[str]]:
-    if not arguments:
-        raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
-    return open_session(), list(arguments)
-
-
-def _describe(sagemaker: Any, name: str) -> dict[str, Any] | None:
-    try:
-        found: dict[str, Any] = sagemaker.describe_endpoint(EndpointName=name)
-    except ClientError as error:
-        # SageMaker reports an unknown endpoint as a ValidationException.
-        if not error.response["Error"]["Code"].startswith("Validation"):
-            raise
-        return None
-    return found
 
 
 def _delete_own(sagemaker: Any, config: str) -> bool:

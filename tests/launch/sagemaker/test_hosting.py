@@ -6,7 +6,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -18,7 +17,7 @@ from moto.sagemaker.models import FakeEndpointConfig
 from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
-from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws, refusal
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws
 from tests.launch.sagemaker.cloudwatch import write_lines
 
 JOB = "the-job"
@@ -100,7 +99,7 @@ def test_a_job_is_deployed_listed_and_undeployed(
 ) -> None:
     out = run(capsys, JOB, "variant.InitialInstanceCount=2")
     assert f'AWS bills it until make sagemaker-deploy ARGS="undeploy {JOB}"' in out
-    assert f'make sagemaker-deploy ARGS="invoke {JOB} IMAGE.jpg"' in out
+    assert f"aws sagemaker-runtime invoke-endpoint --endpoint-name {JOB} " in out
     (model,) = job.made("CreateModel")
     assert model["PrimaryContainer"]["ModelDataUrl"] == MODEL
     assert model["ExecutionRoleArn"] == ROLE
@@ -159,27 +158,6 @@ def test_what_boto3_would_not_send_is_refused_before_anything_is_created(
     assert "InitialInstanceCount" in err and not job.made("CreateModel")
 
 
-def test_a_second_deployment_updates_the_endpoint_and_deletes_what_it_replaced(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(capsys, "deploy", JOB, "name=shop")
-    (first,) = job.made("CreateModel")
-    new = "shop-261122-000000"
-
-    job.answers["UpdateEndpoint"] = [(200, {"EndpointArn": "arn"})]
-    job.answers["DescribeEndpoint"] = [
-        answer_endpoint("InService", first["ModelName"]),
-        answer_endpoint("Updating", first["ModelName"]),
-        answer_endpoint("InService", new),
-    ]
-    stop_clock(monkeypatch)
-    out = run(capsys, "deploy", JOB, "name=shop")
-    assert "endpoint shop: updating" in out
-    assert job.made("UpdateEndpoint") == [{"EndpointName": "shop", "EndpointConfigName": new}]
-    assert len(job.made("CreateEndpoint")) == 1
-    assert left(job) == ["shop", new, new]
-
-
 def test_an_endpoint_is_listed_however_many_jobs_are_newer(
     job: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -200,19 +178,6 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(
     assert len(lines) == 30 and all("Endpoint" in line for line in lines[10:])
 
 
-def test_an_update_keeps_a_config_that_somebody_else_made(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job.answers["UpdateEndpoint"] = [(200, {"EndpointArn": "arn"})]
-    job.answers["DescribeEndpoint"] = [
-        answer_endpoint("InService", "by-hand"),
-        answer_endpoint("InService", f"{JOB}-261122-000000"),
-    ]
-    stop_clock(monkeypatch)
-    run(capsys, "deploy", JOB)
-    assert not job.made("DeleteEndpointConfig") and not job.made("DeleteModel")
-
-
 def test_undeploy_keeps_a_config_that_somebody_else_made(
     job: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -223,30 +188,12 @@ def test_undeploy_keeps_a_config_that_somebody_else_made(
     assert left(job) == [own, own]
 
 
-def test_an_update_that_is_rolled_back_is_an_error_and_leaves_the_earlier_model(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(capsys, "deploy", JOB)
-    kept = job.made("CreateModel")[0]["ModelName"]
-    job.answers["UpdateEndpoint"] = [(200, {"EndpointArn": "arn"})]
-    job.answers["DescribeEndpoint"] = [
-        answer_endpoint("InService", kept),
-        answer_endpoint("RollingBack", kept),
-        answer_endpoint("InService", kept, FailureReason="the ping failed"),
-    ]
-    stop_clock(monkeypatch)
-    err = refused(capsys, "deploy", JOB)
-    assert "the update failed, and the earlier model serves: the ping failed" in err
-    assert left(job) == [JOB, kept, kept]
-
-
 def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
     job: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     group = f"/aws/sagemaker/Endpoints/{JOB}"
     write_lines(job, {"i-0": [(0, "loading"), (1, "no model")]}, job="AllTraffic", group=group)
     job.answers["DescribeEndpoint"] = [
-        refusal("ValidationException", "Could not find endpoint"),
         answer_endpoint("Creating"),
         answer_endpoint("Failed", FailureReason="the container did not answer"),
     ]
@@ -269,12 +216,26 @@ def test_a_refused_step_leaves_nothing_behind(
     assert not left(job)
 
 
-def test_an_endpoint_that_is_still_changing_is_not_touched(
-    job: Aws, capsys: pytest.CaptureFixture[str]
+def test_an_endpoint_that_exists_is_left_as_it_is(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.answers["DescribeEndpoint"] = [answer_endpoint("Updating")]
-    assert f"endpoint {JOB}: is Updating; wait" in refused(capsys, "deploy", JOB)
-    assert not job.made("CreateModel")
+    run(capsys, "deploy", JOB)
+    before = left(job)
+    stop_clock(monkeypatch)
+    # moto would replace it.
+    job.refuse(
+        "CreateEndpoint", "ValidationException", 'Cannot create already existing endpoint "arn".'
+    )
+    err = refused(capsys, "deploy", JOB)
+    assert "already existing endpoint" in err and err.count("\n") == 1
+    assert "add name=ANOTHER" in err and "update-endpoint" in err
+    assert left(job) == before
+
+
+def test_asking_an_endpoint_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
+    err = refused(capsys, "invoke", JOB, "photo.jpg")
+    assert err.startswith("invoke: retired: use `aws sagemaker-runtime invoke-endpoint")
+    assert err.count("\n") == 1
 
 
 def test_a_job_without_a_model_cannot_be_deployed(
@@ -314,40 +275,9 @@ def test_an_unknown_endpoint_is_one_line(capsys: pytest.CaptureFixture[str]) -> 
     assert "Could not find endpoint" in err and "nothing" in err and err.count("\n") == 1
 
 
-def test_an_endpoint_is_asked_for_each_image(
-    job: Aws, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    run(capsys, "deploy", JOB)
-    job.answers[f"POST /endpoints/{JOB}/invocations"] = [(200, '{"class": "cat"}')]
-    for name in ("a.jpg", "b.png"):
-        (tmp_path / name).write_bytes(name.encode())
-    out = run(capsys, "invoke", JOB, str(tmp_path / "a.jpg"), str(tmp_path / "b.png"))
-    assert out.splitlines() == [
-        f'{tmp_path}/a.jpg\t{{"class": "cat"}}',
-        f'{tmp_path}/b.png\t{{"class": "cat"}}',
-    ]
-    sent = [call.body for call in job.calls if call.operation.endswith("/invocations")]
-    assert sent == [b"a.jpg", b"b.png"]
-
-
-def test_the_reason_of_a_refused_image_is_shown(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, "deploy", JOB)
-    reason = {"message": "Received client error", "OriginalMessage": '{"error": "no image"}'}
-    job.answers[f"POST /endpoints/{JOB}/invocations"] = [
-        (424, {"__type": "ModelError", "code": "ModelError", **reason})
-    ]
-    assert refused(capsys, "invoke", JOB, __file__) == f'{__file__}: {{"error": "no image"}}\n'
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["invoke"], "no endpoint given"),
-        (["invoke", "name"], "name: no image given"),
-        (["invoke", "name", "/no/such.jpg"], "/no/such.jpg: no such file"),
-        (["invoke", "name", "/"], "/: "),
         (["undeploy"], "no endpoint given"),
         ([], "no job given"),
         (["one", "two"], "one two: must be the name of one job"),
