@@ -91,7 +91,7 @@ push: ## Push it to ECR, or to REGISTRY=localhost:5000
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.image push
 
-docker-train: ## Train in it as SageMaker does: HOSTS=2 NETWORK=none
+docker-train: ## Train in it as SageMaker does: GPUS=1 NETWORK=none
 	@$(HERE) -m launch.docker train $(ARGS)
 
 docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"

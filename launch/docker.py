@@ -9,14 +9,13 @@ trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its f
 ``python -m launch.docker serve [model_dir=FOLDER] [overrides of configs/serve.yaml]`` serves a
 model, by default that of the newest run that has one, until Ctrl-C.
 
-Environment variables, which ``make docker-train HOSTS=2`` sets:
+Environment variables, which ``make docker-train GPUS=1`` sets:
 
-HOSTS     train: number of hosts; default 1
 SHM_SIZE  train: size of /dev/shm; default 1g
-NETWORK   train: none allows no network beyond the job's hosts, as SageMaker's network isolation
+NETWORK   train: none allows no network, as SageMaker's network isolation
           serve: a network of the engine, such as host for engines that cannot publish ports
 PORT      serve: port on this machine; default 8080
-GPUS      number of GPUs; default: all. Several hosts train on the CPU
+GPUS      number of GPUs; default: all
 
 IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 """
@@ -25,23 +24,24 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from entry_point.config.retired import retired
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunFolder
-from launch.containers import Containers
+from launch.containers import Container
 from launch.engine import Engine, find_engine
 from launch.image import built_revision, image_reference, revision
 from launch.local import (
+    HOST,
     RUNS,
     create_run_folder,
     split_name,
     write_input_config,
 )
-from launch.own_code import OwnCode, require_free_channel, split_code
+from launch.own_code import require_free_channel, split_code
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.
@@ -50,104 +50,62 @@ TRAIN_STOP_SECONDS = 120
 SERVE_STOP_SECONDS = 30
 
 
-@dataclass(frozen=True)
-class Job:
-    """A training job: its run folder, its hosts, and what they read."""
-
-    run: Path
-    hosts: list[str]
-    channels: dict[str, Path]
-    code: OwnCode | None
-    overrides: list[str]
-
-    def root(self, host: str) -> Path:
-        """The ``/opt/ml`` of one host; the run folder itself for the first, which has rank 0."""
-        return self.run if host == self.hosts[0] else self.run / "hosts" / host
-
-    def write_inputs(self) -> None:
-        """Write what the platform provides, for every host."""
-        channels = sorted([*self.channels, *([own_code.CHANNEL] if self.code else [])])
-        for host in self.hosts:
-            write_input_config(
-                self.root(host),
-                self.overrides,
-                hosts=self.hosts,
-                current=host,
-                channels=channels,
-            )
-            if self.code:
-                self.code.write(RunFolder(self.root(host)).channels)
-
-    def mounts(self, host: str) -> list[str]:
-        """Options for one host's mounts. ``/opt/ml`` itself is not mounted."""
-        root = self.root(host)
-        mounts = [
-            bind(root / "input", "/opt/ml/input", "readonly"),
-            bind(root / "model", "/opt/ml/model"),
-            bind(root / "output", "/opt/ml/output"),
-            # SageMaker has one checkpoint prefix for all hosts.
-            bind(self.run / "checkpoints", "/opt/ml/checkpoints"),
-        ]
-        for name, folder in self.channels.items():
-            mounts.append(bind(folder, f"/opt/ml/input/data/{name}", "readonly"))
-        return mounts
-
-    def environment(self) -> list[str]:
-        """Options for the job's name, as the platform gives it, and the code's hash."""
-        options = [f"--env=TRAINING_JOB_NAME={self.run.name}"]
-        if self.code:
-            options.append(f"--env={own_code.HASH}={self.code.hash}")
-        return options
-
-
 def train(arguments: Sequence[str]) -> int:
     """Run a job until it ends; returns its exit code. Raises UserError if it cannot start."""
-    hosts, network = host_names(), os.environ.get("NETWORK") or ""
-    if network not in ("", "none"):
+    if hosts := os.environ.get("HOSTS"):
+        raise UserError(f"HOSTS={hosts}: {retired('HOSTS')}")
+    network = os.environ.get("NETWORK")
+    if network and network != "none":
         raise UserError(f"NETWORK={network}: must be none or unset")
     name, rest = split_name(arguments)
     engine = find_engine()
     image = find_image(engine, "docker-train")
     code, rest = split_code(rest)
     channels, overrides = split_channels(rest)
+    environment = []
     if code:
         require_free_channel(channels, "channel")
         say("docker-train", code.describe())
+        environment.append(f"--env={own_code.HASH}={code.hash}")
     folder = create_run_folder(name)
-    run, job = RunFolder(folder), Job(folder, hosts, channels, code, overrides)
-    with run.hold():  # until the first host's container does
-        job.write_inputs()
-    exit_code = run_hosts(engine, image, job, isolated=network == "none")
+    run = RunFolder(folder)
+    with run.hold():  # until the container does
+        names = sorted([*channels, *([own_code.CHANNEL] if code else [])])
+        write_input_config(folder, overrides, hosts=[HOST], current=HOST, channels=names)
+        if code:
+            code.write(run.channels)
+    container_name = f"{folder.name}-{os.getpid()}"
+    with Container(engine, "docker-train", container_name, TRAIN_STOP_SECONDS) as container:
+        say("docker-train", f"{image}; /opt/ml is {folder}")
+        container.start(
+            f"--hostname={HOST}",
+            # The job waits until the name resolves, which it does not without a network.
+            f"--add-host={HOST}:127.0.0.1",
+            *([f"--network={network}"] if network else []),
+            f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
+            *mounts(folder, channels),
+            *gpu_options(),
+            *owner_options(engine),
+            f"--env=TRAINING_JOB_NAME={folder.name}",
+            *environment,
+            image,
+            "train",
+        )
+        exit_code = container.follow()
+    say("docker-train", f"exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == exit_codes.FINISHED:
         run.become_latest()
     return exit_code
 
 
-def run_hosts(engine: Engine, image: str, job: Job, isolated: bool) -> int:
-    """Run the hosts' containers until the job ends; returns its exit code."""
-    name = f"{job.run.name}-{os.getpid()}"
-    with Containers(engine, "docker-train", name, TRAIN_STOP_SECONDS) as containers:
-        say("docker-train", f"{image} on {len(job.hosts)} host(s); /opt/ml is {job.run}")
-        alone = isolated and len(job.hosts) == 1
-        network = None if alone else containers.create_network(isolated)
-        # A GPU serves one host.
-        gpus = [] if len(job.hosts) > 1 else gpu_options()
-        for host in job.hosts:
-            containers.start(
-                host,
-                f"--hostname={host}",
-                f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
-                *network_options(network, host),
-                *job.mounts(host),
-                *gpus,
-                *owner_options(engine),
-                *job.environment(),
-                image,
-                "train",
-            )
-        code = containers.follow()
-    say("docker-train", f"exit code {code}; /opt/ml was {job.run}")
-    return code
+def mounts(run: Path, channels: Mapping[str, Path]) -> list[str]:
+    """Options that mount a run folder and the channels; ``/opt/ml`` itself is not mounted."""
+    written = ("model", "output", "checkpoints")
+    return [
+        bind(run / "input", "/opt/ml/input", "readonly"),
+        *(bind(run / part, f"/opt/ml/{part}") for part in written),
+        *(bind(path, f"/opt/ml/input/data/{name}", "readonly") for name, path in channels.items()),
+    ]
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -162,9 +120,8 @@ def serve(arguments: Sequence[str]) -> int:
     engine = find_engine()
     image = find_image(engine, "docker-serve")
     name = f"serve-{os.getpid()}"
-    with Containers(engine, "docker-serve", name, SERVE_STOP_SECONDS) as containers:
-        containers.start(
-            "server",
+    with Container(engine, "docker-serve", name, SERVE_STOP_SECONDS) as container:
+        container.start(
             # Only this machine reaches the port.
             f"--network={network}" if network else f"--publish=127.0.0.1:{port}:{port}",
             f"--env=SAGEMAKER_BIND_TO_PORT={port}",
@@ -178,15 +135,7 @@ def serve(arguments: Sequence[str]) -> int:
             "serve",
             *(each for each in arguments if not each.startswith("model_dir=")),
         )
-        return containers.follow()
-
-
-def host_names() -> list[str]:
-    """The names of ``$HOSTS`` hosts, in SageMaker's order: sorted as text. Raises UserError."""
-    hosts = os.environ.get("HOSTS") or "1"
-    if not hosts.isdecimal() or not int(hosts):
-        raise UserError(f"HOSTS={hosts}: must be a number from 1")
-    return sorted(f"algo-{number + 1}" for number in range(int(hosts)))
+        return container.follow()
 
 
 def find_image(engine: Engine, program: str) -> str:
@@ -231,23 +180,12 @@ def bind(source: Path, target: str, *options: str) -> str:
     return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
 
 
-def network_options(network: str | None, host: str) -> list[str]:
-    """Options for the network and the host's name in it."""
-    if network is None:
-        # The job waits until the names of all hosts resolve, its own included.
-        return ["--network=none", f"--add-host={host}:127.0.0.1"]
-    return [f"--network={network}", f"--network-alias={host}"]
-
-
 def owner_options(engine: Engine) -> list[str]:
     """Make the user the owner of the files that the job writes."""
-    user = f"{os.getuid()}:{os.getgid()}"
-    if not engine.is_podman:
-        # In a rootless engine, root in the container is the user outside.
-        return ["--user=0:0" if engine.is_rootless else f"--user={user}"]
-    # SELinux would otherwise deny the container access to the mounted folders.
-    namespace = ["--userns=keep-id"] if engine.is_rootless else []
-    return [*namespace, f"--user={user}", "--security-opt=label=disable"]
+    # In a rootless engine, root in the container is the user outside.
+    user = "0:0" if engine.is_rootless else f"{os.getuid()}:{os.getgid()}"
+    # SELinux would otherwise deny podman's containers access to the mounted folders.
+    return [f"--user={user}", *(["--security-opt=label=disable"] if engine.is_podman else [])]
 
 
 def gpu_options() -> list[str]:

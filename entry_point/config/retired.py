@@ -7,6 +7,8 @@ an extra as in `EXTRAS=onnx`; a command after its make target. Uses the standard
 
 RETIRED = {
     "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
+    "HOSTS": "`docker run` once per host, with the variables in docs/launch.md (Kubernetes, Slurm, "
+    "AWS Batch)",
     "sagemaker-deploy invoke": "`aws sagemaker-runtime invoke-endpoint --endpoint-name NAME "
     "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 from launch import docker
 from tests.launch.containers.conftest import IDLE, FakeEngine
@@ -17,62 +16,34 @@ from tests.launch.containers.conftest import IDLE, FakeEngine
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def engine_script(codes: dict[str, int]) -> str:
-    """An engine whose containers print a line and exit with the code of their host."""
-    cases = "".join(f"*{host}) code={code};;\n" for host, code in codes.items())
-    return f"""
-        for last; do :; done
-        case $last in {cases} *) code=0;; esac
-        case $1 in
-            image) echo '[{{"Id": "x", "Config": {{}}}}]';;
-            logs) echo "hello from $last";;
-            wait) echo $code;;
-        esac
-    """
-
-
-def test_logs_are_merged_with_host_names_and_the_first_failure_sets_the_exit_code(
-    start_folder: Path,
-    fake_engine: FakeEngine,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    assert start_folder
-    fake_engine(engine_script({"algo-2": 7}))
-    monkeypatch.setenv("HOSTS", "2")
-    assert docker.train(["name=two"]) == 7
-    text = capfd.readouterr().out
-    assert "algo-1 | hello from" in text
-    assert "algo-2 | hello from" in text
-    assert "algo-2 ended with exit code 7" in text
-
-
-def test_a_host_that_was_killed_is_named_with_the_likely_reason(
+def test_the_log_is_printed_and_the_exit_code_is_the_containers(
     start_folder: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert start_folder
-    fake_engine(engine_script({"algo-1": 137}))
+    fake_engine(f"[ $1 = logs ] && echo a line of the job\n{IDLE.replace('echo 0', 'echo 7')}")
+    assert docker.train(["name=one"]) == 7
+    assert "\na line of the job\n" in capfd.readouterr().out
+
+
+def test_a_job_that_was_killed_is_told_the_likely_reason(
+    start_folder: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert start_folder
+    fake_engine(IDLE.replace("echo 0", "echo 137"))
     assert docker.train(["name=large"]) == 137
-    assert "algo-1 was killed, as when it runs out of memory: " in capfd.readouterr().out
+    assert "was killed, as when it runs out of memory: " in capfd.readouterr().out
 
 
-def test_created_containers_are_removed_if_a_later_one_fails(
-    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+def test_a_container_that_does_not_start_is_removed(
+    start_folder: Path, fake_engine: FakeEngine
 ) -> None:
     assert start_folder
     calls = fake_engine(
-        """
-        case "$1 $*" in
-            image*) echo '[{"Id": "x", "Config": {}}]';;
-            run*algo-2*) echo 'Error: no space left on device' >&2; exit 1;;
-        esac
-        """
+        f"[ $1 = run ] && {{ echo 'Error: no space left on device' >&2; exit 1; }}\n{IDLE}"
     )
-    monkeypatch.setenv("HOSTS", "2")
     with pytest.raises(UserError, match="Error: no space left on device"):
         docker.train(["name=half"])
-    removed = [line for line in calls.read_text().splitlines() if " rm " in f" {line}"]
-    assert [line.rpartition("-")[2] for line in removed] == ["1", "2", "network"]
+    assert "\nrm --force --volumes half-" in calls.read_text()
 
 
 def test_first_ctrl_c_stops_and_second_kills(start_folder: Path, fake_engine: FakeEngine) -> None:
@@ -109,19 +80,16 @@ def launch(start_folder: Path, name: str) -> subprocess.Popen[str]:
     )
 
 
-def test_ctrl_c_before_the_start_starts_no_container(
-    start_folder: Path, fake_engine: FakeEngine
-) -> None:
-    calls = fake_engine(f"[ $1 = network ] && {{ touch {start_folder}/ready; sleep 1; }}\n{IDLE}")
-    process = launch(start_folder, "early")
-    wait_until((start_folder / "ready").exists)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(30) == exit_codes.USAGE
-    assert process.stderr and "stopped before the job started" in process.stderr.read()
-    assert "\nrun " not in calls.read_text()
+def test_ctrl_c_before_the_start_starts_no_container(fake_engine: FakeEngine) -> None:
+    calls = fake_engine(IDLE)
+    with docker.Container(docker.find_engine(), "docker-train", "early", 120) as container:
+        signal.raise_signal(signal.SIGINT)
+        with pytest.raises(UserError, match="stopped before the job started"):
+            container.start("image")
+    assert "\nrun " not in calls.read_text() and "\nrm " not in calls.read_text()
 
 
-def test_ctrl_c_while_the_containers_start_stops_them(
+def test_ctrl_c_while_the_container_starts_stops_it(
     start_folder: Path, fake_engine: FakeEngine
 ) -> None:
     calls = fake_engine(f"[ $1 = run ] && {{ touch {start_folder}/ready; sleep 1; }}\n{IDLE}")

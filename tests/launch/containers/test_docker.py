@@ -30,7 +30,7 @@ def test_one_host_gets_everything_that_sagemaker_provides(
     run = start_folder / "runs" / "first"
     for option in (
         "--hostname=algo-1",
-        "--network-alias=algo-1",
+        "--add-host=algo-1:127.0.0.1",
         "--shm-size=1g",
         "--stop-timeout=120",
         f"--user={os.getuid()}:{os.getgid()}",
@@ -50,21 +50,36 @@ def test_one_host_gets_everything_that_sagemaker_provides(
     assert hyperparameters == {"trainer.epochs": "1"}
 
 
-def test_each_host_gets_its_own_name_and_the_same_host_order(
+def test_own_code_reaches_the_job_as_a_read_only_channel(
+    start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = fake_engine(IDLE)
+    assert docker.train(["name=mine", "job.code=true"]) == 0
+    code = start_folder / "runs/mine/input/data/code"
+    assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
+    channels = start_folder / "runs/mine/input/config/inputdataconfig.json"
+    assert "code" in json.loads(channels.read_text())
+    digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
+    assert calls.read_text().count(f"--env=OWN_CODE={digest} ") == 1
+    docker.train(["name=mine"])
+    assert calls.read_text().count("OWN_CODE") == 1
+    other = start_folder / "other"
+    other.mkdir()
+    with pytest.raises(UserError, match=r"channel\.code: job\.code=true sends your code in"):
+        docker.train(["job.code=true", f"channel.code={other}"])
+
+
+def test_an_isolated_job_has_no_network_and_resolves_its_own_name(
     start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_engine(IDLE)
-    monkeypatch.setenv("HOSTS", "11")
-    assert docker.train(["name=many"]) == 0
-    run = start_folder / "runs" / "many"
-    first = json.loads((run / "input/config/resourceconfig.json").read_text())
-    assert first["current_host"] == "algo-1"
-    assert first["hosts"][:3] == ["algo-1", "algo-10", "algo-11"]
-    other = run / "hosts/algo-10/input/config/resourceconfig.json"
-    assert json.loads(other.read_text()) == {**first, "current_host": "algo-10"}
+    assert start_folder
+    calls = fake_engine(IDLE)
+    monkeypatch.setenv("NETWORK", "none")
+    docker.train(["name=alone"])
+    assert "--hostname=algo-1 --add-host=algo-1:127.0.0.1 --network=none" in calls.read_text()
 
 
-def test_own_code_reaches_every_host_as_a_read_only_channel(
+def test_several_hosts_are_retired(
     start_folder: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
@@ -72,36 +87,10 @@ def test_own_code_reaches_every_host_as_a_read_only_channel(
 ) -> None:
     calls = fake_engine(IDLE)
     monkeypatch.setenv("HOSTS", "2")
-    assert docker.train(["name=mine", "job.code=true"]) == 0
-    run = start_folder / "runs/mine"
-    for folder in (run, run / "hosts/algo-2"):
-        code = folder / "input/data/code"
-        assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
-        channels = json.loads((folder / "input/config/inputdataconfig.json").read_text())
-        assert "code" in channels
-    created = [line for line in calls.read_text().splitlines() if line.startswith("run")]
-    digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
-    assert len(created) == 2 and all(f"--env=OWN_CODE={digest}" in line for line in created)
-    docker.train(["name=mine"])
-    assert "OWN_CODE" not in calls.read_text().splitlines()[-1]
-    other = start_folder / "other"
-    other.mkdir()
-    with pytest.raises(UserError, match=r"channel\.code: job\.code=true sends your code in"):
-        docker.train(["job.code=true", f"channel.code={other}"])
-
-
-def test_isolated_hosts_reach_only_each_other(
-    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert start_folder
-    calls = fake_engine(IDLE)
-    monkeypatch.setenv("NETWORK", "none")
-    docker.train(["name=alone"])
-    assert "--network=none --add-host=algo-1:127.0.0.1" in calls.read_text()
-    assert "network create" not in calls.read_text()
-    monkeypatch.setenv("HOSTS", "2")
-    docker.train(["name=together"])
-    assert "network create --internal" in calls.read_text()
+    assert docker.main(["train", "name=two"]) == exit_codes.USAGE
+    err = capsys.readouterr().err
+    assert err.startswith("docker-train: HOSTS=2: retired: use `docker run`")
+    assert err.count("\n") == 1 and not calls.exists() and not (start_folder / "runs").exists()
 
 
 def test_the_folder_of_a_running_job_is_refused_and_unchanged(
@@ -131,7 +120,7 @@ def test_the_folder_of_a_running_job_is_refused_and_unchanged(
         ),
         (
             Engine(("docker",), is_podman=True, is_rootless=True),
-            ["--userns=keep-id", "--user={user}", "--security-opt=label=disable"],
+            ["--user=0:0", "--security-opt=label=disable"],
         ),
     ],
 )
@@ -144,7 +133,7 @@ def test_files_of_a_job_belong_to_its_user_under_every_engine(
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("HOSTS", "0"), ("HOSTS", "two"), ("NETWORK", "bridge"), ("GPUS", "none")],
+    [("NETWORK", "bridge"), ("GPUS", "none")],
 )
 def test_an_invalid_setting_is_named(
     start_folder: Path,
@@ -168,19 +157,6 @@ def test_gpus_is_passed_to_the_engine(
 ) -> None:
     monkeypatch.setenv("GPUS", gpus)
     assert docker.gpu_options() == expected
-
-
-def test_several_hosts_share_no_gpu(
-    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert start_folder
-    calls = fake_engine(IDLE)
-    monkeypatch.setenv("GPUS", "2")
-    assert docker.train(["name=one"]) == 0
-    assert calls.read_text().count("--gpus=2") == 1
-    monkeypatch.setenv("HOSTS", "2")
-    assert docker.train(["name=two"]) == 0
-    assert calls.read_text().count("--gpus=2") == 1
 
 
 def test_folders_become_channels(tmp_path: Path) -> None:

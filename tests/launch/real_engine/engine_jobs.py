@@ -27,6 +27,7 @@ OVERRIDES = (
 )
 ENDLESS = ("trainer.epochs=100000",)
 WRITTEN = ("model", "output", "checkpoints")
+HOSTS = ("algo-1", "algo-2")
 # Long enough for a busy machine.
 PATIENCE_SECONDS = 600.0
 STEP_LINE = re.compile(r"\bepoch=(\d+) step=(\d+) loss=")
@@ -39,6 +40,7 @@ class Job:
     def __init__(self, engine: Engine, folder: Path, photos: Path) -> None:
         self.engine, self.folder, self.photos = engine, folder, photos
         self.containers: list[str] = []
+        self.networks: list[str] = []
         self.owner = os.getuid()
         """Whose the folder and the platform's files in it are."""
 
@@ -75,6 +77,36 @@ class Job:
         )
         self.containers.append(container)
         return container
+
+    def start_two(self, image: str, *overrides: str) -> list[str]:
+        """Start ``image train`` on two hosts that reach only each other; returns the containers.
+
+        The second host's folder is ``hosts/algo-2``. Both have the same checkpoints, as in S3.
+        """
+        network = f"{HOSTS[0]}-{os.getpid()}"
+        self.engine.call("network", "create", "--internal", f"--label={LABEL}", network)
+        self.networks.append(network)
+        for host in HOSTS:
+            root = self.folder if host == HOSTS[0] else self.folder / "hosts" / host
+            write_input_config(
+                root, [*OVERRIDES, *overrides], hosts=HOSTS, current=host, channels=["training"]
+            )
+            own = {part: root / part for part in ("input", "model", "output")}
+            places = {**own, "checkpoints": self.folder / "checkpoints"}
+            container = self.engine.call(
+                "run",
+                "--detach",
+                f"--label={LABEL}",
+                f"--hostname={host}",
+                f"--network={network}",
+                f"--network-alias={host}",
+                *(f"--volume={path}:/opt/ml/{part}" for part, path in places.items()),
+                f"--volume={self.photos}:/opt/ml/input/data/training:ro",
+                image,
+                "train",
+            )
+            self.containers.append(container)
+        return self.containers[-2:]
 
     def log(self, container: str) -> str:
         """The output of a container so far."""
@@ -123,6 +155,8 @@ class Job:
     def remove_containers(self) -> None:
         for container in self.containers:
             self.engine.call("rm", "--force", "--volumes", container)
+        for network in self.networks:
+            self.engine.call("network", "rm", network)
 
 
 class Launcher:
@@ -148,9 +182,9 @@ class Launcher:
                 start_new_session=True,
             )
 
-    def container(self, host: str) -> str:
-        """Name of the container of a host."""
-        return f"{self.run_folder.name}-{self.process.pid}-{host}"
+    def container(self) -> str:
+        """Name of the job's container."""
+        return f"{self.run_folder.name}-{self.process.pid}"
 
     def text(self) -> str:
         return self.output.read_text()

@@ -66,16 +66,22 @@ def test_a_job_that_waits_for_its_peers_can_be_stopped(job: Job, prebuilt_image:
     assert job.wait(container) == STOPPED, job.log(container)
 
 
-def test_ctrl_c_stops_both_hosts_with_a_checkpoint(
+def test_a_stop_of_one_host_stops_both_with_a_checkpoint(
+    job: Job, prebuilt_image: str, many_photos: Path
+) -> None:
+    job.photos = many_photos
+    hosts = job.start_two(prebuilt_image, *ENDLESS)
+    job.wait_for(hosts[0], STEP_LINE)
+    job.engine.call("stop", "-t", "120", hosts[1])
+    assert [job.wait(host) for host in hosts] == [STOPPED, STOPPED], job.log(hosts[0])
+    assert checkpoints(job.folder)
+
+
+def test_ctrl_c_stops_the_job_with_a_checkpoint(
     engine: Engine, prebuilt_image: str, many_photos: Path, launch: Launch
 ) -> None:
-    launcher = launch(
-        prebuilt_image,
-        f"data.root={many_photos}",
-        *ENDLESS,
-        name="interrupted",
-        settings={"HOSTS": "2"},
-    )
+    words = (f"data.root={many_photos}", *ENDLESS)
+    launcher = launch(prebuilt_image, *words, name="interrupted", settings={})
     launcher.wait_for(STEP_LINE)
     os.killpg(launcher.process.pid, signal.SIGINT)
     assert launcher.wait() == STOPPED, launcher.text()

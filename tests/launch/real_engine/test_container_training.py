@@ -49,26 +49,17 @@ def test_one_host_trains_to_completion_and_compiles_once(
     assert leftovers(engine) == ""
 
 
-def test_two_isolated_hosts_train_together_and_compile_once_each(
-    engine: Engine, image: str, photos: Path, launch: Launch
-) -> None:
-    launcher = launch(
-        image,
-        f"data.root={photos}",
-        name="two",
-        settings={"HOSTS": "2", "NETWORK": "none"},
-    )
-    assert launcher.wait() == 0, launcher.text()
-    text, run = launcher.text(), launcher.run_folder
-    built = [line.split(" | ")[0] for line in text.splitlines() if "custom_op: built in" in line]
-    assert sorted(built) == ["algo-1", "algo-2"]
-    assert "devices  2 x" in text
+def test_two_isolated_hosts_train_together_and_compile_once_each(job: Job, image: str) -> None:
+    hosts = job.start_two(image)
+    codes, logs = [job.wait(host) for host in hosts], [job.log(host) for host in hosts]
+    assert codes == [0, 0], logs
+    assert [log.count("custom_op: built in") for log in logs] == [1, 1]
+    assert "devices  2 x" in logs[0]
     # Two hosts share each batch, so the number of steps is that of one host.
-    steps = [int(str(line["step"])) for line in metrics(run) if "loss" in line]
+    steps = [int(str(line["step"])) for line in metrics(job.folder) if "loss" in line]
     assert max(steps) == STEPS
-    assert (run / "model/model.safetensors").exists()
-    assert not (run / "hosts/algo-2/model/model.safetensors").exists()
-    assert leftovers(engine) == ""
+    assert (job.folder / "model/model.safetensors").exists()
+    assert not (job.folder / "hosts/algo-2/model/model.safetensors").exists()
 
 
 NET = """
@@ -103,10 +94,10 @@ def require_own_words(run: Path) -> None:
     assert "project.fresh.net" in trained and "lr: 0.0123" in trained
 
 
-def test_own_code_runs_on_two_isolated_hosts_without_a_build(
+def test_own_code_runs_in_isolation_without_a_build(
     prebuilt_image: str, photos: Path, launch: Launch, clone: Path
 ) -> None:
-    settings = {"HOSTS": "2", "NETWORK": "none", "PYTHONPATH": str(clone)}
+    settings = {"NETWORK": "none", "PYTHONPATH": str(clone)}
     words = (f"data.root={photos}", *OWN_WORDS, "job.code=true")
     launcher = launch(prebuilt_image, *words, name="own", settings=settings)
     assert launcher.wait() == 0, launcher.text()
@@ -147,7 +138,7 @@ def test_inputs_of_a_host_are_read_only(
 ) -> None:
     launcher = launch(prebuilt_image, f"data.root={photos}", *ENDLESS, name="given", settings={})
     launcher.wait_for(STEP_LINE)
-    inside = ("exec", launcher.container("algo-1"), "touch")
+    inside = ("exec", launcher.container(), "touch")
     for folder in ("input/data/training", "input/config"):
         with pytest.raises(UserError, match="Read-only file system"):
             engine.call(*inside, f"/opt/ml/{folder}/new")
@@ -160,20 +151,11 @@ def test_a_wrong_config_fails_and_writes_the_failure_file(job: Job, prebuilt_ima
     assert "trainer.epochs=-1" in (job.folder / "output/failure").read_text()
 
 
-def test_a_killed_host_ends_the_job(
-    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
-) -> None:
-    launcher = launch(
-        prebuilt_image,
-        f"data.root={photos}",
-        *ENDLESS,
-        name="dies",
-        settings={"HOSTS": "2"},
-    )
-    launcher.wait_for(STEP_LINE)
-    engine.call("kill", launcher.container("algo-2"))
-    assert launcher.wait() not in (0, 75), launcher.text()
-    assert leftovers(engine) == ""
+def test_a_killed_host_ends_the_other(job: Job, prebuilt_image: str) -> None:
+    first, second = job.start_two(prebuilt_image, *ENDLESS)
+    job.wait_for(first, STEP_LINE)
+    job.engine.call("kill", second)
+    assert job.wait(first) not in (0, 75), job.log(first)
 
 
 def test_the_image_packs_a_dataset_trains_on_it_and_predicts(
