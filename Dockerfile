@@ -4,11 +4,12 @@
 # docker build [--build-arg DEVICE=gpu] [--build-arg BASE_IMAGE=...] [--build-arg PREBUILD=0]
 #     [--build-arg EXTRAS=dali] .
 # docker build --platform=linux/arm64 --build-arg BASE_IMAGE=arm64 .
+ARG AWS_IMAGE=public.ecr.aws/deep-learning-containers/pytorch:2.14
 ARG DEVICE=cpu
 ARG BASE_IMAGE=${DEVICE}
 
-FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cpu-amzn2023-sagemaker AS cpu
-FROM public.ecr.aws/deep-learning-containers/pytorch:2.13-cu133-amzn2023-sagemaker AS gpu
+FROM ${AWS_IMAGE}-cpu-amzn2023-sagemaker AS cpu
+FROM ${AWS_IMAGE}-cu133-amzn2023-sagemaker AS gpu
 
 # AWS has no such image for arm64: torch from its own index, in Python's official image.
 FROM docker.io/library/python:3.13-slim-bookworm AS arm64
@@ -51,29 +52,41 @@ ENV PYTHONPATH=/opt/program \
     NCCL_DEBUG=WARN \
     OPT_OUT_TRACKING=true
 
-# Explicit modes: those of the checkout depend on its owner's umask.
-COPY --chmod=0755 configs/ /opt/program/configs/
-COPY --chmod=0755 custom_op/ /opt/program/custom_op/
-COPY --chmod=0755 entry_point/ /opt/program/entry_point/
-COPY --chmod=0755 project/ /opt/program/project/
 WORKDIR /opt/program
-
-# Compiles the operator for the processor of this build, and Python's bytecode, which AWS's image
-# lacks: jobs and endpoints on such a processor start without compiling, any other compiles its own
-# at the start. PREBUILD=0 leaves both out. Only root can write this cache. A job under another uid
-# that must compile uses a private folder in /tmp.
+# PREBUILD=0 leaves out the operator and the bytecode of packages: the build is faster, each start is
+# slower.
 ARG PREBUILD=1
 ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
-RUN python -m compileall -q /opt/program \
-    && mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
+
+# Layers are in the order in which their content changes: one line in project/ costs kilobytes.
+# First the bytecode of packages, which AWS's image lacks and pip makes for those that it installs.
+RUN mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
     && if [ "${PREBUILD}" != 0 ]; then \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
-           'import custom_op, entry_point.serving.server, entry_point.training.trainer, \
-            matplotlib.figure, networkx, torch.distributed.run, torch.export.pt2_archive, \
-            torch.utils.tensorboard; custom_op.load()' \
+           'import PIL.ImageOps, filelock, jinja2, matplotlib.figure, networkx, pydantic.dataclasses, \
+            rich.progress, safetensors.torch, starlette.applications, torch.distributed.run, \
+            torch.export.pt2_archive, torch.utils.tensorboard, torchvision.transforms.v2, uvicorn, yaml' \
          && rm -rf "${scratch}"; \
        fi
+
+# Explicit modes: those of the checkout depend on its owner's umask. Unchecked bytecode does not
+# depend on the time of the checkout, and is not compared with its source at each start.
+COPY --chmod=0755 custom_op/ /opt/program/custom_op/
+# Compiles the operator for the processor of this build: jobs and endpoints on such a processor start
+# without compiling, any other compiles its own at the start. Only root can write this cache. A job
+# under another uid that must compile uses a private folder in /tmp.
+RUN python -m compileall -q --invalidation-mode unchecked-hash custom_op \
+    && if [ "${PREBUILD}" != 0 ]; then \
+         scratch="$(mktemp -d)" \
+         && HOME="${scratch}" TMPDIR="${scratch}" python -c 'import custom_op; custom_op.load()' \
+         && rm -rf "${scratch}"; \
+       fi
+COPY --chmod=0755 entry_point/ /opt/program/entry_point/
+RUN python -m compileall -q --invalidation-mode unchecked-hash entry_point
+COPY --chmod=0755 configs/ /opt/program/configs/
+COPY --chmod=0755 project/ /opt/program/project/
+RUN python -m compileall -q --invalidation-mode unchecked-hash project
 
 # Last, since they change with every commit. The command `env` prints version and revision; the tag in
 # a registry has a hash of the other inputs.
@@ -81,7 +94,8 @@ ARG VERSION=unknown
 ARG REVISION=unknown
 ARG BASE_DIGEST=unknown
 ENV IMAGE_VERSION=${VERSION} \
-    IMAGE_REVISION=${REVISION}
+    IMAGE_REVISION=${REVISION} \
+    IMAGE_BASE_DIGEST=${BASE_DIGEST}
 # accept-bind-to-port: SageMaker may set SAGEMAKER_BIND_TO_PORT.
 LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
       org.opencontainers.image.title="managed-training-template" \

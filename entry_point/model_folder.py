@@ -8,7 +8,8 @@
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
 | code/project/ | your own code, if the configuration names any of it |
 
-If a stopped job left it, config.yaml also says how far the run was, as `unfinished`.
+If a stopped job left it, config.yaml also says how far the run was, as `unfinished`. In an image,
+it says the digest of the image's base, as `base_image`.
 
 A folder may come from a stranger. Of what its configuration names, only known words and its own
 code resolve, and building fetches no weights.
@@ -105,6 +106,8 @@ class SavedConfig(TrainConfig):
 
     unfinished: Unfinished | None = None
     """None if the run was finished."""
+    base_image: str | None = None
+    """Digest of the image's base; None if the run was in no container."""
 
     def describe_unfinished(self) -> str | None:
         """Returns what to print of a model that a stopped job left; None for a finished run's."""
@@ -182,6 +185,8 @@ def save_model(
         write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
         if unfinished is not None:
             yaml += f"unfinished:\n  epoch: {unfinished.epoch}\n  step: {unfinished.step}\n"
+        if base := os.environ.get("IMAGE_BASE_DIGEST"):
+            yaml += f"base_image: {base}\n"
         write_text(folder / CONFIG, yaml)
         if state := task.export.head.state_dict():
             values = {name: value.tolist() for name, value in state.items()}

@@ -23,6 +23,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from string import Template
 from typing import Any
 
 from entry_point.config.retired import retired
@@ -122,7 +123,8 @@ def base_digest(engine: Engine, dockerfile: str) -> str:
     """
     name = os.environ.get("BASE_IMAGE") or os.environ.get("DEVICE") or "cpu"
     stage = re.search(rf"^FROM (\S+) AS {re.escape(name)}$", dockerfile, re.M)
-    reference = stage[1] if stage else name
+    arguments = dict(re.findall(r"^ARG (\w+)=(\S+)$", dockerfile, re.M))
+    reference = Template(stage[1]).substitute(arguments) if stage else name
     if engine.image(reference) is None:
         engine.show("pull", reference)
     base = engine.image(reference)

@@ -15,7 +15,7 @@ from entry_point import predict
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.data.sources.source import Source
-from entry_point.model_folder import ModelError, load_model
+from entry_point.model_folder import ModelError, load_model, load_trained
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
@@ -67,6 +67,14 @@ def test_a_folder_answers_as_the_network_that_was_saved(
     else:  # in the units of the data
         expected = outputs * LABELS[kind].std(0, correction=0) + LABELS[kind].mean(0)
     torch.testing.assert_close(model.predict(IMAGES), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_digest_of_the_images_base_is_part_of_the_config(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IMAGE_BASE_DIGEST", "sha256:abc")
+    folder = write_model(tmp_path)
+    assert load_trained(folder, CPU).config.base_image == "sha256:abc"
 
 
 def test_weights_are_readable_by_whom_the_other_files_are(tmp_path: Path) -> None:

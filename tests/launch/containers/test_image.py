@@ -26,7 +26,9 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "repository"
     folder.mkdir()
     (folder / "pyproject.toml").write_text('version = "1.2.3"\n')
-    (folder / "Dockerfile").write_text("FROM aws/torch:2-cpu AS cpu\nFROM ${BASE_IMAGE}\n")
+    (folder / "Dockerfile").write_text(
+        "ARG AWS=aws/torch:2\nFROM ${AWS}-cpu AS cpu\nFROM ${BASE_IMAGE}\n"
+    )
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
         subprocess.run(["git", "-C", str(folder), *identity, *command], check=True)
@@ -388,3 +390,49 @@ def test_a_missing_region_for_ecr_is_one_line(
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(UserError, match="no AWS region: set AWS_DEFAULT_REGION"):
         image.log_in(find_engine(), "mine", "1")
+
+
+DOCKERFILE = (Path(__file__).resolve().parents[3] / "Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_bases_of_both_devices_are_one_release_of_aws(
+    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    calls = fake_engine("exit 1")
+    monkeypatch.setenv("DEVICE", device)
+    with pytest.raises(UserError):
+        image.base_digest(Engine((os.environ["ENGINE"],)), DOCKERFILE)
+    variant = {"cpu": "cpu", "gpu": "cu133"}[device]
+    registry = "public.ecr.aws/deep-learning-containers/pytorch"
+    assert f"pull {registry}:2.14-{variant}-amzn2023-sagemaker\n" in calls.read_text()
+    assert DOCKERFILE.count("pytorch:") == 1
+
+
+def test_layers_are_in_the_order_in_which_their_content_changes() -> None:
+    found = re.finditer(
+        r"/image_packages\.py /requirements|custom_op\.load|^COPY \S+ (\w+)/", DOCKERFILE, re.M
+    )
+    order = [match[1] or match[0] for match in found]
+    assert order == [
+        "/image_packages.py /requirements",
+        "custom_op",
+        "custom_op.load",
+        "entry_point",
+        "configs",
+        "project",
+    ]
+    # What changes with every commit is last.
+    assert DOCKERFILE.index("ARG REVISION") > DOCKERFILE.rindex("\nRUN")
+
+
+def test_the_build_sees_only_the_requirements_that_the_image_installs() -> None:
+    root = Path(image.__file__).resolve().parents[1]
+    lines = (root / ".dockerignore").read_text().splitlines()
+    admitted = [
+        path for line in lines if line.startswith("!requirements") for path in root.glob(line[1:])
+    ]
+    extras = DOCKERFILE.partition("to install besides job.in: ")[2].partition(".\n")[0]
+    names = {"job", "torch", *extras.split(", ")}
+    assert {path.stem for path in admitted} == names
+    assert {f"{name}.txt" for name in names - {"torch"}} <= {path.name for path in admitted}

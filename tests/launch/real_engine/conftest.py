@@ -75,8 +75,8 @@ def base_image(engine: Engine, tell: Callable[[str], None]) -> str:
     return ensure_base(engine)
 
 
-def build_image(base: str, reference: str, **settings: str) -> str:
-    """Run ``make image`` for this tree with ``base``; returns the reference."""
+def build_image(base: str, reference: str, tree: Path = ROOT, **settings: str) -> str:
+    """Run ``make image`` for a tree with ``base``; returns the reference."""
     environment = {
         **os.environ,
         "BASE_IMAGE": base,
@@ -86,7 +86,7 @@ def build_image(base: str, reference: str, **settings: str) -> str:
         **settings,
     }
     command = [sys.executable, "-m", "launch.image", "build"]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr
     return reference
 

@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from entry_point.contract import exit_codes
 from launch.engine import Engine
 from launch.image import INPUT_LABELS, REVISION_LABEL
+from tests.launch.real_engine.conftest import build_image
 from tests.launch.real_engine.engine_jobs import ROOT
 
 
@@ -103,3 +106,33 @@ def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
     assert done.returncode == exit_codes.USAGE
     assert len(done.stderr.strip().splitlines()) == 1
     assert "BASE_IMAGE" in done.stderr
+
+
+def test_a_line_in_project_costs_a_small_layer(
+    engine: Engine, base_image: str, prebuilt_image: str, tmp_path: Path
+) -> None:
+    tree = tmp_path / "tree"
+    kept = ("launch", "requirements", "configs", "custom_op", "entry_point", "project")
+    for folder in kept:
+        shutil.copytree(ROOT / folder, tree / folder)
+    for file in ("Dockerfile", ".dockerignore", "pyproject.toml"):
+        shutil.copy(ROOT / file, tree)
+    (tree / "project/fresh.py").write_text("ANSWER = 42\n")
+    (tree / "requirements/dev.txt").write_text("")
+    changed = build_image(base_image, "container-test:changed", tree)
+    try:
+        before, after = (layers(engine, name) for name in (prebuilt_image, changed))
+        new = [layer for layer in after if layer not in before]
+        assert len(new) == 2 and len(after) == len(before)  # project/ and its bytecode
+        listed = engine.call("history", "--format={{.Size}}", "--human=false", changed)
+        sizes = [int(size) for size in listed.split() if size != "0"]  # the newest first
+        assert sum(sizes[:2]) < 1e6
+        run = ("python", "-c", "import project.fresh; print(project.fresh.ANSWER)")
+        assert in_container(engine, changed, *run) == "42"
+    finally:
+        engine.call("rmi", "--force", changed)
+
+
+def layers(engine: Engine, image: str) -> list[str]:
+    """The digests of an image's layers, from the base up."""
+    return list((engine.image(image) or {})["RootFS"]["Layers"])
