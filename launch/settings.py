@@ -89,6 +89,8 @@ def _options(name: str) -> Iterator[str]:
         yield "\n| Option | Changes |\n| --- | --- |"
     for group, default in groups.items():
         for path in sorted((CONFIGS / group).glob("*.yaml")):
+            if path.stem == "mine":  # of `make setup-aws`
+                continue
             content, prefix = load(path), "" if group == "experiment" else f"{group}."
             changes = {**_chosen(content, group), **flat(content, prefix)}
             text = ", ".join(f"`{k}={shown(v)}`" for k, v in changes.items()) or "nothing"

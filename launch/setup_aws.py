@@ -3,8 +3,8 @@
 ``python -m launch.setup_aws PARAMETER=VALUE ... [stack=NAME]`` is ``aws cloudformation deploy`` of
 launch/account.yaml, which describes its parameters. It creates the stack, or updates it if the
 template or a parameter has changed; a parameter that is left out keeps its value. Another ``stack``
-has another role. ``DRY_RUN=1`` prints the command. Credentials, profile and region are the AWS
-CLI's.
+has another role. Role and output are written to configs/target/mine.yaml, which every launch reads.
+``DRY_RUN=1`` prints the command. Credentials, profile and region are the AWS CLI's.
 """
 
 import json
@@ -19,6 +19,10 @@ from launch.aws_cli import is_dry_run, run_aws
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
 STACK = "managed-training-template"
+MINE = Path(__file__).resolve().parents[1] / "configs" / "target" / "mine.yaml"
+_HEADER = """# @package _global_
+# Written by `make setup-aws`; every launch reads it. configs/launch.yaml is for your settings.
+"""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -44,10 +48,16 @@ def _run(arguments: Sequence[str]) -> int:
     if (code := run_aws(command)) or is_dry_run():
         return code
     made = outputs(stack)
+    if MINE.is_file() and not MINE.read_text().startswith(_HEADER):
+        raise UserError(
+            f"{MINE}: is not from setup-aws, so it stays: move it, run this again, or set "
+            f"job.role={made['Role']} job.output={made['Output']} yourself"
+        )
+    MINE.write_text(f"{_HEADER}job:\n  role: {made['Role']}\n  output: {made['Output']}\n")
     sys.stdout.write(
-        f"`make push` pushes the image to {made['Repository']}\n"
-        "next: add these overrides, or set them in configs/launch.yaml:\n"
-        f"  job.role={made['Role']} job.output=s3://{made['Bucket']}/runs\n"
+        f"every launch reads {os.path.relpath(MINE)}: "
+        f"job.role={made['Role']} job.output={made['Output']}\n"
+        f"next: `make image push` pushes the image to {made['Repository']}\n"
     )
     return 0
 

@@ -27,6 +27,7 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from entry_point.config.train_config import load_train_config
+from launch import setup_aws
 from launch.sagemaker import training
 
 REGION = "eu-west-1"
@@ -229,9 +230,10 @@ def find_aws_cli() -> str:
 
 @pytest.fixture
 def aws_cli(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Aws:
-    """The account, which the command `aws` reaches, too."""
+    """The account, which the command `aws` reaches, too; its settings are written elsewhere."""
     from moto.cloudformation.models import ChangeSet
 
+    monkeypatch.setattr(setup_aws, "MINE", tmp_path / "mine.yaml")
     # Debian's version does not read AWS_ENDPOINT_URL.
     command = tmp_path / "bin" / "aws"
     command.parent.mkdir()

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 from urllib.parse import parse_qs
 
@@ -9,8 +10,10 @@ import boto3
 import pytest
 from moto.cloudformation.models import Stack
 
+from entry_point.config import compose
 from entry_point.contract import exit_codes
 from launch import setup_aws
+from launch.sagemaker.config import load_launch_config
 from launch.setup_aws import STACK, TEMPLATE
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, REPOSITORY, Aws
 from tests.launch.job_role import allows, listed, role, statements
@@ -20,16 +23,37 @@ ARGUMENTS = [f"Bucket={NEW}", f"Repository={REPOSITORY}"]
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/k"
 
 
-def test_everything_is_created_and_printed_as_overrides(
-    aws_cli: Aws, capsys: pytest.CaptureFixture[str]
+def test_everything_is_created_and_every_launch_reads_role_and_output(
+    aws_cli: Aws,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert setup_aws.main(ARGUMENTS) == 0
-    out = capsys.readouterr().out
-    assert f"job.role={role(aws_cli)['Arn']} job.output=s3://{NEW}/runs" in out
+    assert setup_aws.main([*ARGUMENTS, "OutputPrefix=team/jobs"]) == 0
+    out, arn = capsys.readouterr().out, role(aws_cli)["Arn"]
+    assert f"job.role={arn} job.output=s3://{NEW}/team/jobs" in out
+    shutil.copytree(compose.CONFIGS, tmp_path / "configs")
+    shutil.copy(setup_aws.MINE, tmp_path / "configs/target/mine.yaml")
+    monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
+    config, _ = load_launch_config(["target=gpu_spot"])
+    assert (config.job.role, config.job.output) == (arn, f"s3://{NEW}/team/jobs")
+    assert config.target.spot
+    config, _ = load_launch_config(["job.output=s3://other/jobs"])
+    assert (config.job.role, config.job.output) == (arn, "s3://other/jobs")
     assert f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}" in out
     location = aws_cli.client("s3").get_bucket_location(Bucket=NEW)
     assert location["LocationConstraint"] == REGION
     aws_cli.client("ecr").describe_repositories(repositoryNames=[REPOSITORY])
+
+
+def test_a_file_of_the_users_is_not_replaced(
+    aws_cli: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    setup_aws.MINE.write_text("instance_type: ml.g6.xlarge\n")
+    assert setup_aws.main(ARGUMENTS) == exit_codes.USAGE
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and f"job.role={role(aws_cli)['Arn']} job.output=s3://" in line
+    assert setup_aws.MINE.read_text() == "instance_type: ml.g6.xlarge\n"
 
 
 def refuse_change_sets(aws: Aws) -> None:
@@ -57,7 +81,7 @@ def test_a_bucket_and_a_repository_that_exist_can_be_used(aws_cli: Aws) -> None:
     aws_cli.push_image()
     exists = ["CreateBucket=false", "CreateRepository=false"]
     assert setup_aws.main([f"Bucket={BUCKET}", f"Repository={REPOSITORY}", *exists]) == 0
-    assert statements(aws_cli)["Objects"]["Resource"] == f"arn:aws:s3:::{BUCKET}/*"
+    assert statements(aws_cli)["Write"]["Resource"] == f"arn:aws:s3:::{BUCKET}/jobs/*"
 
 
 def test_each_region_can_have_a_stack(aws_cli: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,7 +165,9 @@ def test_the_role_is_limited_to_the_named_resources(aws_cli: Aws) -> None:
     }  # most of these actions take no resources
     actions = [action for each in found.values() for action in listed(each["Action"])]
     assert actions and not any("*" in action for action in actions)
-    assert found["Objects"]["Resource"] == f"arn:aws:s3:::{NEW}/*"
+    assert found["Read"]["Resource"] == f"arn:aws:s3:::{NEW}/*"
+    assert found["Read"]["Action"] == "s3:GetObject"
+    assert found["Write"]["Resource"] == f"arn:aws:s3:::{NEW}/jobs/*"
     assert found["Bucket"]["Resource"] == f"arn:aws:s3:::{NEW}"
     assert found["read-buckets"]["Resource"] == ["arn:aws:s3:::shared", "arn:aws:s3:::shared/*"]
     assert found["read-buckets"]["Action"] == [
@@ -188,8 +214,33 @@ def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
         assert resource["UpdateReplacePolicy"] == "Retain"
     assert set(bucket["Properties"]["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["Properties"]["PublicAccessBlockConfiguration"]) == 4
-    (rule,) = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
-    assert rule["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+    parts, tiers, expiry = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
+    assert parts["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
+    assert [set(tiers) & {"ExpirationInDays", "Prefix"}, tiers["Prefix"]] == [
+        {"Prefix"},
+        {"Fn::Sub": "${OutputPrefix}/"},
+    ]
+    condition, deletes, nothing = expiry["Fn::If"]
+    assert (condition, nothing) == ("ExpiresOutput", {"Ref": "AWS::NoValue"})
+    assert deletes["ExpirationInDays"] == {"Ref": "OutputDays"}
+    assert Stack.parse_template(TEMPLATE.read_text())["Parameters"]["OutputDays"]["Default"] == 0
     assert repository["Properties"]["ImageScanningConfiguration"] == {"ScanOnPush": True}
     assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"
     assert "LifecyclePolicy" not in repository["Properties"]
+
+
+def test_policies_for_what_else_jobs_use_are_attached() -> None:
+    template = Stack.parse_template(TEMPLATE.read_text())  # moto attaches none
+    policies = template["Resources"]["JobRole"]["Properties"]["ManagedPolicyArns"]
+    nothing = {"Ref": "AWS::NoValue"}
+    assert policies == {"Fn::If": ["HasPolicies", {"Ref": "ManagedPolicies"}, nothing]}
+    assert template["Parameters"]["ManagedPolicies"]["Default"] == ""
+
+
+def test_a_new_bucket_refuses_requests_without_tls() -> None:
+    policy = Stack.parse_template(TEMPLATE.read_text())["Resources"]["TlsOnly"]
+    (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert [statement[key] for key in ("Effect", "Principal", "Action")] == ["Deny", "*", "s3:*"]
+    assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
+    bucket = {"Fn::Sub": "arn:${AWS::Partition}:s3:::${Bucket}"}
+    assert statement["Resource"] == [bucket, {"Fn::Sub": f"{bucket['Fn::Sub']}/*"}]
