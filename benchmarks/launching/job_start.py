@@ -23,8 +23,9 @@ from benchmarks import measure
 from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 from launch import image
-from launch.docker import Job, owner_options
+from launch.docker import mounts, owner_options
 from launch.engine import Engine, find_engine
+from launch.local import HOST, write_input_config
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
@@ -39,11 +40,10 @@ def parts(line: str) -> dict[str, float]:
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start a job and stop it after its first step; returns seconds by part."""
-    job = Job(folder, ["algo-1"], {"training": photos}, None, [*OVERRIDES])
-    job.write_inputs()
+    write_input_config(folder, OVERRIDES, hosts=[HOST], current=HOST, channels=["training"])
     name = f"job-start-{os.getpid()}"
-    options = [*owner_options(engine), *job.mounts("algo-1")]
-    options += ["--network=none", "--hostname=algo-1", "--add-host=algo-1:127.0.0.1"]
+    options = [*owner_options(engine), *mounts(folder, {"training": photos})]
+    options += ["--network=none", f"--hostname={HOST}", f"--add-host={HOST}:127.0.0.1"]
     started = time.perf_counter()
     process = subprocess.Popen(
         [*engine.command, "run", "--rm", f"--name={name}", *options, reference, "train"],
@@ -94,7 +94,7 @@ def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator
     base = engine.image(name_of_base) if name_of_base else None
     for prebuild, (column, name) in enumerate(images.items()):
         os.environ["PREBUILD"] = str(prebuild)
-        code = context / "entry_point/train.py"
+        code = context / "project/models.py"
         code.write_text(f"{code.read_text()}# changed\n")
         started = time.perf_counter()
         image.build_image(engine, name, context)

@@ -11,6 +11,8 @@ import pytest
 
 from entry_point.contract.program import UserError
 from launch import docker
+from launch.containers import Container
+from launch.engine import find_engine
 from tests.launch.containers.conftest import IDLE, FakeEngine
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,7 +84,7 @@ def launch(start_folder: Path, name: str) -> subprocess.Popen[str]:
 
 def test_ctrl_c_before_the_start_starts_no_container(fake_engine: FakeEngine) -> None:
     calls = fake_engine(IDLE)
-    with docker.Container(docker.find_engine(), "docker-train", "early", 120) as container:
+    with Container(find_engine(), "docker-train", "early", 120) as container:
         signal.raise_signal(signal.SIGINT)
         with pytest.raises(UserError, match="stopped before the job started"):
             container.start("image")
