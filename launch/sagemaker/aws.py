@@ -55,6 +55,11 @@ _ADVICE: list[tuple[tuple[str, ...], str, str]] = [
         "SageMaker cannot read target.image: push it with `make push`, and allow job.role "
         "ecr:BatchGetImage on it",
     ),
+    (
+        ("ValidationException",),
+        "VolumeKmsKeyId",
+        "add job.request.ResourceConfig.VolumeKmsKeyId=null for a type with local disks",
+    ),
     (("BadDigest",), "", "the data was damaged in transit: run the same command again"),
     (
         ("403", "AccessDenied"),

@@ -6,12 +6,14 @@ and the job would then cost money, an hour or data.
 
 from __future__ import annotations
 
+import difflib
 import functools
+import math
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -39,29 +41,33 @@ DATA_CHANNEL = "training"
 PYTHON = PROGRAM / ".venv/bin/python"
 
 _GPU_FAMILY = re.compile(r"ml\.(p|g)\d")
-# As the SageMaker SDK has it (`instance_supports_kms`), with the families that came later.
-_LOCAL_DISK = re.compile(r"ml\.(g[5-9]|p[5-9]|trn\d|[a-z]+\d+[a-z]*d)")
 # How the tag of an image names its device.
 _DEVICE_IN_TAG = {"GPU": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "CPU": re.compile(r"(^|[-_.])cpu")}
-# From AWS's pages on EC2 instance types: family -> GPUs of its sizes; "" is every other size.
-_GPUS: dict[str, dict[str, int]] = {
-    "g4dn": {"12xlarge": 4, "": 1},
-    "g5": {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "": 1},
-    "g6": {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "": 1},
-    "g6e": {"12xlarge": 4, "24xlarge": 4, "48xlarge": 8, "": 1},
-    "g7e": {"12xlarge": 2, "24xlarge": 4, "48xlarge": 8, "": 1},
-    "p2": {"8xlarge": 8, "16xlarge": 16, "": 1},
-    "p3": {"8xlarge": 4, "16xlarge": 8, "": 1},
-    "p3dn": {"": 8},
-    "p4d": {"": 8},
-    "p4de": {"": 8},
-    "p5": {"4xlarge": 1, "": 8},
-    "p5e": {"": 8},
-    "p5en": {"": 8},
-    "p6-b200": {"": 8},
-    "p6-b300": {"": 8},
-    "p6e-gb200": {"": 4},
+# Member of a request -> its setting.
+_SETTINGS = {
+    "TrainingJobName": "job.name",
+    "ProcessingJobName": "job.name",
+    "AlgorithmSpecification.TrainingImage": "target.image",
+    "AppSpecification.ImageUri": "target.image",
+    "RoleArn": "job.role",
+    "OutputDataConfig.S3OutputPath": "job.output",
+    "OutputDataConfig.KmsKeyId": "job.kms_key",
+    "ResourceConfig.InstanceType": "target.instance_type",
+    "ResourceConfig.InstanceCount": "target.instance_count",
+    "ResourceConfig.VolumeSizeInGB": "target.volume_gb",
+    "ProcessingResources.ClusterConfig.InstanceType": "target.instance_type",
+    "ProcessingResources.ClusterConfig.InstanceCount": "target.instance_count",
+    "ProcessingResources.ClusterConfig.VolumeSizeInGB": "target.volume_gb",
+    "StoppingCondition.MaxRuntimeInSeconds": "target.max_runtime_s",
+    "CheckpointConfig.S3Uri": "resume_from",
+    "Environment": "job.environment",
+    "VpcConfig": "job.network.VpcConfig",
+    "NetworkConfig": "job.network",
+    "HyperParameters.": "",
 }
+# Java's character classes in patterns, as Python has them.
+_JAVA_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": " ", r"\p{Alnum}": "a-zA-Z0-9"}
+_MOST_WORDS = 6
 
 
 # The request
@@ -77,13 +83,113 @@ def input_shape(operation: str) -> Any:
     return ServiceModel(description).operation_model(operation).input_shape
 
 
-def require_sendable(request: dict[str, Any], operation: str) -> None:
-    """Raise UserError, whose lines name the members, for what boto3 would refuse to send."""
+def require_sendable(
+    request: dict[str, Any], operation: str, given: dict[str, Any] | None = None
+) -> None:
+    """Raise UserError for what the operation would refuse, as far as its description says.
+
+    That is: types, required members, lengths, ranges, patterns, and words that look misspelt. A
+    word that is new to botocore's lists and near none of them is only warned of. Each line names
+    the setting of the member; `given` are the members that `job.request` has set.
+    """
     from botocore.validate import ParamValidator
 
-    report = ParamValidator().validate(request, input_shape(operation))
+    shape = input_shape(operation)
+    report = ParamValidator().validate(request, shape)
     if report.has_errors():
         raise UserError(*report.generate_report().splitlines())
+    if lines := [f"{key}: {must}" for key, must in _refused(request, shape, (), given or {})]:
+        raise UserError(*lines)
+
+
+def _refused(
+    value: Any, shape: Any, path: tuple[str, ...], given: Any, named: str = ""
+) -> Iterator[tuple[str, str]]:
+    """(key and value, what they must be) of each part of a request outside of its limits."""
+    kind = shape.type_name
+    if kind in ("structure", "map"):
+        # What the user has named: a channel, a tag.
+        named = value.get("ChannelName") or value.get("Key") or named
+        for name, member in value.items():
+            below = given.get(name) if isinstance(given, dict) else None
+            inner = shape.members[name] if kind == "structure" else shape.value
+            if kind == "map" and (must := _limit(name, shape.key)):
+                yield _setting((*path, name), given, named), must
+            yield from _refused(member, inner, (*path, name), below, named)
+    elif kind == "list":
+        for number, member in enumerate(value):
+            below = given[number] if isinstance(given, list) else None
+            yield from _refused(member, shape.member, (*path, f"[{number}]"), below, named)
+    asked = path[-1:] == ("InstanceType",) and given is not None
+    if must := _limit(value, shape, is_asked_for=asked):
+        key = _setting(path, given, named)
+        if must.startswith("unknown"):
+            sys.stderr.write(f"{key}={value}: {must}\n")
+        else:
+            text = str(value)
+            yield (f"{key}={text if len(text) < 80 else f'{text[:77]}...'}", must)
+
+
+def _setting(path: Sequence[str], given: Any, named: str) -> str:
+    """The setting that a member of the request comes from, as the user types it."""
+    member = ".".join(path).replace(".[", "[")
+    if given is not None:
+        return f"job.request.{member}"
+    member = re.sub(r"^InputDataConfig\[\d+\]", f"job.channels.{named}", member)
+    member = re.sub(r"^Tags\[\d+\]\.\w+", f"job.tags.{named}", member)
+    for start, key in _SETTINGS.items():
+        if member.startswith(start):
+            return key + member[len(start) :]
+    return member
+
+
+def _limit(value: Any, shape: Any, *, is_asked_for: bool = False) -> str:
+    """What a value must be by its shape's own description; empty if it is that.
+
+    `is_asked_for`: sent even if it is no word of the description's.
+    """
+    limits = shape.metadata
+    size = value if isinstance(value, int | float) else len(value)
+    if size > limits.get("max", math.inf):
+        if size is value:
+            return f"must be at most {limits['max']}"
+        parts = "characters" if isinstance(value, str) else "members"
+        return f"must have at most {limits['max']} {parts}, has {size}"
+    words = limits.get("enum", ())
+    if words and value not in words and not is_asked_for:
+        if hint := _near_type(value, words) if value.count(".") else near_word(value, words):
+            most = f"must be one of {', '.join(words)}; " if len(words) <= _MOST_WORDS else ""
+            new = "; job.request.ResourceConfig.InstanceType sends a type that is new at AWS"
+            return f"{most}did you mean {hint}?{new if value.count('.') else ''}"
+        return "unknown to this version of boto3; sent as it is"
+    pattern = limits.get("pattern")
+    for java, python in _JAVA_CLASSES.items():
+        pattern = pattern and pattern.replace(java, python)
+    if pattern and not re.fullmatch(pattern, value):
+        return f"must match {limits['pattern']}"
+    return ""
+
+
+def near_word(value: str, words: Iterable[str]) -> str:
+    """The word that a value is a misspelling of, in whichever case; empty if it is near none."""
+    lower = {word.lower(): word for word in words}
+    found = difflib.get_close_matches(value.lower(), lower, n=1)
+    return lower[found[0]] if found else ""
+
+
+def _near_type(value: str, types: Sequence[str]) -> str:
+    """As `near_word`, of an instance type. Another generation of a known family is near none."""
+    family, known = _family(value), {_family(each) for each in types}
+    generations = {re.sub(r"\d", "", each) for each in known}
+    if family not in known and re.sub(r"\d", "", family) in generations:
+        return ""
+    like = family if family in known else near_word(family, known)
+    return near_word(value, [each for each in types if _family(each) == like] or ())
+
+
+def _family(instance_type: str) -> str:
+    """The family of `ml.g6.xlarge`, or of `g6.xlarge`: g6."""
+    return instance_type.removeprefix("ml.").partition(".")[0]
 
 
 def missing(settings: dict[str, str | None]) -> Iterator[str]:
@@ -101,43 +207,41 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
     target, job = config.target, config.job
     yield from missing({"job.role": job.role, "job.output": job.output})
     yield from registry_problems(target, region)
+    if job.output and not job.output.startswith("s3://"):
+        yield f"job.output={job.output}: must be s3://bucket/prefix"
+    earlier = config.resume_from or ""
+    if "/" in earlier and not earlier.startswith("s3://"):
+        yield f"resume_from={earlier}: must be the name of a job, or s3://bucket/prefix"
+    if job.request.get("OutputDataConfig", {}).get("CompressionType") == "NONE":
+        yield (
+            "job.request.OutputDataConfig.CompressionType=NONE: deploy, predict and download read "
+            "the model from model.tar.gz; drop it"
+        )
     for name, channel in job.channels.items():
         yield from _channel_problems(f"job.channels.{name}", channel)
 
 
 def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
-    if channel.mode == "Pipe":
-        yield f"{key}.mode=Pipe: must be File or FastFile, as the job reads files"
     if channel.source.get("S3DataSource", {}).get("S3DataType") == "AugmentedManifestFile":
         yield (
             f"{key}.source: an AugmentedManifestFile needs Pipe mode, and the job reads files; "
             "list the images in a table (data=manifest)"
         )
-    if bool(channel.s3) == bool(channel.source):
+    prefix = channel.s3
+    if bool(prefix) == bool(channel.source):
         yield f"{key}: must have s3 or source, and not both"
-    elif channel.mode == "FastFile" and channel.s3 and not channel.s3.endswith("/"):
-        yield f"{key}.s3={channel.s3}: must end in / in FastFile mode"
+    elif prefix and not prefix.startswith("s3://"):
+        yield (
+            f"{key}={prefix}: must be s3://bucket/prefix; copy a folder there: "
+            f'make upload ARGS="{prefix} s3://bucket/prefix"'
+        )
+    elif prefix and channel.mode == "FastFile" and not prefix.endswith("/"):
+        yield f"{key}.s3={prefix}: must end in / in FastFile mode"
 
 
 def is_gpu(instance_type: str) -> bool:
     """Whether instances of this type have NVIDIA GPUs."""
     return bool(_GPU_FAMILY.match(instance_type))
-
-
-def has_local_disk(instance_type: str) -> bool:
-    """Whether instances of this type have disks of their own, which SageMaker uses.
-
-    Their hardware encrypts these disks, and AWS refuses a request with a KMS key for them.
-    """
-    return bool(_LOCAL_DISK.match(instance_type))
-
-
-def gpu_count(instance_type: str) -> int | None:
-    """The GPUs of a GPU type; None for a type that is not known here."""
-    _, _, name = instance_type.partition(".")
-    family, _, size = name.partition(".")
-    sizes = _GPUS.get(family)
-    return sizes.get(size, sizes[""]) if sizes and size else None
 
 
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:
@@ -152,6 +256,11 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
         remedy = f"push it there, or set AWS_DEFAULT_REGION={match['region']}"
         yield f"{image}: must be in the job's region, {region}; {remedy}"
     kind = target.instance_type
+    if not kind.startswith("ml."):
+        yield (
+            f"target.instance_type={kind}: must be a type of SageMaker's; did you mean ml.{kind}?"
+        )
+        return
     device, other = ("GPU", "CPU") if is_gpu(kind) else ("CPU", "GPU")
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
         remedy = f"`make image push DEVICE={device.lower()}` makes one for it"
@@ -168,7 +277,7 @@ def job_problems(
     target, job = launch.target, launch.job
     yield from _missing_inputs(train, job.channels)
     yield from code_problems(train, overrides)
-    yield from _rank_problems(train, target.instance_type, target.instance_count)
+    yield from _rank_problems(train, target.instance_count)
     yield from _sharding_problems(job, target.instance_count)
 
 
@@ -198,23 +307,14 @@ def _names_code(train: TrainConfig) -> bool:
     return train.model.name != ModelConfig.name or any("." in (word or "") for word in words)
 
 
-def _rank_problems(train: TrainConfig, instance_type: str, hosts: int) -> Iterator[str]:
-    """The ranks of all hosts share a batch equally, and each has its own GPU."""
-    trainer = train.trainer
-    on_gpus = is_gpu(instance_type) and trainer.device != "cpu"
-    gpus = gpu_count(instance_type) if on_gpus else None
-    asked = trainer.nproc_per_host
-    if on_gpus and gpus is None:
-        return
-    if gpus and asked and asked > gpus:
-        limit = f"must be at most {gpus}, the GPUs of {instance_type}"
-        yield f"trainer.nproc_per_host={asked}: {limit}"
-        return
-    ranks = hosts * (asked or gpus or 1)
+def _rank_problems(train: TrainConfig, hosts: int) -> Iterator[str]:
+    """The ranks of all hosts share a batch equally. How many GPUs a host has, the job knows."""
     try:
-        check_ranks(trainer, max(ranks, 1), train.optim.accumulate)
+        check_ranks(
+            train.trainer, hosts * (train.trainer.nproc_per_host or 1), train.optim.accumulate
+        )
     except ConfigError as error:
-        yield f"{error} on {hosts} x {instance_type}"
+        yield f"{error} on {hosts} {'host' if hosts == 1 else 'hosts'}"
 
 
 def _sharding_problems(job: Job, hosts: int) -> Iterator[str]:

@@ -1,8 +1,10 @@
 """The launch config: on which machines (`target`) and as what (`job`) a job runs on SageMaker."""
 
-from collections.abc import Iterable, Sequence
+import difflib
+import re
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, cast
 
 from hydra.core.override_parser.types import Override
 from pydantic import BeforeValidator, Field
@@ -27,8 +29,8 @@ class Target:
     """Number of instances."""
     volume_gb: Int = 50
     """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
-    max_runtime_s: Int = 86400
-    """Seconds after which SageMaker stops the job."""
+    max_runtime_s: Int = Field(default=86400, ge=1, le=28 * 86400)
+    """Seconds after which SageMaker stops the job; 28 days at most."""
     spot: Bool = False
     """Use spot instances. An interrupted job resumes from its checkpoints."""
 
@@ -37,7 +39,7 @@ class Target:
 class Channel:
     """One input of a job, in the container at `/opt/ml/input/data/<name>`.
 
-    `job.channels.NAME=s3://bucket/prefix/` sets `s3` alone.
+    `job.channels.NAME=s3://bucket/prefix/` is short for `job.channels.NAME.s3=s3://bucket/prefix/`.
     """
 
     s3: str | None = None
@@ -45,10 +47,10 @@ class Channel:
     source: dict[str, Any] = Field(default={})
     """Another DataSource than an S3 prefix, as CreateTrainingJob takes it, such as
     `{FileSystemDataSource: {FileSystemId: fs-..., ...}}`. It is mounted: `mode` does not count."""
-    mode: str = "FastFile"
+    mode: Literal["File", "FastFile"] = "FastFile"
     """`File`: everything is copied before the job starts. `FastFile`: files are streamed as they
     are read."""
-    distribution: str = "FullyReplicated"
+    distribution: Literal["FullyReplicated", "ShardedByS3Key"] = "FullyReplicated"
     """`FullyReplicated`: each host gets all objects. `ShardedByS3Key`: each host gets its share;
     refused with several hosts, as training reads all on each."""
 
@@ -82,8 +84,8 @@ class Job:
     """What the job may reach: `{VpcConfig: {Subnets: [...], SecurityGroupIds: [...]},
     EnableNetworkIsolation: true}`, each as AWS takes it."""
     kms_key: str | None = None
-    """KMS key of the EBS volumes and of the output in S3. Local NVMe disks, which their hardware
-    encrypts, take none."""
+    """KMS key of the EBS volumes and of the output in S3. For instance types with local NVMe disks,
+    which their hardware encrypts, add `job.request.ResourceConfig.VolumeKmsKeyId=null`."""
     queue: str | None = None
     """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
     request: dict[str, Any] = Field(default={})
@@ -138,14 +140,60 @@ class DeployConfig:
 
 
 _LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}
+_CHANNEL_FIELD = re.compile(r"\+*job\.channels\.[^.=]+\.")
 # Their values reach the job as typed: `true` and `1.10` stay text.
 _TEXT_KEYS = ("job.environment.", "job.tags.", "environment.")
 
 
-def load_launch_config(arguments: Sequence[str]) -> tuple[LaunchConfig, list[str]]:
-    """Return the launch config and the job's overrides; raises ConfigError."""
+def load_launch_config(
+    arguments: Sequence[str], job_schema: type | None = None
+) -> tuple[LaunchConfig, list[str]]:
+    """Return the launch config and the job's overrides.
+
+    Raises ConfigError, also for a key that is not in `job_schema`, the job's settings, and looks
+    like a misspelt one of the launch config.
+    """
     launch, job = split_overrides(arguments)
-    return check_config(compose_plain("launch", launch), LaunchConfig), job
+    if job_schema:
+        _refuse_misspelt(job, cast(Any, job_schema).__pydantic_fields__)
+    plain = compose_plain("launch", _with_long_channels(launch))
+    return check_config(plain, LaunchConfig), job
+
+
+def _refuse_misspelt(overrides: Sequence[str], known: Collection[str]) -> None:
+    inside = {
+        name: f"{group}.{name}"
+        for group, schema in (("target", Target), ("job", Job))
+        for name in cast(Any, schema).__pydantic_fields__
+    }
+    for override in parse_overrides(overrides):
+        key = override.key_or_group
+        first, dot, rest = key.partition(".")
+        if first in known or "/" in key:
+            continue
+        match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
+        meant = f"{match[0]}{dot}{rest}" if match else inside.get(key, "")
+        if meant:
+            raise ConfigError(key, override.value(), f"no such key; did you mean {meant}?")
+
+
+def _with_long_channels(overrides: Sequence[str]) -> list[str]:
+    """The overrides, with each channel that is only a prefix as `{s3: prefix}`.
+
+    So `job.channels.NAME=s3://...`, here or in a file, goes together with `.mode=File`.
+    """
+    fields_of_channels = [each for each in overrides if _CHANNEL_FIELD.match(each)]
+    if not fields_of_channels:
+        return [*overrides]
+    others = [each for each in overrides if each not in fields_of_channels]
+    channels = (compose_plain("launch", others).get("job") or {}).get("channels") or {}
+    quoted = {
+        name: prefix.replace("'", r"\'")
+        for name, prefix in channels.items()
+        if isinstance(prefix, str)
+    }
+    long = [f"job.channels.{name}={{s3:'{prefix}'}}" for name, prefix in quoted.items()]
+    return [*others, *long, *fields_of_channels]
 
 
 def one_name(names: Sequence[str]) -> str:

@@ -293,6 +293,7 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
         )
     s3 = aws_client(job.session, "s3")
     if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
+        require_archive(description)
         output = model.removesuffix("model.tar.gz") + "output.tar.gz"
         fetched += _fetch_archive(s3, model, folder / "model")
         fetched += _fetch_archive(s3, output, folder / "output" / "data")
@@ -305,6 +306,19 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
             + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
     return [str(path) for path in fetched]
+
+
+def require_archive(description: dict[str, Any]) -> None:
+    """Raise UserError for a training job whose model is not in a model.tar.gz."""
+    if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE":
+        model, name = (
+            description["ModelArtifacts"]["S3ModelArtifacts"],
+            description["TrainingJobName"],
+        )
+        raise UserError(
+            f"{name}: its output is not compressed (CompressionType=NONE), and this reads "
+            f"model.tar.gz: aws s3 sync {model} runs/{name}/model copies the model here"
+        )
 
 
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:

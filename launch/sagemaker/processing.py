@@ -20,7 +20,12 @@ from entry_point.config.predict_config import PredictConfig
 from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import SHARDED
 from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
-from launch.sagemaker.checks import input_shape, missing, registry_problems
+from launch.sagemaker.checks import (
+    input_shape,
+    missing,
+    registry_problems,
+    require_sendable,
+)
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
 from launch.sagemaker.s3 import split_prefix
@@ -48,7 +53,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
 
     Raises UserError, also if the output has objects.
     """
-    config, others = load_launch_config(arguments)
+    config, others = load_launch_config(arguments, OptimizeConfig)
     uris, overrides = _split_uris(others, ("source", "output"))
     source, output = uris["source"], uris["output"]
     packing = load_config("optimize", OptimizeConfig, overrides)
@@ -63,6 +68,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
         if config.target.instance_count > 1:
             _require_class_folders(s3, source)
     request = packing_request(config, source, output, overrides)
+    require_sendable(request, OPERATION, config.job.request)
     return _create(
         request,
         session,
@@ -79,7 +85,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
     """
     names, overrides = split_names(arguments)
     name = one_name(names)
-    config, others = load_launch_config(overrides)
+    config, others = load_launch_config(overrides, PredictConfig)
     uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
     predicting = load_config("predict", PredictConfig, others)
     session = session_unless_dry()
@@ -92,6 +98,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
         packed = _is_packed(s3, uris["input"])
         _require_empty(s3, "output_dir", uris["output_dir"])
     request = prediction_request(config, model, uris, others, is_packed=packed)
+    require_sendable(request, OPERATION, config.job.request)
     return _create(request, session, f"predicts {uris['input']} into {uris['output_dir']}")
 
 

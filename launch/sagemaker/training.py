@@ -21,7 +21,7 @@ from launch.sagemaker.checks import (
     require_sendable,
 )
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
-from launch.sagemaker.jobs import Job, checkpoints_uri, find_job
+from launch.sagemaker.jobs import Job, checkpoints_uri, find_job, require_archive
 from launch.sagemaker.s3 import send_code, split_s3
 
 CODE_TAG = "code"
@@ -47,6 +47,7 @@ class TrainingSpec:
         found += job_problems(self.train, self.overrides, self.config)
         if found:
             raise UserError(*found)
+        require_sendable(self.request(), "CreateTrainingJob", self.config.job.request)
 
     def request(self, name: str | None = None) -> dict[str, Any]:
         """The request for a job; None: with `job.name`, or a new name."""
@@ -65,7 +66,7 @@ class TrainingSpec:
 
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
     """Read the overrides of a launch, and the code that `job.code=true` sends; raises UserError."""
-    config, overrides = load_launch_config(arguments)
+    config, overrides = load_launch_config(arguments, TrainConfig)
     train, _ = load_train_config(overrides)
     if not config.job.code:
         return TrainingSpec(config, overrides, train, None)
@@ -117,9 +118,8 @@ def launch(arguments: Sequence[str], *, wait: bool = False) -> Job | None:
 
 
 def submit(session: Any, operation: str, request: dict[str, Any]) -> None:
-    """Send a request to SageMaker; without a session, check and print it."""
+    """Send a checked request to SageMaker; without a session, print it."""
     if session is None:
-        require_sendable(request, operation)
         print_request(request)
     else:
         getattr(aws_client(session, "sagemaker"), xform_name(operation))(**request)
@@ -143,6 +143,7 @@ def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any
         raise UserError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
     if not description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
         raise UserError(f"{name}: has no model, the job is {job.state(description)}")
+    require_archive(description)
     return description
 
 

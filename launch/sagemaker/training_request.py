@@ -6,7 +6,7 @@ from typing import Any
 
 from entry_point.contract.hyperparameters import encode
 from entry_point.contract.metrics_line import metric_regexes
-from launch.sagemaker.checks import has_local_disk, is_gpu
+from launch.sagemaker.checks import is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -59,12 +59,11 @@ def build(
 def machines(config: LaunchConfig) -> dict[str, Any]:
     """The instances of a job of any kind, and their volumes."""
     target = config.target
-    kind = target.instance_type
     return {
-        "InstanceType": kind,
+        "InstanceType": target.instance_type,
         "InstanceCount": target.instance_count,
         "VolumeSizeInGB": target.volume_gb,
-        "VolumeKmsKeyId": None if has_local_disk(kind) else config.job.kms_key,
+        "VolumeKmsKeyId": config.job.kms_key,
     }
 
 

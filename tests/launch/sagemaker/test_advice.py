@@ -18,7 +18,7 @@ LAUNCHES = [
     (
         "train",
         ["data=folder", f"{TRAINING}={{s3:s3://b/a/,mode:Pipe}}"],
-        "must be File or FastFile",
+        "must be one of File, FastFile",
         ["data=folder", f"{TRAINING}={{s3:s3://b/a/,mode:File}}"],
     ),
     (

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker import hosting
 from launch.sagemaker.jobs import Job, summary
 from launch.sagemaker.training import next_steps
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
@@ -284,3 +285,22 @@ def test_the_summary_of_a_job_tells_its_warm_pool() -> None:
     assert "warm pool: Reused, billed 90 s, by b" in summary(Job(None, "a"), described)
     kept = {**described, "WarmPoolStatus": {"Status": "Available"}}
     assert "warm pool: Available" in summary(Job(None, "a"), kept)
+
+
+@pytest.mark.parametrize("command", ["download", "predict", "deploy"])
+def test_a_model_that_is_not_an_archive_is_refused(
+    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    ended_with_results(aws, bucket)
+    ((status, job),) = aws.answers["DescribeTrainingJob"]
+    assert isinstance(job, dict)
+    job["OutputDataConfig"] = {"CompressionType": "NONE", "S3OutputPath": f"s3://{BUCKET}/x"}
+    aws.answers["DescribeTrainingJob"] = [(status, job)]
+    if command == "deploy":
+        code = hosting.main(["the-job"])
+    else:
+        uris = [f"input=s3://{BUCKET}/a", f"output_dir=s3://{BUCKET}/b"]
+        code = sagemaker.main([command, "the-job", *(uris if command == "predict" else [])])
+    assert code == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("the-job: its output is not compressed (CompressionType=NONE)")

@@ -3,7 +3,7 @@
 import pytest
 
 from entry_point.contract.program import UserError
-from launch.sagemaker.checks import gpu_count, input_shape, is_gpu, launch_problems
+from launch.sagemaker.checks import launch_problems
 from launch.sagemaker.config import LaunchConfig
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION
 from tests.launch.minimal_job import MINIMAL, built, checked
@@ -23,6 +23,18 @@ def refusal(*arguments: str, minimal: list[str] = MINIMAL) -> list[str]:
     ("overrides", "key", "reason"),
     [
         (["job.channels.x={s3:s3://b/,mode:Pipe}"], "job.channels.x.mode=Pipe", "FastFile"),
+        (["job.channels.x=/home/me/photos"], "job.channels.x=/home/me/photos", "make upload"),
+        (["resume_from=/tmp/run"], "resume_from=/tmp/run", "name of a job"),
+        (
+            ["job.request.OutputDataConfig.CompressionType=NONE"],
+            "job.request.OutputDataConfig.CompressionType=NONE",
+            "model.tar.gz",
+        ),
+        (
+            ["target.instance_type=g6.4xlarge"],
+            "target.instance_type",
+            "did you mean ml.g6.4xlarge?",
+        ),
         (
             ["job.channels.x.source.S3DataSource.S3DataType=AugmentedManifestFile"],
             "job.channels.x.source",
@@ -107,13 +119,6 @@ def test_image_region_is_not_checked_while_the_job_region_is_unknown() -> None:
 )
 def test_valid_overrides_pass(overrides: list[str]) -> None:
     assert checked(*overrides)["TrainingJobName"]
-
-
-def test_the_gpus_of_every_type_that_trains_are_known_but_the_newest() -> None:
-    shape = input_shape("CreateTrainingJob").members["ResourceConfig"]
-    types = shape.members["InstanceType"].metadata["enum"]
-    unknown = {kind for kind in filter(is_gpu, types) if gpu_count(kind) is None}
-    assert {kind.split(".")[1] for kind in unknown} <= {"g7"}
 
 
 def test_config_defaults_equal_those_of_the_yaml() -> None:

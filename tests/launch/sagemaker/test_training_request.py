@@ -1,18 +1,20 @@
 """Every setting reaches the request, and every override reaches the job unchanged."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from entry_point.config import compose
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode, read_overrides
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from launch.sagemaker import training_request
-from launch.sagemaker.config import LaunchConfig, load_launch_config, split_overrides
+from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE
 from tests.launch.minimal_job import IMAGE, NAME, built, checked
 
@@ -81,26 +83,11 @@ def test_every_setting_arrives_in_its_member() -> None:
     assert sent["Environment"] == {"LEVEL": "info"}
     assert sent["Tags"] == [{"Key": "team", "Value": "vision"}]
     assert sent["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
-    # AWS refuses a key for the disks of a GPU type, which are its own.
-    assert "VolumeKmsKeyId" not in sent["ResourceConfig"]
+    assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/ours"
     assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/ours"
     assert sent["EnableNetworkIsolation"] is True
     # A job that may train on the CPU would hide a GPU that does not work.
     assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]
-
-
-@pytest.mark.parametrize(
-    ("instance_type", "is_local"),
-    [
-        *(("ml.c7i.2xlarge", False), ("ml.m5.large", False), ("ml.p3.2xlarge", False)),
-        *(("ml.inf2.xlarge", False), ("ml.g4dn.xlarge", True), ("ml.c5d.xlarge", True)),
-        *(("ml.g6e.xlarge", True), ("ml.p4de.24xlarge", True), ("ml.p6-b200.48xlarge", True)),
-    ],
-)
-def test_a_key_is_for_volumes_that_are_no_local_disks(instance_type: str, is_local: bool) -> None:
-    sent = checked(f"target.instance_type={instance_type}", "job.kms_key=alias/ours")
-    key = sent["ResourceConfig"].get("VolumeKmsKeyId")
-    assert key == (None if is_local else "alias/ours")
 
 
 def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:
@@ -112,6 +99,27 @@ def test_resumed_job_uses_the_checkpoints_of_the_earlier_job() -> None:
     sent = checked("resume_from=before")
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/before/checkpoints"
     assert sent["TensorBoardOutputConfig"]["S3OutputPath"].endswith(f"{NAME}/tensorboard")
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("shared", [[], ["target=mine"]])
+def test_the_short_form_of_a_channel_takes_its_other_fields(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: list[str], first: bool
+) -> None:
+    short = ["job.channels.training='s3://b/it\\'s/'"]
+    if shared:  # in a file
+        shutil.copytree(compose.CONFIGS, tmp_path / "configs")
+        mine = tmp_path / "configs/target/mine.yaml"
+        mine.write_text('# @package _global_\njob: {channels: {training: "s3://b/it\'s/"}}\n')
+        monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
+        short = shared
+    other = ["job.channels.training.mode=File", "job.channels.x.s3=s3://b/x/"]
+    _, config = built(*(short + other if first else other + short))
+    channels = config.job.channels
+    assert channels == {
+        "training": Channel(s3="s3://b/it's/", mode="File"),
+        "x": Channel("s3://b/x/"),
+    }
 
 
 @pytest.mark.parametrize(
@@ -177,6 +185,10 @@ def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
 @pytest.mark.parametrize(
     ("override", "reason"),
     [
+        ("jbo.role=x", r"^jbo\.role=x: no such key; did you mean job\.role\?$"),
+        ("role=x", r"^role=x: no such key; did you mean job\.role\?$"),
+        ("instance_type=ml.m5.large", r"did you mean target\.instance_type\?$"),
+        ("resume_form=x", r"did you mean resume_from\?$"),
         ("job.rolle=x", r"^job\.rolle=x: no such key; did you mean role\?$"),
         ("target=gpuu", "^target=gpuu: must be one of cpu, gpu, .*; did you mean gpu"),
         ("job=training", "^job=training: must name a key"),
