@@ -41,7 +41,7 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 .PHONY: help setup local-train predict evaluate serve dataset check-dataset show-batch sweep bench \
 	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
-	sagemaker-sweep sagemaker sagemaker-deploy test figures lint format clean
+	sagemaker sagemaker-deploy test figures lint format clean
 
 ## Train, on this machine
 local-train: ## Train, with .venv made first; without ARGS a demo
@@ -115,10 +115,6 @@ sagemaker-predict: ## Predict: ARGS="JOB input=s3://... output_dir=s3://..."
 sagemaker-train: ## Submit a training job; DRY_RUN=1 only prints the request
 	@$(READY) launch
 	@$(LAUNCH_PY) -m launch.sagemaker train $(ARGS)
-
-sagemaker-sweep: ## Train each combination there: ARGS="optim.lr=0.01,0.1"
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.sagemaker sweep $(ARGS)
 
 sagemaker: ## List jobs, or ARGS="status|logs|stop|download NAME"
 	@$(READY) launch

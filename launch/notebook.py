@@ -1,76 +1,243 @@
-"""Training on SageMaker from a notebook or another Python program.
+"""Training on SageMaker from a notebook or another Python program, with SDK v3's own objects.
 
     from launch.notebook import trainer
 
     t = trainer("data=folder", "job.channels.training=s3://bucket/photos/", "optim.lr=0.1")
-    t.hyperparameters["optim.lr"] = "0.05"  # it is the SDK's own object
-    t.train()  # with SDK v2: t.fit()
+    t.hyperparameters["optim.lr"] = "0.05"
+    t.train()
 
-Needs the `sagemaker` SDK, and this clone on the path or `pip install '.[sagemaker]'`.
+Needs this clone on the path, and `pip install -r requirements/launch-v3.txt`. With SDK v2, see
+examples/estimator_v2.py.
 """
 
+from __future__ import annotations
+
 import os
-from importlib import metadata
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.train_config import load_train_config
+from entry_point.contract.hyperparameters import decode
+from entry_point.contract.metrics_line import LOSS, METRICS_OF, metric_regexes
 from entry_point.contract.program import UserError
+from entry_point.contract.run_folder import PER_JOB
 from launch.sagemaker.aws import open_session
-from launch.sagemaker.jobs import Job
 from launch.sagemaker.training import load_spec, prepare
+from launch.sagemaker.training_request import BASE_NAME, job_name
 
-# Replaces the SDKs' defaults files: nothing is added to a request, and no telemetry is sent.
+if TYPE_CHECKING:
+    from sagemaker.train import ModelTrainer
+    from sagemaker.train.tuner import HyperparameterTuner
+
+# Replaces the SDK's defaults files: nothing is added to a request, and no telemetry is sent.
 _PLAIN = {
     "SchemaVersion": "1.0",
     "SageMaker": {"PythonSDK": {"Modules": {"TelemetryOptOut": True}}},
 }
-_QUIET = {
-    # SDK v3 validates the role with IAM calls that the user may not be allowed to make.
-    "SAGEMAKER_VALIDATE_ROLE": "false",
-    "SAGEMAKER_SUPPRESS_V2_WARNING": "1",
-}
+# SDK v3 validates the role with IAM calls that the user may not be allowed to make.
+_QUIET = {"SAGEMAKER_VALIDATE_ROLE": "false"}
+# The members of CreateTrainingJob that ModelTrainer has an argument or a method for.
+_ARGUMENTS = (
+    *(f"AlgorithmSpecification.{name}" for name in ("Training", "MetricDefinitions")),
+    *("ResourceConfig", "StoppingCondition", "EnableManagedSpotTraining", "CheckpointConfig"),
+    *("InputDataConfig", "OutputDataConfig", "TensorBoardOutputConfig", "HyperParameters"),
+    *("VpcConfig", "EnableNetworkIsolation", "EnableInterContainerTrafficEncryption"),
+    *("RoleArn", "Environment", "Tags", "RetryStrategy", "InfraCheckConfig", "RemoteDebugConfig"),
+    "SessionChainingConfig",
+)
+# What HyperparameterTuner takes from a trainer's compute and networking.
+_TUNED = (
+    *("instance_type", "instance_count", "volume_size_in_gb", "enable_managed_spot_training"),
+    *("subnets", "security_group_ids"),
+)
 
 
-def trainer(*overrides: str, session: Any = None) -> Any:
-    """Return the SDK's own object for training jobs with these overrides of `make sagemaker-train`.
+def trainer(*overrides: str, session: Any = None) -> ModelTrainer:
+    """Return a `sagemaker.train.ModelTrainer` for these overrides of `make sagemaker-train`.
 
-    With SDK v3 a `sagemaker.train.ModelTrainer`, with v2 a `sagemaker.estimator.Estimator`. Its
-    channels are bound, every `train()` or `fit()` starts a job with a new name and its own
-    checkpoints, and whatever you change on the object is sent. `session` is one of the SDK's: with
-    a `PipelineSession`, `train()` or `fit()` returns a step's arguments; with v2, a `LocalSession`
-    trains on this machine. The SDK's telemetry and defaults files are off.
+    Its channels are bound, and what you change on it is sent. Each `train()` starts a job with a
+    new name, and keeps checkpoints below that name. `job.name` is the first part of the names.
+    `session` is one of the SDK's; with a `PipelineSession`, `train()` returns a step's arguments.
+    The SDK's telemetry and defaults files are off.
 
-    Raises UserError with one line for each problem: an override that is not valid, or a bucket that
-    does not exist. AWS errors pass through.
+    Raises UserError with one line for each problem: an override that is invalid, a bucket that
+    does not exist, or a member of `job.request` that ModelTrainer has no argument for. AWS errors
+    pass through.
     """
-    version = _installed_version()
+    _require_sdk()
+    from sagemaker.core.helper.session_helper import Session
+    from sagemaker.core.workflow.execution_variables import ExecutionVariables
+    from sagemaker.core.workflow.functions import Join
+    from sagemaker.core.workflow.pipeline_context import PipelineSession
+    from sagemaker.train import ModelTrainer, configs
+
     spec = load_spec(overrides)
     boto_session = session.boto_session if session else open_session()
     prepare(spec, boto_session)
+    if refused := [*_without_argument(spec.config.job.request)]:
+        raise UserError(*refused)
+    config, base = spec.config, spec.config.job.name or BASE_NAME
+    if not config.resume_from:
+        environment = {**config.job.environment, PER_JOB: "true"}
+        config = replace(config, job=replace(config.job, environment=environment))
+    in_pipeline = isinstance(session, PipelineSession)
+    # A pipeline's definition is the same each time that it is built.
+    name = base if in_pipeline else job_name(replace(config.job, name=None), base)
+    request = replace(spec, config=config).request(name)
+    checkpoints = _snake(request.get("CheckpointConfig"))
+    if in_pipeline and checkpoints and checkpoints["s3_uri"].endswith(f"/{base}/checkpoints"):
+        before, execution = (
+            checkpoints["s3_uri"].removesuffix("/checkpoints"),
+            ExecutionVariables.PIPELINE_EXECUTION_ID,
+        )
+        checkpoints["s3_uri"] = Join(on="/", values=[before, execution, "checkpoints"])
+    session = session or Session(boto_session=boto_session, sagemaker_config=_PLAIN)
+    session.sagemaker_config = _PLAIN
     # Afterwards, the caller's other use of the SDK keeps its own settings.
     with patch.dict(os.environ, _QUIET):
-        if version.startswith("2."):
-            from launch.sagemaker.estimator_v2 import estimator as build
-        else:
-            from launch.sagemaker.trainer_v3 import trainer as build
-        return build(spec, boto_session, session, _PLAIN)
+        t = ModelTrainer(
+            **_arguments(request),
+            checkpoint_config=configs.CheckpointConfig(**checkpoints) if checkpoints else None,
+            base_job_name=base,
+            sagemaker_session=session,
+        )
+    metrics = request["AlgorithmSpecification"].get("MetricDefinitions", [])
+    t.with_metric_definitions([configs.MetricDefinition(**_snake(metric)) for metric in metrics])
+    for member, kind in {
+        "TensorBoardOutputConfig": configs.TensorBoardOutputConfig,
+        "RetryStrategy": configs.RetryStrategy,
+        "InfraCheckConfig": configs.InfraCheckConfig,
+        "RemoteDebugConfig": configs.RemoteDebugConfig,
+        "SessionChainingConfig": configs.SessionChainingConfig,
+    }.items():
+        if member in request:
+            method = _snake({member.replace("TensorBoard", "Tensorboard"): 0})
+            getattr(t, f"with_{next(iter(method))}")(kind(**_snake(request[member])))
+    return t
 
 
-def sweep(*overrides: str) -> Job | None:
-    """Start a tuning job as `make sagemaker-sweep` does; None with DRY_RUN=1.
+def tuner(
+    trainer: ModelTrainer, objective: str, ranges: Mapping[str, Any], **options: Any
+) -> HyperparameterTuner:
+    """Return the SDK's `HyperparameterTuner` over settings of a trainer of this module.
 
-    Raises UserError for what the job would refuse. AWS errors pass through.
+    Args:
+        objective: a metric, such as `validation:accuracy`; losses and errors are minimized.
+        ranges: key of a setting -> `ContinuousParameter`, `IntegerParameter` or
+            `CategoricalParameter` of the SDK.
+        options: other arguments of `HyperparameterTuner`, such as `max_jobs`.
+
+    Raises UserError for an unknown objective, for a value that a trial would refuse, and for what
+    HyperparameterTuner would drop. Each trial keeps checkpoints below its own name.
     """
-    from launch.sagemaker import tuning  # optional: nothing else needs it
+    from sagemaker.train.tuner import HyperparameterTuner
 
-    return tuning.sweep(overrides)
+    given = {key: str(value) for key, value in (trainer.hyperparameters or {}).items()}
+    config, _ = load_train_config(decode(given))
+    metrics = metric_regexes(config.task.metrics)
+    if objective not in metrics:
+        shown = ", ".join(name for name in metrics if name.startswith("validation:"))
+        raise ConfigError(
+            "objective", objective, f"must be one of {shown}{near(objective, metrics)}"
+        )
+    for key, tried in ranges.items():
+        for value in getattr(tried, "values", None) or (tried.min_value, tried.max_value):
+            load_train_config(decode({**given, key: str(value)}))
+    if dropped := [*_dropped_by_tuner(trainer)]:
+        raise UserError(*dropped)
+    settings = {
+        "objective_type": "Minimize" if _is_minimized(objective) else "Maximize",
+        "metric_definitions": [{"Name": name, "Regex": regex} for name, regex in metrics.items()],
+        "base_tuning_job_name": trainer.base_job_name,
+        **options,
+    }
+    return HyperparameterTuner(
+        model_trainer=trainer,
+        objective_metric_name=objective,
+        hyperparameter_ranges=dict(ranges),
+        **settings,
+    )
 
 
-def _installed_version() -> str:
+def _require_sdk() -> None:
     try:
-        return metadata.version("sagemaker")
-    except metadata.PackageNotFoundError:
+        import sagemaker.train  # noqa: F401
+    except ModuleNotFoundError:
         raise UserError(
-            "the sagemaker SDK is not installed in this environment: %pip install "
-            "'sagemaker>=3.21,<4'"
+            "SDK v3 of SageMaker is not installed in this environment: %pip install "
+            "'sagemaker>=3.21,<4'; for SDK v2 see examples/estimator_v2.py"
         ) from None
+
+
+def _without_argument(members: Any, path: str = "") -> Iterator[str]:
+    """A line for each member of `job.request` that ModelTrainer would not send."""
+    for name, value in members.items():
+        member = f"{path}{name}"
+        if isinstance(value, dict) and not member.startswith(_ARGUMENTS):
+            yield from _without_argument(value, f"{member}.")
+        elif value is not None and not member.startswith(_ARGUMENTS):
+            remedy = "drop it, or use `make sagemaker-train`"
+            yield f"job.request.{member}: ModelTrainer has no argument for it; {remedy}"
+
+
+def _dropped_by_tuner(trainer: ModelTrainer) -> Iterator[str]:
+    for group in ("compute", "networking"):
+        settings = getattr(trainer, group)
+        for name, value in settings.model_dump().items() if settings else ():
+            if name not in _TUNED and value:
+                remedy = "HyperparameterTuner drops it; set it to None to tune without it"
+                yield f"trainer.{group}.{name}={value}: {remedy}"
+
+
+def _is_minimized(metric: str) -> bool:
+    """Whether smaller values of a metric are better; own metrics are maximized."""
+    every = (LOSS, *(metric for of_task in METRICS_OF.values() for metric in of_task))
+    lower = {f"validation:{each.name}" for each in every if not each.higher_is_better}
+    return metric in lower | {"train:loss", "train:data_wait_pct"}
+
+
+def _arguments(request: dict[str, Any]) -> dict[str, Any]:
+    """Arguments that make ModelTrainer send the request."""
+    from sagemaker.train import configs
+
+    algorithm = request["AlgorithmSpecification"]
+    vpc = request.get("VpcConfig", {})
+    stopping = request.get("StoppingCondition")
+    return {
+        "training_image": algorithm["TrainingImage"],
+        "training_input_mode": algorithm["TrainingInputMode"],
+        "role": request["RoleArn"],
+        "compute": configs.Compute(
+            **{"volume_size_in_gb": None, **_snake(request["ResourceConfig"])},
+            enable_managed_spot_training=request.get("EnableManagedSpotTraining"),
+        ),
+        "networking": configs.Networking(
+            security_group_ids=vpc.get("SecurityGroupIds"),
+            subnets=vpc.get("Subnets"),
+            enable_network_isolation=request.get("EnableNetworkIsolation"),
+            enable_inter_container_traffic_encryption=request.get(
+                "EnableInterContainerTrafficEncryption"
+            ),
+        ),
+        "stopping_condition": configs.StoppingCondition(**_snake(stopping)) if stopping else None,
+        "output_data_config": configs.OutputDataConfig(**_snake(request["OutputDataConfig"])),
+        # Channel, not InputData: the latter has no input mode and becomes File.
+        "input_data_config": [
+            configs.Channel(**_snake(channel)) for channel in request.get("InputDataConfig", [])
+        ],
+        "environment": request.get("Environment", {}),
+        "hyperparameters": request.get("HyperParameters", {}),
+        "tags": [configs.Tag(**_snake(tag)) for tag in request.get("Tags", [])] or None,
+    }
+
+
+def _snake(value: Any) -> Any:
+    """The value with member names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
+    from sagemaker.core.utils.code_injection.codec import pascal_to_snake
+
+    if isinstance(value, dict):
+        return {pascal_to_snake(key): _snake(member) for key, member in value.items()}
+    return [_snake(member) for member in value] if isinstance(value, list) else value

@@ -12,8 +12,6 @@ from types import ModuleType
 import pytest
 from hypothesis import settings
 
-from entry_point.contract.own_code import ProjectFinder
-
 # How long an example takes says what else the machine does. No test passes or fails by chance.
 settings.register_profile("reproducible", deadline=None, derandomize=True)
 settings.load_profile("reproducible")
@@ -45,19 +43,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 @pytest.fixture(autouse=True)
 def own_project() -> Iterator[None]:
     """Loading a model folder with own code replaces `project` in its process: restore it."""
-    before, modules = project_finders(), own_modules()
+    before, modules = [*sys.path], own_modules()
     yield
-    if added := [finder for finder in project_finders() if finder not in before]:
-        # Not by a copy of the list: other packages add finders, once.
-        for finder in added:
-            sys.meta_path.remove(finder)
+    if sys.path != before:
+        sys.path[:] = before
         for name in own_modules():
             del sys.modules[name]
         sys.modules.update(modules)
-
-
-def project_finders() -> list[ProjectFinder]:
-    return [finder for finder in sys.meta_path if isinstance(finder, ProjectFinder)]
 
 
 def own_modules() -> dict[str, ModuleType]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests import forkserver
-from tests.launch.minimal_job import MINIMAL
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("custom_op", "entry_point", "project", "configs")
@@ -98,16 +97,3 @@ def test_the_rest_imports_and_the_demo_trains_and_its_images_pack_and_predict(
     run(left, ["-m", "entry_point.check_dataset", f"root={tmp_path / 'packed'}"])
     where = [f"model_dir={model}", f"input={demo / 'val'}", f"output_dir={tmp_path / 'answers'}"]
     assert "10 images predicted" in run(left, ["-m", "entry_point.predict", *where])
-
-
-def test_jobs_launch_without_tuning(tmp_path: Path) -> None:
-    left = copy_without(["launch/sagemaker/tuning.py"], tmp_path / "copy", more=["launch"])
-    run(left, ["-c", "import launch.notebook"])
-    train = [
-        "-m",
-        "launch.sagemaker",
-        "train",
-        *MINIMAL,
-        "job.channels.training=s3://bucket/photos/",
-    ]
-    assert "TrainingJobName" in run(left, train, DRY_RUN="1")

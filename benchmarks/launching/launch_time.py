@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from benchmarks import measure
 
 ROOT = Path(__file__).resolve().parents[2]
-SDKS = {"estimator_v2": ".venv-launch-v2", "trainer_v3": ".venv-launch-v3"}
+SDK = ROOT / ".venv-launch-v3" / "bin" / "python"
 ACCOUNT = "123456789012"
 JOB = [
     f"job.role=arn:aws:iam::{ACCOUNT}:role/training",
@@ -30,7 +30,7 @@ Commands = dict[str, tuple[list[str], float | None]]
 
 
 def commands() -> Commands:
-    """The commands to time, and the import of each SDK that is installed."""
+    """The commands to time, and the import of the SDK if it is installed."""
     python = ROOT / ".venv-launch" / "bin" / "python"
     if not python.exists():
         sys.exit("launch_time: `make figures ONLY=launch` installs what this needs")
@@ -42,11 +42,9 @@ def commands() -> Commands:
         "training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
         "packing, DRY_RUN=1": ([*run, "launch.sagemaker", "dataset", *PACKING], 2.0),
     }
-    for module, folder in SDKS.items():
-        sdk = ROOT / folder / "bin" / "python"
-        if sdk.exists():
-            command = [str(sdk), "-c", f"import launch.sagemaker.{module}"]
-            found[f"import launch.sagemaker.{module}"] = (command, None)
+    if SDK.exists():
+        sdk = "import launch.notebook, sagemaker.train"
+        found[sdk] = ([str(SDK), "-c", sdk], None)
     arguments = f"ARGS={' '.join(TRAINING)}"
     found["make sagemaker-train DRY_RUN=1"] = (["make", "-s", "sagemaker-train", arguments], None)
     return found

@@ -15,7 +15,7 @@ from entry_point.config.config_errors import ConfigError, near
 T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
-_OF_LAUNCH = ("target", "job", "tuning", "resume_from")
+_OF_LAUNCH = ("target", "job", "resume_from")
 """The keys of configs/launch.yaml, which no job has."""
 _FOR_LAUNCH = "is a setting of `make sagemaker-train`; remove it"
 _MOST_NAMES, _MOST_SUGGESTED = 9, 3

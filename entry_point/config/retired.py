@@ -13,6 +13,8 @@ RETIRED = {
     "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
     "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
+    "job.queue": "the SageMaker SDK's TrainingQueue with the object of launch.notebook.trainer",
+    "tuning": "launch.notebook.tuner, which returns the SageMaker SDK's HyperparameterTuner",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",
     "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",
     "augment.name=rand": "rand_timm, whose strength m is of 10, or "

@@ -3,9 +3,8 @@
 Uses the standard library only, because `make docker-train` runs before anything is installed.
 
 The launcher fills the channel and sets the variable `OWN_CODE` to the content's hash. The entry
-point compares the two before any program is imported. Every process of the job then finds the
-package `project` in the channel, and nothing else there: a module beside it cannot replace one of
-the image's.
+point compares the two before any program is imported. In every process of the job, the channel is
+then at the end of Python's path, before the image's own `project` alone.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ import hashlib
 import os
 import sys
 from collections.abc import Mapping
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from entry_point.contract.run_folder import ContractError
@@ -60,26 +57,14 @@ def find_sent_project() -> None:
 
     The package `entry_point` calls this, so it holds in every process of the job.
     """
-    is_found = any(isinstance(finder, ProjectFinder) for finder in sys.meta_path)
-    if (folder := os.environ.get(FOLDER)) and not is_found:
+    if folder := os.environ.get(FOLDER):
         find_project_in(Path(folder))
 
 
 def find_project_in(folder: Path) -> None:
-    """Import `project` from this folder in this process, and nothing else of it."""
-    sys.meta_path.insert(0, ProjectFinder(folder))
-
-
-class ProjectFinder(MetaPathFinder):
-    """Finds the package `project` in a folder; its modules follow from the package's path."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = [str(folder)]
-
-    def find_spec(
-        self, name: str, _path: object = None, _target: object = None
-    ) -> ModuleSpec | None:
-        return PathFinder.find_spec(name, self._path) if name == PACKAGE else None
+    """Import `project` from this folder in this process. Installed packages come before it."""
+    others = [path for path in sys.path if not Path(path, PACKAGE).is_dir()]
+    sys.path[:] = [*others, str(folder.absolute()), str(PROGRAM)]
 
 
 def configs() -> Path:

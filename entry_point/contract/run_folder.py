@@ -28,6 +28,9 @@ TUNING_KEY = "_tuning_objective_metric"
 """The hyperparameter that SageMaker adds in a tuning job."""
 JOB_NAME = "TRAINING_JOB_NAME"
 """Environment variable: the name of a job in a container."""
+PER_JOB = "CHECKPOINTS_PER_JOB"
+"""Environment variable: set where jobs share a prefix for their checkpoints, such as those that one
+object of the SageMaker SDK starts."""
 LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
@@ -145,20 +148,22 @@ class RunFolder:
 
     @cached_property
     def checkpoints(self) -> Path:
-        """The trials of a tuning job share one prefix in S3, so each has its own folder."""
-        return self.root / "checkpoints" / self._trial()
+        """Jobs that share one prefix in S3 have a folder each, with the job's name."""
+        return self.root / "checkpoints" / self._folder_of_job()
 
-    def _trial(self) -> str:
-        """The name of this job if a tuning job started it, else an empty string."""
+    def _folder_of_job(self) -> str:
+        """The name of a job that shares its prefix with others, else an empty string."""
         path = self.platform_config / "hyperparameters.json"
-        if TUNING_KEY not in read_json(path):
-            return ""
-        if name := os.environ.get(JOB_NAME):
-            return name
-        raise ContractError(
-            f"{path}: has {TUNING_KEY}, so this is a trial of a tuning job, but {JOB_NAME} is not "
-            "set; without it trials would mix their checkpoints"
-        )
+        shared = f"{PER_JOB} is set" if os.environ.get(PER_JOB) else ""
+        if TUNING_KEY in read_json(path):
+            shared = f"{path} has {TUNING_KEY}, as the trials of a tuning job have"
+        name = os.environ.get(JOB_NAME, "")
+        if shared and not name:
+            raise ContractError(
+                f"{shared}, but {JOB_NAME} is not set; set it to the job's name, or jobs would mix "
+                "their checkpoints"
+            )
+        return name if shared else ""
 
     @property
     def resumed_by(self) -> str:

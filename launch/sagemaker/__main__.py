@@ -1,9 +1,8 @@
-"""Jobs on SageMaker: training, sweeps, packing, prediction, and what becomes of them.
+"""Jobs on SageMaker: training, packing, prediction, and what becomes of them.
 
 ``python -m launch.sagemaker COMMAND`` takes one of these commands; DRY_RUN=1 prints the request:
 
 train [--wait] [overrides]    train
-sweep [--wait] [overrides]    train a job for each combination of values; optim.lr=0.01,0.1
 dataset [--wait] source=s3://... output=s3://... [overrides]
                               pack a dataset on several hosts
 predict [--wait] JOB input=s3://... output_dir=s3://... [overrides]
@@ -18,12 +17,11 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from launch.sagemaker import jobs, processing, training
 from launch.sagemaker.aws import open_session, refuse_dry_run, run_and_explain
 
-COMMANDS = ("train", "sweep", "dataset", "predict", "status", "logs", "stop", "download")
+COMMANDS = ("train", "dataset", "predict", "status", "logs", "stop", "download")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -38,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
     for flags, meaning in {
-        ("--wait", "--follow"): "train, sweep, dataset, predict, logs: watch until the job ends",
+        ("--wait", "--follow"): "train, dataset, predict, logs: watch until the job ends",
         ("--checkpoints",): "download: include the checkpoints",
     }.items():
         parser.add_argument(*flags, action="store_true", help=meaning)
@@ -48,8 +46,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     starts: dict[str, Callable[[Sequence[str]], jobs.Job | None]] = {
-        "train": partial(training.launch, wait=options.wait),
-        "sweep": _sweep,
+        "train": training.launch,
         "dataset": processing.pack,
         "predict": processing.predict,
     }
@@ -70,12 +67,6 @@ def _run(options: argparse.Namespace) -> int:
         lines = [f"{host} {text}" for host, text in job.log().new_lines()]
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
-
-
-def _sweep(arguments: Sequence[str]) -> jobs.Job | None:
-    from launch.sagemaker import tuning  # optional: nothing else needs it
-
-    return tuning.sweep(arguments)
 
 
 def _watch(job: jobs.Job | None, wait: bool) -> int:

@@ -11,15 +11,13 @@ import functools
 import math
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import ModelConfig, TrainConfig, check_ranks
-from entry_point.contract.own_code import PROGRAM
+from entry_point.config.train_config import TrainConfig, check_ranks
 from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import SHARDED
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
@@ -38,7 +36,6 @@ ECR_IMAGE = re.compile(
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
-PYTHON = PROGRAM / ".venv/bin/python"
 
 _GPU_FAMILY = re.compile(r"ml\.(p|g)\d")
 # How the tag of an image names its device.
@@ -270,41 +267,12 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
 # The job's own config
 
 
-def job_problems(
-    train: TrainConfig, overrides: Sequence[str], launch: LaunchConfig
-) -> Iterator[str]:
-    """What would end the training job before its first step; `train` is made of the overrides."""
+def job_problems(train: TrainConfig, launch: LaunchConfig) -> Iterator[str]:
+    """What would end the training job before its first step."""
     target, job = launch.target, launch.job
     yield from _missing_inputs(train, job.channels)
-    yield from code_problems(train, overrides)
     yield from _rank_problems(train, target.instance_count)
     yield from _sharding_problems(job, target.instance_count)
-
-
-def code_problems(train: TrainConfig, overrides: Sequence[str]) -> list[str]:
-    """A line for each setting that names code which is not there or cannot be called as it is.
-
-    Imports the code in `.venv`, where torch is. Without `.venv` nothing is checked, as a line on
-    stderr says.
-    """
-    if not _names_code(train):
-        return []
-    if not PYTHON.exists():
-        sys.stderr.write("names of models and code are not checked: no .venv here; make setup\n")
-        return []
-    command = [str(PYTHON), "-m", "entry_point.check_code", *overrides]
-    done = subprocess.run(command, cwd=PROGRAM, capture_output=True, text=True, check=False)
-    if done.returncode and not done.stdout:
-        last = (done.stderr.strip().splitlines() or ["it printed nothing"])[-1]
-        return [f"the code that settings name could not be checked in .venv: {last}"]
-    return done.stdout.splitlines()
-
-
-def _names_code(train: TrainConfig) -> bool:
-    """Whether a name is not one of the schema's words: those need no import to be checked."""
-    words = [train.augment.name, train.optim.name, train.optim.schedule, train.task.name]
-    words += [train.task.loss, train.data.format, *train.loggers]
-    return train.model.name != ModelConfig.name or any("." in (word or "") for word in words)
 
 
 def _rank_problems(train: TrainConfig, hosts: int) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Literal, cast
 
@@ -86,27 +86,9 @@ class Job:
     kms_key: str | None = None
     """KMS key of the EBS volumes and of the output in S3. For instance types with local NVMe disks,
     which their hardware encrypts, add `job.request.ResourceConfig.VolumeKmsKeyId=null`."""
-    queue: str | None = None
-    """Name of an AWS Batch queue that starts the job when there is capacity. null: at once."""
     request: dict[str, Any] = Field(default={})
     """Any other members of CreateTrainingJob, or of CreateProcessingJob, merged into the request;
     null removes one. docs/launch.md has examples."""
-
-
-@dataclass(config=SETTINGS)
-class Tuning:
-    """The trials of `make sagemaker-sweep`."""
-
-    objective: str | None = None
-    """Metric that the trials are compared by, as `validation:accuracy`. null: the task's first."""
-    max_jobs: Int | None = None
-    """Number of trials. Needed if a value is an `interval`; otherwise every combination is
-    trained."""
-    parallel: Int = 2
-    """Trials at a time."""
-    request: dict[str, Any] = Field(default={})
-    """Any other members of CreateHyperParameterTuningJob, merged into the request; null removes
-    one."""
 
 
 @dataclass(config=SETTINGS)
@@ -115,7 +97,6 @@ class LaunchConfig:
 
     target: Target = Field(default_factory=Target)
     job: Job = Field(default_factory=Job)
-    tuning: Tuning = Field(default_factory=Tuning)
     resume_from: str | None = None
     """Name of an earlier job from whose checkpoints to resume, or the S3 prefix of checkpoints."""
 
@@ -223,7 +204,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for text, override in zip(arguments, parse_overrides(arguments), strict=True):
         if override.is_sweep_override():
             raise ConfigError(
-                text, must="is a sweep; `make sagemaker-sweep` trains one job per value"
+                text, must="is a sweep; launch.notebook.tuner trains a job for each value"
             )
         first = override.key_or_group.replace("/", ".").split(".")[0]
         if first in _LAUNCH_KEYS:
@@ -231,13 +212,6 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         else:
             job.append(text)
     return launch, job
-
-
-def require_job_keys(keys: Iterable[str]) -> None:
-    """Raise ConfigError for a key of the launch config: the trials of a sweep share it."""
-    for key in keys:
-        if key.replace("/", ".").split(".")[0] in _LAUNCH_KEYS:
-            raise ConfigError(key, must="is the same for all trials; vary a setting of the job")
 
 
 def as_text(override: Override) -> str:

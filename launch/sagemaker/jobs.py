@@ -14,6 +14,7 @@ from typing import Any
 from botocore import exceptions, xform_name
 
 from entry_point.contract.program import UserError
+from entry_point.contract.run_folder import PER_JOB
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
 from launch.sagemaker.config import one_name
 from launch.sagemaker.s3 import list_objects, split_prefix, split_s3
@@ -163,10 +164,12 @@ def _training_results(description: dict[str, Any]) -> Iterator[str]:
 def checkpoints_uri(description: dict[str, Any]) -> str | None:
     """The S3 prefix of a training job's checkpoints, None without any.
 
-    A trial of a tuning job writes to a folder with its own name, below the prefix of all trials.
+    Trials of a tuning job, and the jobs of one trainer of `launch.notebook`, write to a folder with
+    the job's name below the prefix.
     """
     uri: str | None = description.get("CheckpointConfig", {}).get("S3Uri")
-    if uri and description.get("TuningJobArn"):
+    is_shared = description.get("TuningJobArn") or PER_JOB in description.get("Environment", {})
+    if uri and is_shared:
         return f"{uri.rstrip('/')}/{description['TrainingJobName']}"
     return uri
 

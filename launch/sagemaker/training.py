@@ -1,6 +1,5 @@
 """Launching training jobs: read the overrides, check all that can be known, send the request."""
 
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,8 +24,6 @@ from launch.sagemaker.jobs import Job, checkpoints_uri, find_job, require_archiv
 from launch.sagemaker.s3 import send_code, split_s3
 
 CODE_TAG = "code"
-# AWS Batch stops a service job this long after SageMaker would have stopped it.
-_QUEUE_SLACK_S = 3600
 
 
 @dataclass(frozen=True)
@@ -44,7 +41,7 @@ class TrainingSpec:
     def require_valid(self, region: str | None) -> None:
         """Raise UserError with one line for each problem; `region` is None if unknown."""
         found = list(launch_problems(self.config, region))
-        found += job_problems(self.train, self.overrides, self.config)
+        found += job_problems(self.train, self.config)
         if found:
             raise UserError(*found)
         require_sendable(self.request(), "CreateTrainingJob", self.config.job.request)
@@ -54,14 +51,6 @@ class TrainingSpec:
         name = name or training_request.job_name(self.config.job)
         metrics = self.train.task.metrics
         return training_request.build(self.config, self.overrides, name, metrics)
-
-    def shared_request(self) -> dict[str, Any]:
-        """The request of jobs that get their names later: JOB stands for the name in prefixes.
-
-        Without `job.request`, which is merged into what is sent.
-        """
-        config = replace(self.config, job=replace(self.config.job, request={}))
-        return replace(self, config=config).request(training_request.JOB)
 
 
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
@@ -90,24 +79,15 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
 
 
-def launch(arguments: Sequence[str], *, wait: bool = False) -> Job | None:
+def launch(arguments: Sequence[str]) -> Job | None:
     """Send the checked request; a dry run prints it, without any call, and returns None.
 
-    None also for a job that waits in `job.queue`, which `wait` cannot watch. Raises UserError with
-    one line for each problem; AWS errors pass through.
+    Raises UserError with one line for each problem; AWS errors pass through.
     """
     spec = load_spec(arguments)
-    if wait and spec.config.job.queue:
-        raise UserError(
-            f"--wait: the job may stay in the queue {spec.config.job.queue} for long; drop it, and "
-            "watch the job once it has started: logs NAME --follow"
-        )
     session = session_unless_dry()
     prepare(spec, session)
     request = spec.request()
-    if spec.config.job.queue:
-        _enqueue(session, request, spec.config.job.queue)
-        return None
     submit(session, "CreateTrainingJob", request)
     if session is None:
         return None
@@ -182,35 +162,6 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
             # The job's role may have the access that the caller lacks (403).
             if error.response["Error"]["Code"] == "404":
                 raise UserError(f"{key}={uri}: there is no bucket {bucket}") from error
-
-
-def _enqueue(session: Any, request: dict[str, Any], queue: str) -> None:
-    """Hand the job to AWS Batch, which starts it when the queue has capacity for it."""
-    require_sendable(request, "CreateTrainingJob")
-    submission = _submission(request, queue)
-    if session is None:
-        print_request(submission)
-        return
-    submission["serviceRequestPayload"] = json.dumps(submission["serviceRequestPayload"])
-    number = aws_client(session, "batch").submit_service_job(**submission)["jobId"]
-    name = submission["jobName"]
-    sys.stdout.write(f"job {name} waits in the queue {queue} as AWS Batch job {number}\n")
-
-
-def _submission(request: dict[str, Any], queue: str) -> dict[str, Any]:
-    """AWS Batch's SubmitServiceJob for a training job."""
-    tags = {tag["Key"]: tag["Value"] for tag in request.get("Tags", [])}
-    payload = {key: value for key, value in request.items() if key != "Tags"}
-    stopping = request["StoppingCondition"]
-    longest = stopping.get("MaxWaitTimeInSeconds", stopping["MaxRuntimeInSeconds"])
-    return {
-        "jobName": request["TrainingJobName"],
-        "jobQueue": queue,
-        "serviceJobType": "SAGEMAKER_TRAINING",
-        "serviceRequestPayload": payload,  # sent as a string
-        "timeoutConfig": {"attemptDurationSeconds": longest + _QUEUE_SLACK_S},
-        **({"tags": tags} if tags else {}),
-    }
 
 
 def next_steps(name: str, region: str) -> list[str]:

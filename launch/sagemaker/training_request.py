@@ -13,8 +13,6 @@ CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
 BASE_NAME = "image-training"
-JOB = "{job}"
-"""Stands for the job's name where one object of the SDK starts several jobs."""
 
 
 def build(

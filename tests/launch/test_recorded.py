@@ -73,18 +73,13 @@ def _normalized(request: dict[str, Any]) -> dict[str, Any]:
     Hyperparameters are compared as the overrides that they mean to the job, and the metrics, which
     are the same for all jobs, by name.
     """
-    definition = request.get("TrainingJobDefinition", request)
-    definition = request.get("serviceRequestPayload", definition)
-    for member in ("HyperParameters", "StaticHyperParameters"):
-        if member in definition:
-            definition[member] = sorted(decode(definition[member]))
-    algorithm = definition["AlgorithmSpecification"]
+    if "HyperParameters" in request:
+        request["HyperParameters"] = sorted(decode(request["HyperParameters"]))
+    algorithm = request["AlgorithmSpecification"]
     metrics = {each["Name"]: each["Regex"] for each in algorithm["MetricDefinitions"]}
     assert metrics == METRIC_REGEXES
     algorithm["MetricDefinitions"] = "all"
-    names = ("TrainingJobName", "HyperParameterTuningJobName", "jobName")
-    name = next(request[member] for member in names if member in request)
-    text = json.dumps(request).replace(name, "NAME")
+    text = json.dumps(request).replace(request["TrainingJobName"], "NAME")
     text = re.sub(r"\b[0-9a-f]{16}\b", "CODE", text)
     normalized: dict[str, Any] = json.loads(text)
     return normalized

@@ -15,6 +15,9 @@ same now."""
 DIFFERS: dict[str, str] = {
     "weights: regression": "gradients are clipped to a norm of 1",
     "request: hyperparameters": "augment.name=rand is retired",
+    "request: sweep_...": "sagemaker-sweep is retired: launch.notebook.tuner",
+    "request: queue": "job.queue is retired: the SDK's TrainingQueue",
+    "command: make sagemaker-sweep...": "sagemaker-sweep is retired: launch.notebook.tuner",
     "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the

@@ -1,11 +1,12 @@
-"""Each trial of a tuning job writes checkpoints below its own name: all share one S3 prefix."""
+"""Jobs that share one S3 prefix write checkpoints below their own names: a tuning job's trials, and
+the jobs of one object of the SageMaker SDK."""
 
 import json
 from pathlib import Path
 
 import pytest
 
-from entry_point.contract.run_folder import ContractError, RunFolder
+from entry_point.contract.run_folder import PER_JOB, ContractError, RunFolder
 
 TUNED = {"optim.lr": "0.1", "_tuning_objective_metric": "validation:accuracy"}
 
@@ -33,9 +34,23 @@ def test_another_job_has_the_whole_folder(tmp_path: Path, monkeypatch: pytest.Mo
     assert folder(tmp_path, {"optim.lr": "0.1"}).checkpoints == tmp_path / "checkpoints"
 
 
-def test_a_trial_without_a_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("hyperparameters", [TUNED, {}])
+def test_a_job_that_shares_its_prefix_has_one_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hyperparameters: dict[str, str]
+) -> None:
+    monkeypatch.setenv(PER_JOB, "true")
+    monkeypatch.setenv("TRAINING_JOB_NAME", "a-job")
+    assert folder(tmp_path, hyperparameters).checkpoints == tmp_path / "checkpoints" / "a-job"
+
+
+@pytest.mark.parametrize("hyperparameters", [TUNED, {}])
+def test_such_a_job_without_a_name_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hyperparameters: dict[str, str]
+) -> None:
+    if not hyperparameters:
+        monkeypatch.setenv(PER_JOB, "true")
     monkeypatch.delenv("TRAINING_JOB_NAME", raising=False)
-    run = folder(tmp_path, TUNED)
+    run = folder(tmp_path, hyperparameters)
     with pytest.raises(ContractError, match="TRAINING_JOB_NAME is not set") as caught:
         _ = run.checkpoints
     assert "\n" not in str(caught.value)

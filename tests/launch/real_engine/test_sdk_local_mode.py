@@ -75,21 +75,7 @@ trainer.train(input_data_config=inputs)
 """
 
 
-OURS_V2 = """
-import sys
-from sagemaker.local import LocalSession
-from launch.notebook import trainer
-
-photos, folder, *overrides = sys.argv[1:]
-session = LocalSession()
-session.config = {"local": {"container_root": folder}}
-t = trainer(*overrides, session=session)
-t.instance_type, t.output_path = "local", f"file://{folder}/output"
-t.set_hyperparameters(**{"optim.lr": "0.0321"})
-t.inputs = {"training": f"file://{photos}"}
-t.fit()
-"""
-OURS_V3 = """
+OURS = """
 import sys
 from sagemaker.train.configs import InputData
 from sagemaker.train.model_trainer import Mode
@@ -156,10 +142,7 @@ def test_local_mode_of_sdk_v3_trains_with_own_code(
     assert names >= {"model.safetensors", "classes.json", "config.yaml"}
 
 
-@pytest.mark.parametrize(("sdk", "program"), [("v2", OURS_V2), ("v3", OURS_V3)])
 def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
-    sdk: str,
-    program: str,
     aws: Aws,
     engine: Engine,
     prebuilt_image: str,
@@ -175,7 +158,7 @@ def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
         f"job.output=s3://{BUCKET}/runs",
         f"job.channels.training=s3://{BUCKET}/photos/",
     ]
-    output = run_sdk(f".venv-launch-{sdk}", program, str(photos), str(tmp_path), *overrides)
+    output = run_sdk(".venv-launch-v3", OURS, str(photos), str(tmp_path), *overrides)
     (archive,) = tmp_path.rglob("model.tar.gz")
     with tarfile.open(archive) as model:
         (config,) = (name for name in model.getnames() if name.endswith("config.yaml"))

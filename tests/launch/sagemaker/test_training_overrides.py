@@ -24,7 +24,7 @@ ADD = "; add job.channels.training=s3://bucket/prefix/"
 def problems(overrides: str, target: Target, *channels: str) -> list[str]:
     train, _ = load_train_config(overrides.split())
     job = Job(channels={name: Channel(s3=f"s3://{BUCKET}/x/") for name in channels})
-    return list(job_problems(train, overrides.split(), LaunchConfig(target=target, job=job)))
+    return list(job_problems(train, LaunchConfig(target=target, job=job)))
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,6 @@ HOSTS_3 = Target(instance_type="ml.p5.48xlarge", instance_count=3)
 @pytest.mark.parametrize(
     ("override", "target", "problem"),
     [
-        ("model.name=resnet34x", Target(), "did you mean resnet34?"),
         (
             "trainer.batch_size=100",
             HOSTS_3,

@@ -1,10 +1,11 @@
-"""`launch.notebook` returns the SDK's own object: it sends what the command line would, until the
-user changes it, and it is a step of a pipeline. The example notebook runs.
+"""`launch.notebook` returns SDK v3's own objects: they send what the command line would, until the
+user changes them, and are steps of a pipeline. The example notebooks run.
 
-Each SDK runs in its own environment, against moto over HTTP.
+Against moto over HTTP.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,8 @@ from nbclient import NotebookClient
 
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode
+from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.contract.run_folder import JOB_NAME, PER_JOB, RunFolder
 from launch import setup_aws
 from launch.sagemaker.config import Target
 from launch.sagemaker.training_request import CHECKPOINTS
@@ -51,7 +54,7 @@ JOBS = {
         "job.network.VpcConfig={Subnets:[subnet-1],SecurityGroupIds:[sg-1]}",
     ],
 }
-ONLY_V3 = {
+REQUESTS = {
     "choice of types": [
         "job.request.ResourceConfig={InstanceType:null,InstancePreferences:"
         "[{InstanceType:ml.c7i.2xlarge},{InstanceType:ml.m7i.2xlarge}]}",
@@ -74,75 +77,54 @@ ONLY_V3 = {
         "job.request.CheckpointConfig=null",
     ],
     "warm pool": ["job.request.ResourceConfig.KeepAlivePeriodInSeconds=600"],
-    "any member": [
-        "job.request.AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true",
-        "job.request.ResourceConfig.VolumeSizeInGB=77",
-    ],
+    "volume": ["job.request.ResourceConfig.VolumeSizeInGB=77"],
 }
-EVERY_JOB = {**JOBS, **ONLY_V3}
-BEGIN = {"2": "fit", "3": "train"}
+EVERY_JOB = {**JOBS, **REQUESTS}
 MAKE = "import sys\nfrom launch.notebook import trainer\nt = trainer(*sys.argv[1:])\n"
 TWO_JOBS = """
-import os, sys
-import {telemetry} as telemetry
+import os, sys, time
+import sagemaker.core.telemetry.telemetry_logging as telemetry
 telemetry._send_telemetry_request = lambda *_: print("TELEMETRY")
 from launch.notebook import trainer
 t = trainer(*sys.argv[1:])
-print([kind.__module__ + "." + kind.__name__ for kind in type(t).__mro__][1])
-t.{begin}()
-t.{begin}(wait=False)
+print(type(t))
+t.train()
+time.sleep(1.1)  # the SDK's names have seconds
+t.train(wait=False)
+trainer(*sys.argv[1:]).train(wait=False)
 print([name for name in os.environ if name.startswith("SAGEMAKER_")])
 """
-OTHER_SESSION = {
-    sdk: f"""
+OTHER_SESSION = """
 import sys, boto3
-from {module} import Session
+from sagemaker.core.helper.session_helper import Session
 from launch.notebook import trainer
 keys = dict(aws_access_key_id="OTHER", aws_secret_access_key="other")
 boto_session = boto3.Session(region_name="eu-west-1", **keys)
 t = trainer(*sys.argv[1:], session=Session(boto_session=boto_session))
-t.{BEGIN[sdk]}(wait=False)
+t.train(wait=False)
 """
-    for sdk, module in (("2", "sagemaker"), ("3", "sagemaker.core.helper.session_helper"))
-}
-TELEMETRY = {
-    "2": "sagemaker.telemetry.telemetry_logging",
-    "3": "sagemaker.core.telemetry.telemetry_logging",
-}
-OWN_CLASS = {
-    "2": "sagemaker.estimator.Estimator",
-    "3": "sagemaker.train.model_trainer.ModelTrainer",
-}
-CHANGES = {
-    "2": """
-from sagemaker.inputs import TrainingInput
-t.set_hyperparameters(**{"optim.lr": "0.5"})
-t.inputs["training"] = TrainingInput("s3://other/photos/", input_mode="File")
-t.environment = {"X": "1"}
-t.fit(wait=False)
-""",
-    "3": """
+CHANGES = """
 from sagemaker.train.configs import InputData
 t.hyperparameters["optim.lr"] = 0.5
-t.environment = {"X": "1"}
+t.environment["X"] = "1"
 t.train([InputData(channel_name="training", data_source="s3://other/photos/")], wait=False)
-""",
-}
-PIPELINE = {
-    "2": """
+"""
+TUNER = """
 import sys
-from sagemaker.workflow.parameters import ParameterString
-from sagemaker.workflow.pipeline import Pipeline
-from sagemaker.workflow.pipeline_context import PipelineSession
-from sagemaker.workflow.steps import TrainingStep
+from sagemaker.core.parameter import CategoricalParameter, ContinuousParameter
+from launch.notebook import trainer, tuner
+t = trainer(*sys.argv[3:])
+names = CategoricalParameter(sys.argv[2].split())
+ranges = {"optim.lr": ContinuousParameter(0.01, 0.1), "model.name": names}
+tuner(t, sys.argv[1], ranges, max_jobs=4).tune(wait=False)
+"""
+QUEUE = """
+import sys
+from sagemaker.train.aws_batch.training_queue import TrainingQueue
 from launch.notebook import trainer
-session = PipelineSession()
-t = trainer(*sys.argv[1:], session=session)
-rate = ParameterString("Rate", default_value="0.2")
-t.set_hyperparameters(**{"optim.lr": rate})
-steps = [TrainingStep("one", step_args=t.fit()), TrainingStep("two", step_args=t.fit())]
-""",
-    "3": """
+TrainingQueue("night").submit(trainer(*sys.argv[1:]), inputs=None)
+"""
+PIPELINE = """
 import sys
 from sagemaker.core.workflow.parameters import ParameterString
 from sagemaker.core.workflow.pipeline_context import PipelineSession
@@ -150,15 +132,13 @@ from sagemaker.mlops.workflow.pipeline import Pipeline
 from sagemaker.mlops.workflow.steps import TrainingStep
 from launch.notebook import trainer
 session = PipelineSession()
-t = trainer(*sys.argv[1:], session=session)
-rate = ParameterString("Rate", default_value="0.2")
-t.hyperparameters["optim.lr"] = rate
-steps = [TrainingStep(name=name, step_args=t.train()) for name in ("one", "two")]
-""",
-}
-DEFINED = """
-p = Pipeline(name="p", parameters=[rate], steps=steps, sagemaker_session=session)
-first, second = p.definition(), p.definition()
+def build():
+    t = trainer(*sys.argv[1:], session=session)
+    rate = ParameterString("Rate", default_value="0.2")
+    t.hyperparameters["optim.lr"] = rate
+    steps = [TrainingStep(name=name, step_args=t.train()) for name in ("one", "two")]
+    return Pipeline(name="p", parameters=[rate], steps=steps, sagemaker_session=session)
+first, second = build().definition(), build().definition()
 assert first == second, "the definition changes"
 print("DEFINITION", first)
 """
@@ -170,9 +150,16 @@ KERNEL = (
 
 
 def _as_sent(request: dict[str, Any]) -> dict[str, Any]:
-    """A request without the defaults of the service that SDK v3 spells out, and empty members."""
+    """A request without the defaults of the service that the SDK spells out, empty members, and
+    what has the job's or the object's name."""
     output = {k: v for k, v in request["OutputDataConfig"].items() if (k, v) != DEFAULT}
-    members = {**request, "OutputDataConfig": output}
+    environment = {k: v for k, v in request.get("Environment", {}).items() if k != PER_JOB}
+    members = {**request, "OutputDataConfig": output, "Environment": environment}
+    del members["TrainingJobName"]
+    for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
+        if member in members:
+            prefix = re.sub(r"/the-job[^/]*/", "/JOB/", members[member][key])
+            members[member] = {**members[member], key: prefix}
     return {key: member for key, member in members.items() if member not in ({}, [], None, False)}
 
 
@@ -224,22 +211,21 @@ def test_the_sdk_accepts_the_role_for(aws: Aws, job_role: str, tmp_path: Path, u
     assert "Could not verify" not in done.stderr
 
 
-@pytest.mark.parametrize(
-    ("sdk", "job"),
-    [*((sdk, job) for sdk in ENVIRONMENTS for job in JOBS), *(("3", job) for job in ONLY_V3)],
-)
+@pytest.mark.parametrize("job", EVERY_JOB)
 def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
-    aws: Aws, tmp_path: Path, sdk: str, job: str
+    aws: Aws, tmp_path: Path, job: str
 ) -> None:
     arguments = [*COMMON, *EVERY_JOB[job], f"target.image={aws.push_image()}", "job.name=the-job"]
     command = ("-m", "launch.sagemaker", "train", *arguments)
-    shown = json.loads(run_python(sdk, aws, tmp_path, *command, DRY_RUN="1").stdout)
+    shown = json.loads(run_python("3", aws, tmp_path, *command, DRY_RUN="1").stdout)
     aws.calls.clear()
-    program = f"{MAKE}t.{BEGIN[sdk]}(wait=False, logs=False)"
-    done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
+    done = run_python(
+        "3", aws, tmp_path, "-c", f"{MAKE}t.train(wait=False, logs=False)", *arguments
+    )
     assert done.returncode == 0, done.stderr
     (sent,) = aws.made("CreateTrainingJob")
     assert _as_sent(sent) == _as_sent(shown)
+    assert sent["TrainingJobName"].startswith("the-job-")
     code = f"/{BUCKET}/runs/code/"
     operations = {
         call.operation for call in aws.calls if not call.operation.startswith(f"PUT {code}")
@@ -252,92 +238,153 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
     }
 
 
-@pytest.mark.parametrize("job", ONLY_V3)
-def test_v2_says_what_it_cannot_send(aws: Aws, tmp_path: Path, job: str) -> None:
-    arguments = [*COMMON, *ONLY_V3[job], f"target.image={aws.push_image()}"]
-    done = run_python("2", aws, tmp_path, "-c", MAKE, *arguments)
-    line = "SageMaker SDK v2 cannot send it; use v3, or `make sagemaker-train`"
-    # The SDK prints tracebacks by rich, in lines of the terminal's width.
-    assert line in " ".join((done.stdout + done.stderr).split())
+def test_a_member_without_an_argument_is_refused_by_name(aws: Aws, tmp_path: Path) -> None:
+    arguments = [*COMMON, f"target.image={aws.push_image()}"]
+    members = ["ExperimentConfig.ExperimentName=a"]
+    members += ["AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true"]
+    asked = [f"job.request.{each}" for each in members]
+    done = run_python("3", aws, tmp_path, "-c", MAKE, *arguments, *asked)
+    for line in asked:
+        assert f"{line.partition('=')[0]}: ModelTrainer has no argument for it" in done.stderr
     assert not aws.made("CreateTrainingJob")
 
 
-@pytest.mark.parametrize("sdk", ENVIRONMENTS)
 def test_everything_is_checked_and_sent_with_the_account_of_the_given_session(
-    aws: Aws, tmp_path: Path, sdk: str
+    aws: Aws, tmp_path: Path
 ) -> None:
     arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
     aws.calls.clear()
-    done = run_python(
-        sdk, aws, tmp_path, "-c", OTHER_SESSION[sdk], *arguments, AWS_DEFAULT_REGION="us-east-1"
-    )
+    region = {"AWS_DEFAULT_REGION": "us-east-1"}
+    done = run_python("3", aws, tmp_path, "-c", OTHER_SESSION, *arguments, **region)
     assert done.returncode == 0, done.stderr
     assert aws.made("CreateTrainingJob")
     assert {call.key for call in aws.calls} == {"OTHER"}
 
 
-@pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_each_job_of_a_trainer_has_a_new_name_and_its_own_checkpoints(
-    aws: Aws, tmp_path: Path, sdk: str
+def checkpoints_of(request: dict[str, Any], root: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Where in S3 the container of this job finds the checkpoints to resume from."""
+    for name, value in request.get("Environment", {}).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(JOB_NAME, request["TrainingJobName"])
+    folder = RunFolder(root).checkpoints.relative_to(root / "checkpoints")
+    return f"{request['CheckpointConfig']['S3Uri']}/{folder}"
+
+
+def test_each_job_of_a_trainer_and_of_another_one_starts_without_checkpoints(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = TWO_JOBS.format(telemetry=TELEMETRY[sdk], begin=BEGIN[sdk])
     arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
-    done = run_python(sdk, aws, tmp_path, "-c", program, *arguments)
+    done = run_python("3", aws, tmp_path, "-c", TWO_JOBS, *arguments)
     assert done.returncode == 0, done.stderr
-    assert OWN_CLASS[sdk] in done.stdout and "TELEMETRY" not in done.stdout
+    assert "'sagemaker.train.model_trainer.ModelTrainer'" in done.stdout
+    assert "TELEMETRY" not in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
-    first, second = aws.made("CreateTrainingJob")
-    names = [sent["TrainingJobName"] for sent in (first, second)]
-    assert len({*names}) == 2 and all(name.startswith("image-training-") for name in names)
-    for sent in (first, second):
+    jobs = aws.made("CreateTrainingJob")
+    names = [sent["TrainingJobName"] for sent in jobs]
+    assert all(name.startswith("image-training-") for name in names)
+    one, two, other = (sent["CheckpointConfig"]["S3Uri"] for sent in jobs)
+    assert one == two != other and one.startswith(f"s3://{BUCKET}/runs/image-training-")
+    found = {checkpoints_of(sent, tmp_path, monkeypatch) for sent in jobs}
+    assert len(found) == 3
+    for sent in jobs:
         (channel,) = sent["InputDataConfig"]
         assert channel["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://{BUCKET}/photos/"
-        below = f"s3://{BUCKET}/runs/{sent['TrainingJobName']}"
-        assert sent["CheckpointConfig"]["S3Uri"] == f"{below}/checkpoints"
-        assert sent["TensorBoardOutputConfig"]["S3OutputPath"] == f"{below}/tensorboard"
+        assert "{" not in sent["TensorBoardOutputConfig"]["S3OutputPath"]
 
 
-@pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_what_the_user_changes_on_the_object_is_sent(aws: Aws, tmp_path: Path, sdk: str) -> None:
+def test_what_the_user_changes_on_the_object_is_sent(aws: Aws, tmp_path: Path) -> None:
     arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
-    done = run_python(sdk, aws, tmp_path, "-c", MAKE + CHANGES[sdk], *arguments)
+    done = run_python("3", aws, tmp_path, "-c", MAKE + CHANGES, *arguments)
     assert done.returncode == 0, done.stderr
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["HyperParameters"] == {"optim.lr": "0.5", "data": "folder"}
-    assert sent["Environment"] == {"X": "1"}
+    assert sent["Environment"]["X"] == "1"
     (channel,) = sent["InputDataConfig"]
     assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://other/photos/"
 
 
-@pytest.mark.parametrize("sdk", ENVIRONMENTS)
-def test_the_object_is_a_step_of_a_pipeline_whose_executions_share_no_checkpoints(
-    aws: Aws, tmp_path: Path, sdk: str
+def test_the_tuners_request_has_everything_of_the_trainers(aws: Aws, tmp_path: Path) -> None:
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", *REQUESTS["volume"]]
+    tried = ["validation:loss", "resnet18 resnet34"]
+    done = run_python("3", aws, tmp_path, "-c", TUNER, *tried, *arguments, "target.spot=true")
+    assert done.returncode == 0, done.stderr
+    (sent,) = aws.made("CreateHyperParameterTuningJob")
+    config, job = sent["HyperParameterTuningJobConfig"], sent["TrainingJobDefinition"]
+    objective = {"Type": "Minimize", "MetricName": "validation:loss"}
+    assert config["HyperParameterTuningJobObjective"] == objective
+    assert job["StaticHyperParameters"]["data"] == "folder"
+    assert "optim.lr" not in job["StaticHyperParameters"]
+    metrics = {each["Name"] for each in job["AlgorithmSpecification"]["MetricDefinitions"]}
+    assert metrics == set(METRIC_REGEXES)
+    assert job["ResourceConfig"]["VolumeSizeInGB"] == 77
+    assert job["EnableManagedSpotTraining"] is True
+    assert job["CheckpointConfig"]["S3Uri"].startswith(f"s3://{BUCKET}/runs/image-training-")
+    # The job reads what a trial tries as the override that was meant.
+    (names,) = config["ParameterRanges"]["CategoricalParameterRanges"]
+    assert [decode({"model.name": value}) for value in names["Values"]] == [
+        ["model.name=resnet18"],
+        ["model.name=resnet34"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tried", "more", "line"),
+    [
+        (["validation:acuracy", "a"], [], "did you mean validation:accuracy?"),
+        (["validation:loss", "a"], ["optim.lr=x"], "optim.lr=x: must be a number"),
+        (
+            ["validation:loss", "a"],
+            ["job.network.EnableNetworkIsolation=true"],
+            "trainer.networking.enable_network_isolation=True: HyperparameterTuner drops it",
+        ),
+    ],
+)
+def test_what_trials_would_refuse_or_lose_is_refused(
+    aws: Aws, tmp_path: Path, tried: list[str], more: list[str], line: str
 ) -> None:
-    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
-    if sdk == "3":
-        arguments += ONLY_V3["any member"]
-    done = run_python(sdk, aws, tmp_path, "-c", PIPELINE[sdk] + DEFINED, *arguments)
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", *more]
+    done = run_python("3", aws, tmp_path, "-c", TUNER, *tried, *arguments)
+    assert line in " ".join(done.stderr.split())
+    assert not aws.made("CreateHyperParameterTuningJob")
+
+
+def test_the_sdks_queue_takes_the_object(aws: Aws, tmp_path: Path) -> None:
+    answer = {"jobArn": "arn:aws:batch:x", "jobName": "mine", "jobId": "1234-abcd"}
+    aws.answers["POST /v1/submitservicejob"] = [(200, answer)]
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", "job.tags.team=a"]
+    done = run_python("3", aws, tmp_path, "-c", QUEUE, *arguments)
+    assert done.returncode == 0, done.stderr
+    (sent,) = aws.made("POST /v1/submitservicejob")
+    payload = json.loads(sent["serviceRequestPayload"])
+    assert sent["jobQueue"] == "night" and sent["tags"]["team"] == "a"
+    assert payload["HyperParameters"] == {"optim.lr": "0.1", "data": "folder"}
+    assert payload["Environment"][PER_JOB] == "true"
+
+
+def test_the_object_is_a_step_of_a_pipeline_whose_executions_share_no_checkpoints(
+    aws: Aws, tmp_path: Path
+) -> None:
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", *REQUESTS["volume"]]
+    done = run_python("3", aws, tmp_path, "-c", PIPELINE, *arguments)
     assert done.returncode == 0, done.stderr
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("DEFINITION "))
     one, two = (each["Arguments"] for each in json.loads(line[11:])["Steps"])
-    prefixes = [each["CheckpointConfig"]["S3Uri"]["Std:Join"]["Values"] for each in (one, two)]
-    for start, name, slash, execution, end in prefixes:
-        assert (start, slash, end) == (f"s3://{BUCKET}/runs/", "/", "/checkpoints")
-        assert name.startswith("image-training-")
+    for step in (one, two):
+        start, execution, end = step["CheckpointConfig"]["S3Uri"]["Std:Join"]["Values"]
+        assert (start, end) == (f"s3://{BUCKET}/runs/image-training", "checkpoints")
         assert execution == {"Get": "Execution.PipelineExecutionId"}
-    assert prefixes[0] != prefixes[1]
+        # So the two steps of an execution do not meet, either.
+        assert step["Environment"] == {PER_JOB: "true"}
     assert one["HyperParameters"] == {"optim.lr": {"Get": "Parameters.Rate"}, "data": "folder"}
+    assert one["ResourceConfig"]["VolumeSizeInGB"] == 77
     assert "TrainingJobName" not in one
-    if sdk == "3":
-        assert one["AlgorithmSpecification"]["EnableSageMakerMetricsTimeSeries"] is True
-        assert one["ResourceConfig"]["VolumeSizeInGB"] == 77
     assert not aws.made("CreateTrainingJob")
 
 
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("model.name=resnet34x", "model.name=resnet34x: must be a classification or segmentation"),
+        ("model.nam=x", "model.nam=x: no such key; did you mean name?"),
         ("job.output=s3://no-such-bucket/x", "there is no bucket no-such-bucket"),
     ],
 )
@@ -350,15 +397,28 @@ def test_a_mistake_is_the_last_line_of_the_traceback(
     assert not aws.made("CreateTrainingJob")
 
 
-def test_without_an_sdk_the_command_line_works_and_the_notebook_says_what_to_install(
-    aws: Aws, tmp_path: Path
-) -> None:
-    hide = (
-        "import importlib.metadata as m\ndef v(name): raise m.PackageNotFoundError\nm.version=v\n"
-    )
+def test_with_sdk_v2_the_notebook_says_what_to_install(aws: Aws, tmp_path: Path) -> None:
     arguments = [*COMMON, f"target.image={aws.push_image()}"]
-    done = run_python("3", aws, tmp_path, "-c", hide + MAKE, *arguments)
-    assert "%pip install 'sagemaker>=3.21,<4'" in done.stderr.splitlines()[-1]
+    done = run_python("2", aws, tmp_path, "-c", MAKE, *arguments)
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "%pip install 'sagemaker>=3.21,<4'; for SDK v2 see examples/estimator_v2.py" in said
+
+
+def test_the_example_of_sdk_v2_starts_jobs_that_share_no_checkpoints(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {"ROLE": ROLE, "IMAGE": aws.push_image(), "BUCKET": BUCKET}
+    command = ["-m", "examples.estimator_v2", "optim.lr=0.1"]
+    for _ in range(2):
+        done = run_python("2", aws, tmp_path, *command, **names)
+        assert done.returncode == 0, done.stderr
+    one, two = aws.made("CreateTrainingJob")
+    assert done.stdout.splitlines()[-1] == two["TrainingJobName"]
+    assert checkpoints_of(one, tmp_path, monkeypatch) != checkpoints_of(two, tmp_path, monkeypatch)
+    config, _ = load_train_config(decode(one["HyperParameters"]))
+    assert (config.optim.lr, config.data.format) == (0.1, "folder")
+    assert one["TrainingJobName"].startswith("image-training-")
+    assert one["ProfilerConfig"] == {"DisableProfiler": True} and "DebugHookConfig" not in one
 
 
 def test_the_example_notebook_runs_in_a_kernel(
@@ -385,4 +445,4 @@ def test_the_example_notebook_runs_in_a_kernel(
     assert trained.outputs[-1].data["text/plain"] == repr(sent["TrainingJobName"])
     assert len(aws.made("CreateHyperParameterTuningJob")) == 1
     shown = [output.text for cell in cells for output in cell.outputs if "text" in output]
-    assert any("model.name=resnet34x: must be" in text for text in shown)
+    assert any("optim.learning_rate=0.1: no such key" in text for text in shown)
