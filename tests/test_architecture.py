@@ -20,6 +20,8 @@ FORBIDDEN = {
     # Neither is in the image.
     "project": {"benchmarks", "tests", "launch"},
 }
+# They show the SDK, in its environment.
+OF_THE_SDK = {"examples.estimator_v2"}
 # What one room may import of the others beside it. A room that is not listed imports what it likes
 # of its package; circles are refused everywhere.
 MAY_IMPORT = {
@@ -89,7 +91,7 @@ def test_a_package_imports_nothing_forbidden(package: str) -> None:
     broken = [
         f"{name} imports {target}"
         for name, path in MODULES.items()
-        if name.split(".")[0] == package
+        if name.split(".")[0] == package and name not in OF_THE_SDK
         for target in imported(path)
         if target.split(".")[0] in FORBIDDEN[package]
     ]

@@ -7,6 +7,7 @@ ranks, so a launcher's WORLD_SIZE and RANK count hosts here, and ranks only in `
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import time
@@ -32,6 +33,11 @@ BATCH = (
 """Number of nodes, number of this node, address of the main node (not set on the main node
 itself), number of the main node."""
 LOCAL_RANK = "LOCAL_RANK"
+_LOST = re.compile(
+    r"gloo/transport|DistNetworkError|failed to pass monitoredBarrier|remote process exited"
+)
+"""What gloo, torch's store, its barrier and NCCL say when another process is gone."""
+_ADDRESS = re.compile(r"\[([0-9a-fA-F.:]+)\]:\d+|\b(\d+\.\d+\.\d+\.\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -142,3 +148,28 @@ def _resolves(name: str) -> bool:
     except OSError:
         return False
     return True
+
+
+def lost_host(reason: str, hosts: Hosts) -> str:
+    """The host that a rank of this one has lost its connection to; empty if `reason` is another.
+
+    Its name, else its address, else `another host`.
+    """
+    if hosts.count == 1 or not _LOST.search(reason):
+        return ""
+    found = {address for match in _ADDRESS.findall(reason) for address in match if address}
+    named = {n: name for n, name in enumerate(hosts.names) if found & _addresses(name)}
+    if list(named) == [hosts.rank]:  # a rank of this host, whose own end says more
+        return ""
+    others = [name for n, name in enumerate(hosts.names) if n != hosts.rank]
+    known = [name for n, name in named.items() if n != hosts.rank]
+    if len(hosts.names) == hosts.count == 2:
+        return others[0]
+    return next(iter([*known, *sorted(found)]), "another host")
+
+
+def _addresses(name: str) -> set[str]:
+    try:
+        return {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+    except OSError:
+        return set()

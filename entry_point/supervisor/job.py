@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.contract import exit_codes, own_code
-from entry_point.contract.hosts import read_hosts, wait_for_names
+from entry_point.contract.hosts import Hosts, lost_host, read_hosts, wait_for_names
 from entry_point.contract.hyperparameters import read_overrides
 from entry_point.contract.printable import drop_unread_output
 from entry_point.contract.program import failure_file, run_program
@@ -70,12 +70,12 @@ class Job:
             environment = rank_environment(hosts, count, run.root, folder)
             ranks = Ranks(count, environment, folder, self._lock)
             ranks.wait()
-            code = self._conclude(ranks)
+            code = self._conclude(ranks, hosts)
         if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
             run.become_latest()
         return code
 
-    def _conclude(self, ranks: Ranks) -> int:
+    def _conclude(self, ranks: Ranks, hosts: Hosts) -> int:
         """The exit code of the job whose ranks have ended; leaves the reason of a failure."""
         codes = ranks.codes.values()
         if ranks.stopped_before_first_step:
@@ -86,7 +86,7 @@ class Job:
             return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
         # What a killed rank was writing: the platform would upload it.
         remove_partial_files(self._run.model)
-        reason = _killed(self._run) if ranks.killed else _died(failed, ranks.reason)
+        reason = _killed(self._run) if ranks.killed else _died(failed, ranks.reason, hosts)
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
         self.leave_reason(reason or ranks.reason or "")
@@ -108,16 +108,22 @@ def _killed(run: RunFolder) -> str:
     )
 
 
-def _died(failed: dict[int, int], reported: str | None) -> str | None:
+def _died(failed: dict[int, int], reported: str | None, hosts: Hosts) -> str | None:
     """The reason for failed ranks, by local rank; None if the `reported` one is the true one.
 
-    A rank that a signal killed could not report: the others only lost their connections to it.
+    A rank that a signal killed could not report: the others only lost their connections to it. So
+    does every rank if another host is gone.
     """
     for rank, code in failed.items():
         if code < 0:
             hint = "; the host may have run out of memory" if code == -signal.SIGKILL else ""
             return f"rank {rank} of this host was killed by {signal.Signals(-code).name}{hint}"
     if reported is not None:
+        if host := lost_host(reported, hosts):
+            return (
+                f"host {host} ended first, or its network did: this host has lost its connection "
+                f"to it; the reason is in the log of {host}"
+            )
         return None
     rank, code = next(iter(failed.items()))
     return f"rank {rank} of this host ended with exit code {code} and gave no reason; see the log"
