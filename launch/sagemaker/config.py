@@ -79,7 +79,8 @@ class Job:
     environment: dict[str, str] = Field(default={})
     """Environment variables of the container."""
     tags: dict[str, str] = Field(default={})
-    """AWS tags of the job."""
+    """AWS tags of the job, besides `project`, which this can replace, and `commit`.
+    `job.request.Tags=null` sends none."""
     network: dict[str, Any] = Field(default={})
     """What the job may reach: `{VpcConfig: {Subnets: [...], SecurityGroupIds: [...]},
     EnableNetworkIsolation: true}`, each as AWS takes it."""

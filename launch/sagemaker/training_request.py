@@ -6,6 +6,7 @@ from typing import Any
 
 from entry_point.contract.hyperparameters import encode
 from entry_point.contract.metrics_line import metric_regexes
+from launch.revision import commit
 from launch.sagemaker.checks import is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
@@ -13,6 +14,8 @@ CHECKPOINTS = "/opt/ml/checkpoints"
 TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
 BASE_NAME = "image-training"
+PROJECT = "managed-training-template"
+"""The tag `project` unless `job.tags.project` is another."""
 
 
 def build(
@@ -67,10 +70,11 @@ def machines(config: LaunchConfig) -> dict[str, Any]:
 
 def permissions(job: Job) -> dict[str, Any]:
     """The role, the variables and the tags of a job of any kind."""
+    tags = {"project": PROJECT, "commit": commit(), **job.tags}
     return {
         "RoleArn": job.role,
         "Environment": job.environment,
-        "Tags": [{"Key": key, "Value": value} for key, value in job.tags.items()],
+        "Tags": [{"Key": key, "Value": value} for key, value in tags.items()],
     }
 
 

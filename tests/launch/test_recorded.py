@@ -3,7 +3,7 @@
 `recorded_requests.json` holds what jobs with every kind of capacity, input and network send,
 `recorded_mistakes.json` the lines that name the key, the value and the remedy, and what whoever
 follows them launches. Both without what
-differs between two launches: the job's name and the digest of the code.
+differs between two launches: the job's name, the commit and the digest of the code.
 """
 
 import json
@@ -79,6 +79,8 @@ def _normalized(request: dict[str, Any]) -> dict[str, Any]:
     metrics = {each["Name"]: each["Regex"] for each in algorithm["MetricDefinitions"]}
     assert metrics == METRIC_REGEXES
     algorithm["MetricDefinitions"] = "all"
+    tags = {tag["Key"]: tag for tag in request["Tags"]}
+    tags["commit"]["Value"] = "COMMIT"
     text = json.dumps(request).replace(request["TrainingJobName"], "NAME")
     text = re.sub(r"\b[0-9a-f]{16}\b", "CODE", text)
     normalized: dict[str, Any] = json.loads(text)

@@ -149,7 +149,9 @@ def launched(arguments: list[str]) -> Observed:
         sys.argv = before
     text = re.sub(r"\d{6}-\d{6}(-\d{3})?", "TIME", printed.getvalue())
     request: dict[str, Any] = json.loads(re.sub(r"\b[0-9a-f]{16}\b", "CODE", text))
-    return plain(request)
+    # Every job has these two today.
+    tags = [tag for tag in request.pop("Tags", []) if tag["Key"] not in ("project", "commit")]
+    return plain({**request, **({"Tags": tags} if tags else {})})
 
 
 def plain(member: Any) -> Any:

@@ -13,10 +13,16 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode, read_overrides
 from entry_point.contract.metrics_line import METRIC_REGEXES
+from launch.revision import commit
 from launch.sagemaker import training_request
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE
 from tests.launch.minimal_job import IMAGE, NAME, built, checked
+
+TAGS = [
+    {"Key": "project", "Value": "managed-training-template"},
+    {"Key": "commit", "Value": commit()},
+]
 
 
 def test_minimal_request_has_only_required_members() -> None:
@@ -28,6 +34,7 @@ def test_minimal_request_has_only_required_members() -> None:
             "MetricDefinitions": [{"Name": n, "Regex": r} for n, r in METRIC_REGEXES.items()],
         },
         "RoleArn": ROLE,
+        "Tags": TAGS,
         "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/runs"},
         "ResourceConfig": {
             "InstanceType": "ml.c7i.2xlarge",
@@ -81,7 +88,7 @@ def test_every_setting_arrives_in_its_member() -> None:
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"
     assert "TensorBoardOutputConfig" not in sent
     assert sent["Environment"] == {"LEVEL": "info"}
-    assert sent["Tags"] == [{"Key": "team", "Value": "vision"}]
+    assert sent["Tags"] == [*TAGS, {"Key": "team", "Value": "vision"}]
     assert sent["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
     assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/ours"
     assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/ours"
@@ -138,7 +145,7 @@ def test_the_short_form_of_a_channel_takes_its_other_fields(
 def test_environment_and_tags_keep_values_as_typed(typed: str, value: str) -> None:
     sent = checked(f"job.environment.X={typed}", f"job.tags.x={typed}")
     assert sent["Environment"] == {"X": value}
-    assert sent["Tags"] == [{"Key": "x", "Value": value}]
+    assert sent["Tags"] == [*TAGS, {"Key": "x", "Value": value}]
 
 
 # Hydra reads the words true and false, in any case, as what they mean.
