@@ -59,21 +59,29 @@ def test_the_table_names_the_variables_that_the_code_reads() -> None:
     assert told == [(*BATCH[:3], str(MASTER_PORT)), TORCHRUN, TORCH]
 
 
-def test_the_pods_of_the_manifest_train_the_same_and_the_masters_run_is_kept() -> None:
-    manifest = yaml.safe_load(example("kubernetes.yaml"))
-    assert (manifest["kind"], manifest["apiVersion"]) == ("PyTorchJob", "kubeflow.org/v1")
-    replicas = manifest["spec"]["pytorchReplicaSpecs"]
-    pods = {kind: replicas[kind]["template"]["spec"] for kind in ("Master", "Worker")}
-    containers = {kind: pod["containers"][0] for kind, pod in pods.items()}
-    for kind, container in containers.items():
-        assert container["name"] == "pytorch"
-        require_training(container["args"], pods[kind]["volumes"], container["volumeMounts"])
-        assert pods[kind]["terminationGracePeriodSeconds"] == 120
-    assert containers["Master"]["args"] == containers["Worker"]["args"]
-    run = {mount["mountPath"]: mount["name"] for mount in containers["Master"]["volumeMounts"]}
-    (volume,) = [each for each in pods["Master"]["volumes"] if each["name"] == run["/opt/ml"]]
-    assert "persistentVolumeClaim" in volume
-    assert [each["name"] for each in containers["Worker"]["env"]] == ["ML_ROOT"]
+def test_the_pods_of_the_manifest_train_in_their_own_folders() -> None:
+    runtime, job = yaml.safe_load_all(example("kubernetes.yaml"))
+    for each, kind in ((runtime, "TrainingRuntime"), (job, "TrainJob")):
+        assert (each["apiVersion"], each["kind"]) == ("trainer.kubeflow.org/v1alpha1", kind)
+    assert job["spec"]["runtimeRef"] == {
+        "kind": runtime["kind"],
+        "name": runtime["metadata"]["name"],
+    }
+    # The trainer looks for these names.
+    (replicated,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+    label = {"trainer.kubeflow.org/trainjob-ancestor-step": "trainer"}
+    assert replicated["name"] == "node" and replicated["template"]["metadata"]["labels"] == label
+    pod = replicated["template"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["name"] == "node" and pod["terminationGracePeriodSeconds"] == 120
+    assert "command" not in container  # the image's own
+    require_training(job["spec"]["trainer"]["args"], pod["volumes"], container["volumeMounts"])
+    folders = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    host, root = job["spec"]["trainer"]["env"]
+    assert root["name"] == "ML_ROOT" and root["value"].endswith(f"/$({host['name']})")
+    assert "job-completion-index" in host["valueFrom"]["fieldRef"]["fieldPath"]
+    (volume,) = [each for each in pod["volumes"] if each["name"] == folders["/runs"]]
+    assert root["value"].startswith("/runs/") and "persistentVolumeClaim" in volume
 
 
 def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_kept() -> None:
