@@ -58,26 +58,26 @@ def main(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
     config = load_config("evaluate", EvaluateConfig, arguments)
-    from entry_point.model_folder import load_trained, read_config
+    from entry_point.model_folder import load_trained, read_config, unpacked
     from entry_point.training.devices import join_devices
     from entry_point.training.stop import Stopped
 
-    folder = Path(config.model_dir)
-    trainer = read_config(folder).trainer
-    # As in training, but on what this machine has.
-    here = replace(trainer, device="auto", nproc_per_host=None, batch_size=config.batch_size)
-    if here.precision == "tf32" and not torch.cuda.is_available():
-        here = replace(here, precision="fp32")
-    with join_devices(here) as devices:
-        trained = load_trained(folder, devices.device)
-        data = config.changed(trained.config.data)
-        _check_format(data, config, folder)
-        source = open_source(data, config.split, RunFolder(CONTAINER_ROOT).channels)
-        try:
-            evaluation = evaluate(trained, source, data, config, devices)
-        except Stopped:
-            return exit_codes.INTERRUPTED
-    _write(config, data, trained, evaluation, source)
+    with unpacked(Path(config.model_dir)) as folder:
+        trainer = read_config(folder).trainer
+        # As in training, but on what this machine has.
+        here = replace(trainer, device="auto", nproc_per_host=None, batch_size=config.batch_size)
+        if here.precision == "tf32" and not torch.cuda.is_available():
+            here = replace(here, precision="fp32")
+        with join_devices(here) as devices:
+            trained = load_trained(folder, devices.device)
+            data = config.changed(trained.config.data)
+            _check_format(data, config, folder)
+            source = open_source(data, config.split, RunFolder(CONTAINER_ROOT).channels)
+            try:
+                evaluation = evaluate(trained, source, data, config, devices)
+            except Stopped:
+                return exit_codes.INTERRUPTED
+        _write(config, data, trained, evaluation, source)
     return exit_codes.FINISHED
 
 

@@ -23,12 +23,15 @@ import os
 import re
 import shutil
 import sys
+import tarfile
 import warnings
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import pydantic.dataclasses
@@ -264,6 +267,22 @@ def load_model(folder: Path, device: torch.device) -> Model:
         device=device,
         unfinished=trained.config.describe_unfinished(),
     )
+
+
+@contextmanager
+def unpacked(model: Path) -> Iterator[Path]:
+    """The model's folder; that of an archive is temporary. Raises ModelError for a bad archive."""
+    if not model.is_file():
+        yield model
+        return
+    with TemporaryDirectory() as folder:
+        try:
+            with tarfile.open(model) as archive:
+                # Refuses links and names that lead out of the folder: it may be a stranger's.
+                archive.extractall(folder, filter="data")
+        except (tarfile.TarError, EOFError, zlib.error) as error:
+            raise ModelError(f"{model} cannot be unpacked safely: {error}") from error
+        yield Path(folder)
 
 
 def load_trained(folder: Path, device: torch.device) -> Trained:

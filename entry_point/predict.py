@@ -13,14 +13,11 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import tarfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import polars as pl
@@ -40,7 +37,7 @@ from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
 from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
-from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model
+from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
 from entry_point.training.class_rows import CLASSES
@@ -97,7 +94,7 @@ def main(arguments: Sequence[str]) -> int:
 @without_group()
 def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
-    with _unpacked(Path(config.model_dir)) as model:
+    with unpacked(Path(config.model_dir)) as model:
         prediction = plan(config, job, model)
         with locked(prediction.file, key="output_dir"):
             if is_complete(prediction):
@@ -111,22 +108,6 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
         _say(f"{more} more are damaged, see the column error")
     _say(_summary(outcome, prediction))
     return exit_codes.FINISHED
-
-
-@contextmanager
-def _unpacked(model: Path) -> Iterator[Path]:
-    """The model's folder; that of an archive is temporary. Raises DataError for a bad archive."""
-    if not model.is_file():
-        yield model
-        return
-    with TemporaryDirectory() as folder:
-        try:
-            with tarfile.open(model) as archive:
-                # Refuses links and names that lead out of the folder: it may be a stranger's.
-                archive.extractall(folder, filter="data")
-        except (tarfile.TarError, EOFError, zlib.error) as error:
-            raise DataError(f"{model} cannot be unpacked safely: {error}") from error
-        yield Path(folder)
 
 
 def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Prediction:

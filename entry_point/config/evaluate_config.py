@@ -18,7 +18,7 @@ class EvaluateConfig:
     """Evaluating the model of a finished run, on one of its splits or on another dataset."""
 
     model_dir: str = "runs/latest/model"
-    """The `model` folder of a finished run."""
+    """The `model` folder of a finished run, or the model.tar.gz of a job on SageMaker."""
     split: Literal["train", "val"] = "val"
     """The split to evaluate on. Its images are cropped as for validation."""
     data: dict[str, Any] = Field(default={})

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,15 @@ def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_pat
     metrics = [line.split("  ")[1] for line in lines if not line.startswith("indexing images")]
     assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], output
     assert last == f"24 images evaluated; written to {tmp_path}/evaluation.html"
+
+
+def test_the_archive_of_a_job_has_the_metrics_of_its_folder(run: Path, tmp_path: Path) -> None:
+    """examples/pipeline.ipynb evaluates it, and reads `metrics.accuracy`."""
+    archive = tmp_path / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(run / "model", ".")
+    there = results(run, tmp_path / "a", f"model_dir={archive}")["metrics"]
+    assert there == results(run, tmp_path / "b")["metrics"] and "accuracy" in there
 
 
 def test_another_dataset_may_lack_classes(run: Path, photo_folder: Path, tmp_path: Path) -> None:

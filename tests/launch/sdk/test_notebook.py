@@ -15,7 +15,10 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from entry_point.config.compose import load_config
+from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.train_config import load_train_config
+from entry_point.container import PROGRAMS
 from entry_point.contract.hyperparameters import decode
 from entry_point.contract.metrics_line import METRIC_REGEXES
 from entry_point.contract.run_folder import JOB_NAME, PER_JOB, RunFolder
@@ -421,26 +424,49 @@ def test_the_example_of_sdk_v2_starts_jobs_that_share_no_checkpoints(
     assert one["ProfilerConfig"] == {"DisableProfiler": True} and "DebugHookConfig" not in one
 
 
-def test_the_example_notebook_runs_in_a_kernel(
-    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name, value in {"ROLE": ROLE, "IMAGE": aws.push_image(), "BUCKET": BUCKET}.items():
-        monkeypatch.setenv(name, value)
+def execute(
+    name: str, role: str, image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Any]:
+    """The cells of an example notebook, run in a kernel of the SDK's environment."""
+    for variable, value in {"ROLE": role, "IMAGE": image, "BUCKET": BUCKET}.items():
+        monkeypatch.setenv(variable, value)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("PYTHONPATH", raising=False)
-    notebook: Any = nbformat.read(ROOT / "examples" / "notebook.ipynb", as_version=4)
+    notebook: Any = nbformat.read(ROOT / "examples" / name, as_version=4)
     manager = KernelManager()
     assert manager.kernel_spec
     (packages,) = (path for path in sys.path if path.endswith("site-packages"))
     python = str(ENVIRONMENTS["3"] / "bin" / "python")
     manager.kernel_spec.argv = [python, "-c", KERNEL, packages, "-f", "{connection_file}"]
-    client = NotebookClient(
-        notebook, km=manager, resources={"metadata": {"path": ROOT / "examples"}}, timeout=120
-    )
-    client.execute()
+    resources = {"metadata": {"path": ROOT / "examples"}}
+    NotebookClient(notebook, km=manager, resources=resources, timeout=120).execute()
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def test_the_example_of_a_pipeline_registers_what_is_good_enough(
+    aws: Aws, job_role: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute("pipeline.ipynb", job_role, aws.pretend_image(), tmp_path, monkeypatch)
+    (created,) = aws.made("CreatePipeline")
+    assert len(aws.made("StartPipelineExecution")) == 1
+    train, evaluate, condition = json.loads(created["PipelineDefinition"])["Steps"]
+    assert train["Arguments"]["Environment"] == {PER_JOB: "true"}
+    command, *overrides = evaluate["Arguments"]["AppSpecification"]["ContainerArguments"]
+    assert command in PROGRAMS
+    load_config("evaluate", EvaluateConfig, overrides)
+    (asked,) = condition["Arguments"]["Conditions"]
+    assert asked["LeftValue"]["Std:JsonGet"]["Path"] == "metrics.accuracy"
+    (register,) = condition["Arguments"]["IfSteps"]
+    (container,) = register["Arguments"]["InferenceSpecification"]["Containers"]
+    assert container["ModelDataUrl"] == {"Get": "Steps.train.ModelArtifacts.S3ModelArtifacts"}
+
+
+def test_the_example_notebook_runs_in_a_kernel(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = execute("notebook.ipynb", ROLE, aws.push_image(), tmp_path, monkeypatch)
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["HyperParameters"]["optim.lr"] == "0.05"
-    cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
     (trained,) = (cell for cell in cells if "t.train(wait" in cell.source)
     assert trained.outputs[-1].data["text/plain"] == repr(sent["TrainingJobName"])
     assert len(aws.made("CreateHyperParameterTuningJob")) == 1
