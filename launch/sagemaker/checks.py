@@ -1,7 +1,7 @@
 """Checks before a machine is paid for; each problem is a line that names the config key.
 
-AWS refuses a wrong request at no cost and names the member. What is checked here it would accept,
-and the job would then cost money, an hour or data.
+Of the request, what AWS's own description of it says. Of the settings, what AWS would accept, and
+the job would then cost money, an hour or data.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ def require_sendable(
     """Raise UserError for what the operation would refuse, as far as its description says.
 
     That is: types, required members, lengths, ranges, patterns, and words that look misspelt. A
-    word that is new to botocore's lists and near none of them is only warned of. Each line names
-    the setting of the member; `given` are the members that `job.request` has set.
+    word that is new to botocore's lists and near none of them is only warned of. `given` are the
+    members that `job.request` has set, which may name any instance type.
     """
     from botocore.validate import ParamValidator
 
@@ -123,6 +123,8 @@ def _refused(
         if must.startswith("unknown"):
             sys.stderr.write(f"{key}={value}: {must}\n")
         else:
+            if key == "target.instance_type":
+                must += f" (job.request.{'.'.join(path)} sends a type that is new at AWS)"
             text = str(value)
             yield (f"{key}={text if len(text) < 80 else f'{text[:77]}...'}", must)
 
@@ -156,8 +158,7 @@ def _limit(value: Any, shape: Any, *, is_asked_for: bool = False) -> str:
     if words and value not in words and not is_asked_for:
         if hint := _near_type(value, words) if value.count(".") else near_word(value, words):
             most = f"must be one of {', '.join(words)}; " if len(words) <= _MOST_WORDS else ""
-            new = "; job.request.ResourceConfig.InstanceType sends a type that is new at AWS"
-            return f"{most}did you mean {hint}?{new if value.count('.') else ''}"
+            return f"{most}did you mean {hint}?"
         return "unknown to this version of boto3; sent as it is"
     pattern = limits.get("pattern")
     for java, python in _JAVA_CLASSES.items():
@@ -209,11 +210,6 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
     earlier = config.resume_from or ""
     if "/" in earlier and not earlier.startswith("s3://"):
         yield f"resume_from={earlier}: must be the name of a job, or s3://bucket/prefix"
-    if job.request.get("OutputDataConfig", {}).get("CompressionType") == "NONE":
-        yield (
-            "job.request.OutputDataConfig.CompressionType=NONE: deploy, predict and download read "
-            "the model from model.tar.gz; drop it"
-        )
     for name, channel in job.channels.items():
         yield from _channel_problems(f"job.channels.{name}", channel)
 

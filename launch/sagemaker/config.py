@@ -13,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.compose import compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.mistakes import check_config
-from entry_point.config.schema import SETTINGS, Bool, Int
+from entry_point.config.schema import SETTINGS, Bool, Count, Int
 from entry_point.contract.program import UserError
 
 
@@ -25,9 +25,9 @@ class Target:
     """ECR URI of the image. `make push` prints it."""
     instance_type: str = "ml.c7i.2xlarge"
     """SageMaker instance type. One with GPUs also sets `trainer.device=cuda`."""
-    instance_count: Int = 1
+    instance_count: Count = 1
     """Number of instances."""
-    volume_gb: Int = 50
+    volume_gb: Count = 50
     """Size of the EBS volume in GB. Instance types with a local NVMe disk use that instead."""
     max_runtime_s: Int = Field(default=86400, ge=1, le=28 * 86400)
     """Seconds after which SageMaker stops the job; 28 days at most."""

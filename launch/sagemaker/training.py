@@ -44,7 +44,13 @@ class TrainingSpec:
         found += job_problems(self.train, self.config)
         if found:
             raise UserError(*found)
-        require_sendable(self.request(), "CreateTrainingJob", self.config.job.request)
+        request = self.request()
+        require_sendable(request, "CreateTrainingJob", self.config.job.request)
+        if request["OutputDataConfig"].get("CompressionType") == "NONE":
+            raise UserError(
+                "job.request.OutputDataConfig.CompressionType=NONE: deploy, predict and download "
+                "read the model from model.tar.gz; drop it"
+            )
 
     def request(self, name: str | None = None) -> dict[str, Any]:
         """The request for a job; None: with `job.name`, or a new name."""
@@ -117,7 +123,9 @@ def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any
         if problems := list(missing(known)):
             raise UserError(*problems)
         model = f"{(output or '').rstrip('/')}/{name}/output/model.tar.gz"
-        return {**planned, "ModelArtifacts": {"S3ModelArtifacts": model}}
+        planned["ModelArtifacts"] = {"S3ModelArtifacts": model}
+        require_archive(planned)
+        return planned
     job, description = find_job(session, name)
     if job.kind != "Training":
         raise UserError(f"{name}: is a {job.kind} job, and only training jobs leave a model")

@@ -292,8 +292,9 @@ def test_a_model_that_is_not_an_archive_is_refused(
     aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     ended_with_results(aws, bucket)
-    ((status, job),) = aws.answers["DescribeTrainingJob"]
-    assert isinstance(job, dict)
+    (answer,) = aws.answers["DescribeTrainingJob"]
+    assert isinstance(answer, tuple) and isinstance(answer[1], dict)
+    status, job = answer
     job["OutputDataConfig"] = {"CompressionType": "NONE", "S3OutputPath": f"s3://{BUCKET}/x"}
     aws.answers["DescribeTrainingJob"] = [(status, job)]
     if command == "deploy":

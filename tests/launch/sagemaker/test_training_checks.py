@@ -67,7 +67,7 @@ def test_what_aws_would_accept_is_refused_by_its_config_key(
 @pytest.mark.parametrize(
     ("overrides", "member"),
     [
-        (["target.volume_gb=-1"], "ResourceConfig.VolumeSizeInGB"),
+        (["target.volume_gb=0"], "target.volume_gb=0: must be at least 1"),
         (["job.request.Colour=red"], "Colour"),
         (["job.request.ResourceConfig.InstanceCount=two"], "ResourceConfig.InstanceCount"),
     ],

@@ -257,8 +257,8 @@ def test_everything_is_checked_and_sent_with_the_account_of_the_given_session(
 ) -> None:
     arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
     aws.calls.clear()
-    region = {"AWS_DEFAULT_REGION": "us-east-1"}
-    done = run_python("3", aws, tmp_path, "-c", OTHER_SESSION, *arguments, **region)
+    program = ("-c", OTHER_SESSION, *arguments)
+    done = run_python("3", aws, tmp_path, *program, AWS_DEFAULT_REGION="us-east-1")
     assert done.returncode == 0, done.stderr
     assert aws.made("CreateTrainingJob")
     assert {call.key for call in aws.calls} == {"OTHER"}
@@ -410,10 +410,10 @@ def test_with_sdk_v2_the_notebook_says_what_to_install(aws: Aws, tmp_path: Path)
 def test_the_example_of_sdk_v2_starts_jobs_that_share_no_checkpoints(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    names = {"ROLE": ROLE, "IMAGE": aws.push_image(), "BUCKET": BUCKET}
+    image = aws.push_image()
     command = ["-m", "examples.estimator_v2", "optim.lr=0.1"]
     for _ in range(2):
-        done = run_python("2", aws, tmp_path, *command, **names)
+        done = run_python("2", aws, tmp_path, *command, ROLE=ROLE, IMAGE=image, BUCKET=BUCKET)
         assert done.returncode == 0, done.stderr
     one, two = aws.made("CreateTrainingJob")
     assert done.stdout.splitlines()[-1] == two["TrainingJobName"]
