@@ -289,14 +289,13 @@ def test_the_summary_of_a_job_tells_its_warm_pool() -> None:
 
 @pytest.mark.parametrize("command", ["download", "predict", "deploy"])
 def test_a_model_that_is_not_an_archive_is_refused(
-    aws: Aws, bucket: Any, capsys: pytest.CaptureFixture[str], command: str
+    aws: Aws, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    ended_with_results(aws, bucket)
-    (answer,) = aws.answers["DescribeTrainingJob"]
-    assert isinstance(answer, tuple) and isinstance(answer[1], dict)
-    status, job = answer
-    job["OutputDataConfig"] = {"CompressionType": "NONE", "S3OutputPath": f"s3://{BUCKET}/x"}
-    aws.answers["DescribeTrainingJob"] = [(status, job)]
+    members = {
+        "ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/x/the-job/output/model/"},
+        "OutputDataConfig": {"CompressionType": "NONE", "S3OutputPath": f"s3://{BUCKET}/x"},
+    }
+    aws.answers["DescribeTrainingJob"] = [(200, description(**members))]
     if command == "deploy":
         code = hosting.main(["the-job"])
     else:

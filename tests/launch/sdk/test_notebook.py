@@ -400,6 +400,12 @@ def test_a_mistake_is_the_last_line_of_the_traceback(
     assert not aws.made("CreateTrainingJob")
 
 
+def test_the_documented_install_has_no_torch() -> None:
+    (name,) = set(re.findall(r"pip install -r (\S+?\.txt)", (ROOT / "docs/launch.md").read_text()))
+    packages = {line.partition("==")[0] for line in (ROOT / name).read_text().splitlines()}
+    assert "sagemaker" in packages and not {"torch", "torchvision"} & packages
+
+
 def test_with_sdk_v2_the_notebook_says_what_to_install(aws: Aws, tmp_path: Path) -> None:
     arguments = [*COMMON, f"target.image={aws.push_image()}"]
     done = run_python("2", aws, tmp_path, "-c", MAKE, *arguments)
