@@ -184,6 +184,10 @@ def _without_argument(members: Any, path: str = "") -> Iterator[str]:
 
 
 def _dropped_by_tuner(trainer: ModelTrainer) -> Iterator[str]:
+    """A line for each setting of a trainer that HyperparameterTuner would not send."""
+    for name in ("remote_debug_config", "infra_check_config", "session_chaining_config"):
+        if getattr(trainer, f"_{name}", None):
+            yield f"with_{name}: HyperparameterTuner drops it; tune with a trainer without it"
     for group in ("compute", "networking"):
         settings = getattr(trainer, group)
         for name, value in settings.model_dump().items() if settings else ():

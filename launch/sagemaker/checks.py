@@ -250,9 +250,8 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
         yield f"{image}: must be in the job's region, {region}; {remedy}"
     kind = target.instance_type
     if not kind.startswith("ml."):
-        yield (
-            f"target.instance_type={kind}: must be a type of SageMaker's; did you mean ml.{kind}?"
-        )
+        hint = f"ml.{kind.lower().removeprefix('ml.')}"
+        yield f"target.instance_type={kind}: must be a type of SageMaker's; did you mean {hint}?"
         return
     device, other = ("GPU", "CPU") if is_gpu(kind) else ("CPU", "GPU")
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from entry_point.contract.run_folder import PER_JOB
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
-from launch.sagemaker.jobs import Job, summary
+from launch.sagemaker.jobs import Job, checkpoints_uri, summary
 from launch.sagemaker.training import next_steps
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
 from tests.launch.sagemaker.cloudwatch import write_lines
@@ -285,6 +286,23 @@ def test_the_summary_of_a_job_tells_its_warm_pool() -> None:
     assert "warm pool: Reused, billed 90 s, by b" in summary(Job(None, "a"), described)
     kept = {**described, "WarmPoolStatus": {"Status": "Available"}}
     assert "warm pool: Available" in summary(Job(None, "a"), kept)
+
+
+@pytest.mark.parametrize(
+    ("more", "folder"),
+    [
+        ({}, ""),
+        ({"Environment": {"X": "1"}}, ""),
+        ({"Environment": {PER_JOB: "true"}}, "/the-job"),
+        ({"TuningJobArn": "arn:aws:x"}, "/the-job"),
+    ],
+)
+def test_the_checkpoints_of_a_job_are_where_its_container_wrote_them(
+    more: dict[str, Any], folder: str
+) -> None:
+    config = {"S3Uri": "s3://b/checkpoints", "LocalPath": "/opt/ml/checkpoints"}
+    found = checkpoints_uri(description(CheckpointConfig=config, **more))
+    assert found == f"s3://b/checkpoints{folder}"
 
 
 @pytest.mark.parametrize("command", ["download", "predict", "deploy"])

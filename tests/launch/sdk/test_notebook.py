@@ -337,6 +337,16 @@ def test_the_tuners_request_has_everything_of_the_trainers(aws: Aws, tmp_path: P
         (["validation:loss", "a"], ["optim.lr=x"], "optim.lr=x: must be a number"),
         (
             ["validation:loss", "a"],
+            ["job.request.RemoteDebugConfig.EnableRemoteDebug=true"],
+            "with_remote_debug_config: HyperparameterTuner drops it",
+        ),
+        (
+            ["validation:loss", "a"],
+            ["job.request.ResourceConfig.KeepAlivePeriodInSeconds=600"],
+            "trainer.compute.keep_alive_period_in_seconds=600: HyperparameterTuner drops it",
+        ),
+        (
+            ["validation:loss", "a"],
             ["job.network.EnableNetworkIsolation=true"],
             "trainer.networking.enable_network_isolation=True: HyperparameterTuner drops it",
         ),
