@@ -25,7 +25,7 @@ from entry_point.contract.metrics_line import LOSS, METRICS_OF, metric_regexes
 from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import PER_JOB
 from launch.sagemaker.aws import open_session
-from launch.sagemaker.training import load_spec, prepare
+from launch.sagemaker.training import TrainingSpec, load_spec, prepare
 from launch.sagemaker.training_request import BASE_NAME, job_name
 
 if TYPE_CHECKING:
@@ -69,8 +69,6 @@ def trainer(*overrides: str, session: Any = None) -> ModelTrainer:
     """
     _require_sdk()
     from sagemaker.core.helper.session_helper import Session
-    from sagemaker.core.workflow.execution_variables import ExecutionVariables
-    from sagemaker.core.workflow.functions import Join
     from sagemaker.core.workflow.pipeline_context import PipelineSession
     from sagemaker.train import ModelTrainer, configs
 
@@ -79,44 +77,51 @@ def trainer(*overrides: str, session: Any = None) -> ModelTrainer:
     prepare(spec, boto_session)
     if refused := [*_without_argument(spec.config.job.request)]:
         raise UserError(*refused)
-    config, base = spec.config, spec.config.job.name or BASE_NAME
-    if not config.resume_from:
-        environment = {**config.job.environment, PER_JOB: "true"}
-        config = replace(config, job=replace(config.job, environment=environment))
-    in_pipeline = isinstance(session, PipelineSession)
-    # A pipeline's definition is the same each time that it is built.
-    name = base if in_pipeline else job_name(replace(config.job, name=None), base)
-    request = replace(spec, config=config).request(name)
-    checkpoints = _snake(request.get("CheckpointConfig"))
-    if in_pipeline and checkpoints and checkpoints["s3_uri"].endswith(f"/{base}/checkpoints"):
-        before, execution = (
-            checkpoints["s3_uri"].removesuffix("/checkpoints"),
-            ExecutionVariables.PIPELINE_EXECUTION_ID,
-        )
-        checkpoints["s3_uri"] = Join(on="/", values=[before, execution, "checkpoints"])
+    request = _shared_request(spec, in_pipeline=isinstance(session, PipelineSession))
     session = session or Session(boto_session=boto_session, sagemaker_config=_PLAIN)
     session.sagemaker_config = _PLAIN
     # Afterwards, the caller's other use of the SDK keeps its own settings.
     with patch.dict(os.environ, _QUIET):
         t = ModelTrainer(
             **_arguments(request),
-            checkpoint_config=configs.CheckpointConfig(**checkpoints) if checkpoints else None,
-            base_job_name=base,
+            base_job_name=spec.config.job.name or BASE_NAME,
             sagemaker_session=session,
         )
     metrics = request["AlgorithmSpecification"].get("MetricDefinitions", [])
     t.with_metric_definitions([configs.MetricDefinition(**_snake(metric)) for metric in metrics])
-    for member, kind in {
-        "TensorBoardOutputConfig": configs.TensorBoardOutputConfig,
-        "RetryStrategy": configs.RetryStrategy,
-        "InfraCheckConfig": configs.InfraCheckConfig,
-        "RemoteDebugConfig": configs.RemoteDebugConfig,
-        "SessionChainingConfig": configs.SessionChainingConfig,
+    for member, method in {
+        "TensorBoardOutputConfig": t.with_tensorboard_output_config,
+        "RetryStrategy": t.with_retry_strategy,
+        "InfraCheckConfig": t.with_infra_check_config,
+        "RemoteDebugConfig": t.with_remote_debug_config,
+        "SessionChainingConfig": t.with_session_chaining_config,
     }.items():
         if member in request:
-            method = _snake({member.replace("TensorBoard", "Tensorboard"): 0})
-            getattr(t, f"with_{next(iter(method))}")(kind(**_snake(request[member])))
+            method(getattr(configs, member)(**_snake(request[member])))
     return t
+
+
+def _shared_request(spec: TrainingSpec, *, in_pipeline: bool) -> dict[str, Any]:
+    """The request of all jobs of one object; each keeps checkpoints below its own name.
+
+    Their prefix is new for each object. In a pipeline it has the execution's id instead, so that
+    the pipeline's definition is the same each time that it is built.
+    """
+    from sagemaker.core.workflow.execution_variables import ExecutionVariables
+    from sagemaker.core.workflow.functions import Join
+
+    config, base = spec.config, spec.config.job.name or BASE_NAME
+    if not config.resume_from:
+        environment = {PER_JOB: "true", **config.job.environment}
+        config = replace(config, job=replace(config.job, environment=environment))
+    name = base if in_pipeline else job_name(replace(config.job, name=None), base)
+    request = replace(spec, config=config).request(name)
+    checkpoints = request.get("CheckpointConfig", {})
+    before, found, after = checkpoints.get("S3Uri", "").rpartition("/checkpoints")
+    if in_pipeline and found and not after and before.endswith(f"/{base}"):
+        values = [before, ExecutionVariables.PIPELINE_EXECUTION_ID, "checkpoints"]
+        request["CheckpointConfig"] = {**checkpoints, "S3Uri": Join(on="/", values=values)}
+    return request
 
 
 def tuner(
@@ -209,7 +214,7 @@ def _arguments(request: dict[str, Any]) -> dict[str, Any]:
 
     algorithm = request["AlgorithmSpecification"]
     vpc = request.get("VpcConfig", {})
-    stopping = request.get("StoppingCondition")
+    stopping, checkpoints = request.get("StoppingCondition"), request.get("CheckpointConfig")
     return {
         "training_image": algorithm["TrainingImage"],
         "training_input_mode": algorithm["TrainingInputMode"],
@@ -227,6 +232,9 @@ def _arguments(request: dict[str, Any]) -> dict[str, Any]:
             ),
         ),
         "stopping_condition": configs.StoppingCondition(**_snake(stopping)) if stopping else None,
+        "checkpoint_config": (
+            configs.CheckpointConfig(**_snake(checkpoints)) if checkpoints else None
+        ),
         "output_data_config": configs.OutputDataConfig(**_snake(request["OutputDataConfig"])),
         # Channel, not InputData: the latter has no input mode and becomes File.
         "input_data_config": [

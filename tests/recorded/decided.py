@@ -16,6 +16,7 @@ DIFFERS: dict[str, str] = {
     "weights: regression": "gradients are clipped to a norm of 1",
     "request: hyperparameters": "augment.name=rand is retired",
     "request: sweep_...": "sagemaker-sweep is retired: launch.notebook.tuner",
+    "request: several_hosts_sharded": "every host reads the whole channel",
     "request: queue": "job.queue is retired: the SDK's TrainingQueue",
     "command: make sagemaker-sweep...": "sagemaker-sweep is retired: launch.notebook.tuner",
     "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
