@@ -266,7 +266,7 @@ def _rows(
 @contextmanager
 def _without_damage_warnings() -> Iterator[None]:
     """Silence the loader's warning for each damaged image: `run` lists them at the end."""
-    log = logging.getLogger("entry_point.data.engines.feed")
+    log = logging.getLogger("entry_point.data.loader")
     before = log.level
     log.setLevel(logging.ERROR)
     try:

@@ -157,6 +157,12 @@ class TrainerConfig:
     ten steps of the first epoch into output/data/profile/ and log a table of them. `one_batch`:
     train on the first batch only; if the loss does not fall, there is a bug."""
 
+    @property
+    def evaluated_epochs(self) -> list[int]:
+        """Epochs that an evaluation follows."""
+        every = self.evaluate_every_epochs
+        return sorted({*range(every - 1, self.epochs, every), self.epochs - 1})
+
 
 def check_ranks(trainer: TrainerConfig, ranks: int, accumulate: int) -> None:
     """Raise ConfigError unless `ranks` ranks can share a batch equally, each in equal pieces."""

@@ -1,10 +1,19 @@
-"""Builds sources and loaders from the config."""
+"""Sources and loaders, built from the config.
+
+A LoaderSpec becomes batches of its split by four parts, which `build_loader` puts together:
+
+    Plan        which images each step takes                      plan/
+    BatchMaker  makes a batch: reads, plans, decodes              engines/batch_maker.py, decode/
+    Engine      has the batches of coming steps made ahead        engines/
+    Loader      hands them over, and counts damaged images        here
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Protocol
 
 import torch
 
@@ -16,17 +25,10 @@ from entry_point.data.decode.any_format import AnyFormat
 from entry_point.data.decode.decoder import Decoder
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.engines.feed import (
-    After,
-    BatchMaker,
-    CheckedLoader,
-    Engine,
-    Feed,
-    PartReader,
-    nothing_after,
-)
+from entry_point.data.engines.batch_maker import BatchMaker, Engine, Outcome, Request
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
+from entry_point.data.patience import hurried
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
@@ -48,14 +50,109 @@ _HOLDS = {
 _DALI_THREADS = 8
 
 
-class Loader(Protocol):
-    """Batches of one split for one rank; the only state is (epoch, step)."""
+log = logging.getLogger(__name__)
 
-    steps_per_epoch: int
 
-    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]: ...
+class Loader:
+    """Batches of one split for one rank; the only state is (epoch, step).
 
-    def close(self) -> None: ...
+    While the last batches of an epoch are used, the first ones of the next of `spec.epochs` are
+    made, so that its pipeline never runs empty.
+
+    Logs each damaged image and stops above `data.max_bad_fraction`. It counts this rank's damaged
+    images since the epoch began or resumed, as a fraction of the rank's whole epoch. `Batch.damage`
+    reports the same images.
+    """
+
+    def __init__(self, plan: Plan, maker: BatchMaker, engine: Engine, spec: LoaderSpec) -> None:
+        self.steps_per_epoch = plan.steps_per_epoch
+        self._plan, self._maker, self._engine, self._spec = plan, maker, engine, spec
+        self._outcomes: Iterator[Outcome] = iter(())
+        self._next: tuple[int, int] | None = None
+        """Epoch and step of the next outcome."""
+        self._reader = ThreadPoolExecutor(1, "shard-reader")
+        if spec.decodes_here:
+            plan.read_ahead(self._reader)
+        self._closed = False
+
+    def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
+        """The epoch's batches from `start_step` on; skipped steps cost nothing.
+
+        It begins with the first batch, and ends the epoch that is being read.
+        """
+        if self._closed:
+            raise RuntimeError("the loader is closed")
+        if self._next != (epoch, start_step):
+            self._stop()
+            self._outcomes = self._engine.start(self._requests(epoch, start_step))
+            self._next = epoch, start_step
+        damaged: set[str] = set()
+        stale = 0
+        for step in range(start_step, self.steps_per_epoch):
+            if self._next != (epoch, step):  # another epoch has begun
+                return
+            self._next = None  # whatever interrupts the wait
+            outcome = next(self._outcomes)
+            if isinstance(outcome, Exception):
+                self._stop()
+                raise outcome
+            self._next = self._after(epoch, step)
+            self._check(outcome, epoch, damaged)
+            stale += outcome.stale_indexes
+            yield outcome
+        if self._next is None:
+            self._stop()
+        if stale:
+            log.warning(
+                "epoch %d: %d images do not match their side indexes, and decoded slower, to the "
+                "same pixels; %s",
+                *(epoch, stale, self._spec.data.check_command()),
+            )
+
+    def close(self) -> None:
+        """End the threads and processes."""
+        self._closed = True
+        self._stop()
+        with hurried():
+            self._reader.shutdown(cancel_futures=True)
+        self._maker.close()
+
+    def _requests(self, epoch: int, start_step: int) -> Iterator[Request]:
+        """Those of the epoch from `start_step` on, and of all epochs after it."""
+        for indices in self._plan.batches(epoch, start_step):
+            yield epoch, indices
+        for later in self._epochs_after(epoch):
+            for indices in self._plan.batches(later):
+                yield later, indices
+
+    def _epochs_after(self, epoch: int) -> list[int]:
+        return [later for later in self._spec.epochs if later > epoch]
+
+    def _after(self, epoch: int, step: int) -> tuple[int, int] | None:
+        """Epoch and step of the request after this one, if there is one."""
+        if step + 1 < self.steps_per_epoch:
+            return epoch, step + 1
+        return next(((later, 0) for later in self._epochs_after(epoch)), None)
+
+    def _stop(self) -> None:
+        """End what is being read, and drop what was made and read ahead."""
+        self._next, self._outcomes = None, iter(())
+        self._engine.stop()
+        self._plan.release()
+
+    def _check(self, batch: Batch, epoch: int, damaged: set[str]) -> None:
+        """Log the batch's damaged images that are not in `damaged`, and add them."""
+        for image in batch.damage:
+            if image.key not in damaged:
+                damaged.add(image.key)
+                log.warning("epoch %d, skipped %s: %s", epoch, image.key, image.reason)
+        data, samples = self._spec.data, self._plan.samples_per_epoch
+        if len(damaged) > data.max_bad_fraction * samples:
+            raise DataError(
+                f"{len(damaged)} damaged images in epoch {epoch}, more than "
+                f"data.max_bad_fraction={data.max_bad_fraction} of {samples}; the last is "
+                f"{batch.damage[-1].key}; {data.check_command()}"
+            )
 
 
 def open_source(data: DataConfig, split: str, channels: Path) -> Source:
@@ -92,8 +189,12 @@ def build_loader(
 
     The same spec gives the same samples with any engine and any number of workers.
     """
-    (loader,) = build_loaders([(source, spec)], decoder=decoder, plan=plan)
-    return loader
+    plan = plan or _plan(source, spec)
+    augmenter = build_augmenter(spec.augment, spec.data.mean)
+    planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter)
+    own = OwnAugmentation(spec.augment) if spec.augment.per == "sample" else None
+    maker = BatchMaker(source, planner, decoder or build_decoder(spec), own)
+    return Loader(plan, maker, _engine(maker, spec, plan.steps_per_epoch), spec)
 
 
 def build_prediction_loader(
@@ -115,32 +216,6 @@ def build_prediction_loader(
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     plan = RangePlan(stretch.samples, batch_size)
     return build_loader(stretch.source, spec, build_decoder(spec), plan)
-
-
-def build_loaders(
-    splits: Sequence[tuple[Source, LoaderSpec]],
-    after: After = nothing_after,
-    decoder: Decoder | None = None,
-    plan: Plan | None = None,
-) -> list[Loader]:
-    """The loaders of several splits, which share one engine and are read one part at a time.
-
-    While the last batches of a part are used, those of the part `after` it are made.
-    """
-    first = splits[0][1]
-    decoder = decoder or build_decoder(first)
-    plans = {spec.split: plan or _plan(source, spec) for source, spec in splits}
-    makers = {spec.split: _batch_maker(source, spec, decoder) for source, spec in splits}
-    feed = Feed(makers, plans, after)
-    parts = PartReader(feed, _engine(feed, first))
-    return [CheckedLoader(parts, spec.split, plans[spec.split], spec.data) for _, spec in splits]
-
-
-def _batch_maker(source: Source, spec: LoaderSpec, decoder: Decoder) -> BatchMaker:
-    augmenter = build_augmenter(spec.augment, spec.data.mean)
-    planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter)
-    own = OwnAugmentation(spec.augment) if spec.augment.per == "sample" else None
-    return BatchMaker(source, planner, decoder, own)
 
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:
@@ -168,14 +243,14 @@ def _plan(source: Source, spec: LoaderSpec) -> Plan:
     )
 
 
-def _engine(feed: Feed, spec: LoaderSpec) -> Engine:
+def _engine(maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> Engine:
     if spec.pipeline.engine in ("threads", "dali"):
         from entry_point.data.engines.threads import ThreadEngine
 
-        return ThreadEngine(feed, spec)
+        return ThreadEngine(maker, spec)
     from entry_point.data.engines.workers import WorkerEngine
 
-    return WorkerEngine(feed, spec)
+    return WorkerEngine(maker, spec, steps_per_epoch)
 
 
 def build_decoder(spec: LoaderSpec) -> Decoder:

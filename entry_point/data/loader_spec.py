@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -33,10 +34,17 @@ class LoaderSpec:
     """For a CUDA device, batches are in pinned memory, or with DALI on the device."""
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """How training samples are augmented."""
+    epochs: Sequence[int] = ()
+    """Epochs that will be read in this order: at the end of one, the next is made ahead."""
 
     @property
     def train(self) -> bool:
         return self.split == "train"
+
+    @property
+    def decodes_here(self) -> bool:
+        """Whether this process decodes, and not its child processes."""
+        return self.pipeline.engine != "workers" or not self.pipeline.worker_count()
 
     @property
     def batches_ahead(self) -> int:

@@ -14,9 +14,8 @@ import torch
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import Schedule
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loaders, open_source
+from entry_point.data.loader import build_decoder, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.named_range import named_range
 from entry_point.training.devices import Devices, RunAhead
@@ -65,12 +64,10 @@ class TrainingInput:
             raise DataError(f"the splits have different classes: {difference}")
         normalize = Normalize(config.data.mean, config.data.std, devices.input_dtype)
         self.normalize = normalize.to(devices.device)
-        self.schedule = Schedule(config.trainer.epochs, config.trainer.evaluate_every_epochs)
-        splits = {"train": self.train, "val": self.val}
-        self.train_loader, self.val_loader = build_loaders(
-            [(source, loader_spec(config, devices, split)) for split, source in splits.items()],
-            self.schedule.after,
-        )
+        spec = loader_spec(config, devices, "train")
+        decoder = build_decoder(spec)  # one for both: DALI's has threads and GPU memory
+        self.train_loader = build_loader(self.train, spec, decoder)
+        self.val_loader = build_loader(self.val, loader_spec(config, devices, "val"), decoder)
 
     def describe(self) -> str:
         """Its images, classes and sizes, in one line."""
@@ -129,16 +126,18 @@ class TrainingInput:
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:
     """This rank's loader of a split."""
+    trainer = config.trainer
     return LoaderSpec(
         config.data,
         config.pipeline,
         split,
-        config.trainer.batch_size // devices.world_size,
-        config.trainer.seed,
+        trainer.batch_size // devices.world_size,
+        trainer.seed,
         devices.rank,
         devices.world_size,
         devices.device,
         augment=config.augment,
+        epochs=range(trainer.epochs) if split == "train" else trainer.evaluated_epochs,
     )
 
 

@@ -125,7 +125,7 @@ class Trainer:
         while not self.progress.ends(self.config.trainer):
             try:
                 self._train_epoch()
-                if self.input.schedule.evaluates_after(self.progress.epoch):
+                if self.progress.epoch in self.config.trainer.evaluated_epochs:
                     evaluation = self._evaluate_epoch()
             except Stopped:
                 self._save_checkpoint()
@@ -188,7 +188,7 @@ class Trainer:
             loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
             self.guard.watch(loss, progress.epoch, progress.step)
             self.learner.update()
-            if self.input.schedule.evaluates_after(progress.epoch):
+            if progress.epoch in self.config.trainer.evaluated_epochs:
                 self.learner.estimate_statistics(batch.images, progress.steps_left)
         self.log.add(loss, batch, computing)
         progress.step += 1

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -12,36 +11,34 @@ from spdl.pipeline import Pipeline, PipelineBuilder
 
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
-from entry_point.data.engines.feed import Feed, MakeBatch, Outcome, Part, Request
+from entry_point.data.engines.batch_maker import BatchMaker, Outcome, Request
 from entry_point.data.loader_spec import AHEAD, DALI_CALLERS, LoaderSpec
 from entry_point.data.patience import hurried
 from entry_point.data.plan.samples import Ints
+
+MakeBatch = Callable[[int, Ints], Batch]
+"""Makes the batch of a Request."""
 
 
 class ThreadEngine:
     """Makes batches in order in threads of the training process.
 
-    The operator releases the GIL while it works. No thread starts before the first part.
+    The operator releases the GIL while it works. No thread starts before the first epoch.
     """
 
-    def __init__(self, feed: Feed, spec: LoaderSpec) -> None:
-        self._feed = feed
-        self._make_batch: MakeBatch = partial(feed.make, allocate=reused_memory)
+    def __init__(self, maker: BatchMaker, spec: LoaderSpec) -> None:
+        self._make_batch: MakeBatch = partial(maker, allocate=reused_memory)
         dali = spec.pipeline.engine == "dali"
         if spec.device.type == "cuda":
-            self._make_batch = (_on_gpu if dali else _for_gpu)(feed, spec.device)
+            self._make_batch = (_on_gpu if dali else _for_gpu)(maker, spec.device)
         self._threads = DALI_CALLERS if dali else max(1, spec.pipeline.worker_count())
         self._pipeline: Pipeline[Outcome] | None = None
-        self._reader: ThreadPoolExecutor | None = None
 
-    def start(self, part: Part) -> Iterator[Outcome]:
+    def start(self, requests: Iterator[Request]) -> Iterator[Outcome]:
         """See Engine."""
-        if self._reader is None:
-            self._reader = ThreadPoolExecutor(1, "shard-reader")
-            self._feed.read_ahead(self._reader)
         builder: PipelineBuilder[Request | Exception, Outcome] = PipelineBuilder()
         self._pipeline = (
-            builder.add_source(self._requests(part))
+            builder.add_source(_with_error(requests))
             .pipe(self._make, concurrency=self._threads, output_order="input")
             .add_sink(AHEAD)
             .build(num_threads=self._threads)
@@ -58,22 +55,9 @@ class ThreadEngine:
                 except TimeoutError:  # SPDL waits a few seconds; a batch may take longer
                     continue
                 self._pipeline = None
-                self._feed.release()
-
-    def close(self) -> None:
-        """See Engine."""
-        if self._reader is not None:
-            with hurried():
-                self._reader.shutdown(cancel_futures=True)
 
     # An exception travels like a batch. SPDL would wrap an exception of the plan in an exception
     # group, and log one of a batch and drop that batch.
-
-    def _requests(self, part: Part) -> Iterator[Request | Exception]:
-        try:
-            yield from self._feed.requests(part)
-        except Exception as error:
-            yield error
 
     def _make(self, request: Request | Exception) -> Outcome:
         if isinstance(request, Exception):
@@ -84,29 +68,36 @@ class ThreadEngine:
             return error
 
 
-def _for_gpu(feed: Feed, device: torch.device) -> MakeBatch:
+def _with_error(requests: Iterator[Request]) -> Iterator[Request | Exception]:
+    try:
+        yield from requests
+    except Exception as error:
+        yield error
+
+
+def _for_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
     """Batches in pinned memory.
 
     A new thread uses GPU 0: whatever it asks of CUDA would start a context of 0.5 GB there.
     """
 
-    def make(split: str, epoch: int, indices: Ints) -> Batch:
+    def make(epoch: int, indices: Ints) -> Batch:
         with torch.cuda.device(device):
-            return feed.make(split, epoch, indices, pinned_memory).pin_memory()
+            return maker(epoch, indices, pinned_memory).pin_memory()
 
     return make
 
 
-def _on_gpu(feed: Feed, device: torch.device) -> MakeBatch:
+def _on_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
     """Batches on the GPU, finished and readable from any stream; labels in pinned memory.
 
     They are made on a stream of their own: training computes on the default stream.
     """
     stream = torch.cuda.Stream(device)
 
-    def make(split: str, epoch: int, indices: Ints) -> Batch:
+    def make(epoch: int, indices: Ints) -> Batch:
         with torch.cuda.device(device), torch.cuda.stream(stream):
-            batch = feed.make(split, epoch, indices, pinned_memory)
+            batch = maker(epoch, indices, pinned_memory)
             stream.synchronize()
             labels, numbers = batch.labels.pin_memory(), batch.indices.pin_memory()
             return replace(batch, labels=labels, indices=numbers)

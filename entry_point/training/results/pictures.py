@@ -24,7 +24,7 @@ from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.pillow import PillowDecoder
-from entry_point.data.engines.feed import BatchMaker
+from entry_point.data.engines.batch_maker import BatchMaker
 from entry_point.data.loader import Loader, build_loader
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.sources.source import Source

@@ -2,7 +2,7 @@
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +11,9 @@ import pytest
 
 from entry_point.config.data_config import PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import After, Feed, Part, PartReader, nothing_after
+from entry_point.data.engines.batch_maker import BatchMaker
+from entry_point.data.loader import Loader, _engine
+from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import Plan
 from entry_point.data.plan.samples import Ints
 
@@ -39,26 +41,23 @@ def pipeline_of(way: Way, num_workers: int | None = None) -> PipelineConfig:
     return PipelineConfig(way, num_workers=num_workers)
 
 
-def feed_of(make: Callable[..., Batch], plan: Plan, after: After = nothing_after) -> Feed:
-    """One split whose batches `make` makes from an epoch and sample indices."""
+def maker_of(make: Callable[[int, Ints], Batch]) -> BatchMaker:
+    """A maker whose batches `make` makes from an epoch and sample indices."""
 
     @dataclass(frozen=True)
     class Maker:
-        def __call__(self, epoch: int, indices: Ints, **_: object) -> Batch:
+        def __call__(self, epoch: int, indices: Ints, *_: object, **__: object) -> Batch:
             return make(epoch, indices)
 
         def close(self) -> None: ...
 
-    return Feed({"train": Maker()}, {"train": plan}, after)  # type: ignore[dict-item]
+    return Maker()  # type: ignore[return-value]
 
 
-def batches_of(parts: PartReader, part: Part) -> Iterator[Batch]:
-    """As a loader reads them."""
-    for outcome in parts.read(part):
-        if isinstance(outcome, Exception):
-            parts.stop()
-            raise outcome
-        yield outcome
+def loader_of(make: Callable[[int, Ints], Batch], plan: Plan, spec: LoaderSpec) -> Loader:
+    """A loader whose batches `make` makes."""
+    maker = maker_of(make)
+    return Loader(plan, maker, _engine(maker, spec, plan.steps_per_epoch), spec)
 
 
 def has_ended(pid: int) -> bool:

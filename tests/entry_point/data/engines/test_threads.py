@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines import threads
-from entry_point.data.engines.feed import Part, PartReader
-from entry_point.data.engines.threads import ThreadEngine
 from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader
 from entry_point.data.loader_spec import LoaderSpec
-from tests.entry_point.data.engines.every_engine import batches_of, feed_of
+from tests.entry_point.data.engines.every_engine import loader_of, maker_of
 
 SLOW_SECONDS = 8.0  # SPDL waits 6 s for its threads
 
@@ -48,11 +47,9 @@ def _batch(indices: NDArray[np.int64]) -> Batch:
     return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
 
-def _engine(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> PartReader:
+def _loader(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> Loader:
     pipeline = PipelineConfig("threads", num_workers=2)
-    spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=1, seed=0)
-    feed = feed_of(make, plan)
-    return PartReader(feed, ThreadEngine(feed, spec))
+    return loader_of(make, plan, LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0))
 
 
 def test_close_waits_for_a_batch_however_long_it_takes() -> None:
@@ -64,11 +61,11 @@ def test_close_waits_for_a_batch_however_long_it_takes() -> None:
             made.append(int(indices[0]))
         return _batch(indices)
 
-    engine = _engine(make, Numbers())
-    next(batches_of(engine, Part("train", 0)))
+    loader = _loader(make, Numbers())
+    next(loader.epoch(0))
     time.sleep(0.2)
     before = threading.active_count()
-    engine.close()
+    loader.close()
     assert made and threading.active_count() < before
 
 
@@ -83,19 +80,19 @@ def test_an_error_is_raised_unchanged_while_another_batch_is_in_progress() -> No
         time.sleep(SLOW_SECONDS)
         return _batch(indices)
 
-    engine = _engine(make, Numbers())
+    loader = _loader(make, Numbers())
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
-        list(batches_of(engine, Part("train", 0)))
-    engine.close()
+        list(loader.epoch(0))
+    loader.close()
 
 
 def test_an_error_of_the_plan_is_raised_unchanged_or_dropped_with_its_epoch() -> None:
-    engine = _engine(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
+    loader = _loader(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
     with pytest.raises(DataError, match="no plan for epoch 5"):
-        list(batches_of(engine, Part("train", 5)))
-    next(batches_of(engine, Part("train", 6)))
+        list(loader.epoch(5))
+    next(loader.epoch(6))
     time.sleep(0.5)  # until the plan is ahead and has raised
-    engine.close()
+    loader.close()
 
 
 @pytest.mark.parametrize(("engine", "streams"), [("threads", 0), ("dali", 1)])
@@ -136,5 +133,5 @@ def test_threads_work_on_the_gpu_of_their_rank_from_first_to_last(
         return _batch(indices)
 
     wrap = threads._on_gpu if engine == "dali" else threads._for_gpu
-    wrap(feed_of(make, Numbers()), second)("train", 0, np.array([1]))
+    wrap(maker_of(make), second)(0, np.array([1]))
     assert history[0] == ("enter", second) and history[-1] == ("exit", second)

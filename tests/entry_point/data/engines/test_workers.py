@@ -2,7 +2,6 @@
 
 import gc
 import multiprocessing
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -11,44 +10,34 @@ import torch
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.engines.feed import Part, PartReader
-from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
-from tests.entry_point.data.engines.every_engine import batches_of, feed_of, pipeline_of
+from tests.entry_point.data.engines.every_engine import loader_of, pipeline_of
 
 
-def engine_of(make_batch: Callable[..., Batch]) -> PartReader:
-    """Four batches, made by two workers."""
-    pipeline = pipeline_of("pillow", num_workers=2)
-    spec = LoaderSpec(DataConfig(), pipeline, "train", batch_size=4, seed=0)
-    feed = feed_of(make_batch, EpochPlan(16, 4, 0, True))
-    return PartReader(feed, WorkerEngine(feed, spec))
-
-
-def black_batch(_epoch: int, indices: np.ndarray, **_: object) -> Batch:
+def black_batch(_epoch: int, indices: np.ndarray) -> Batch:
     numbers = torch.from_numpy(indices)
     return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
 
 
-def test_close_ends_the_workers_while_their_error_is_being_handled() -> None:
-    def make_batch(_epoch: int, _indices: np.ndarray, **_: object) -> Batch:
+def test_an_error_ends_the_workers_before_it_is_handled() -> None:
+    def make_batch(_epoch: int, _indices: np.ndarray) -> Batch:
         raise DataError("a.jpg: damaged")
 
     others = multiprocessing.active_children()
-    engine = engine_of(make_batch)
-    gc.disable()  # close must not depend on the collector
+    spec = LoaderSpec(DataConfig(), pipeline_of("pillow", num_workers=2), "train", 4, seed=0)
+    loader = loader_of(make_batch, EpochPlan(16, 4, 0, True), spec)
+    gc.disable()  # their end must not depend on the collector
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
             try:
-                list(batches_of(engine, Part("train", 0)))
+                list(loader.epoch(0))
             finally:
-                assert len(multiprocessing.active_children()) >= len(others) + 2
-                engine.close()
                 assert set(multiprocessing.active_children()) <= set(others)
     finally:
         gc.enable()
+    loader.close()
 
 
 def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
@@ -60,7 +49,7 @@ def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
     def build(ranks: int, workers: int) -> None:
         pipeline = pipeline_of("workers", num_workers=workers)
         spec = LoaderSpec(DataConfig(), pipeline, "train", 4, 0, world_size=ranks, device=cuda)
-        WorkerEngine(feed_of(black_batch, EpochPlan(16, 4, 0, True)), spec).close()
+        loader_of(black_batch, EpochPlan(16, 4, 0, True), spec).close()
 
     with pytest.raises(ConfigError, match=r"^pipeline\.engine=workers: forks the trainer"):
         build(ranks=16, workers=2)

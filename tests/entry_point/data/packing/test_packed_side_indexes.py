@@ -106,7 +106,7 @@ def _in_order(batches: list[Batch]) -> Tensor:
 def plain(packed: Path) -> Tensor:
     """What one epoch of training sees, decoded without side indexes."""
     loader = loader_of(packed)
-    source = loader._parts._feed.makers["train"].source  # type: ignore[attr-defined]
+    source = loader._maker.source
     source._index.side_indexes = None
     return _in_order(epoch_of(loader))
 

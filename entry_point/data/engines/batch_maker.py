@@ -1,0 +1,153 @@
+"""What an engine makes: batches, one per request, and how.
+
+`BatchMaker` makes one batch: it reads, plans, decodes, and replaces what is damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from entry_point.config.data_config import share_to_skip
+from entry_point.data.batch import Batch, Damage
+from entry_point.data.decode.allocation import Allocate
+from entry_point.data.decode.decoder import Decoded, Decoder
+from entry_point.data.decode.own_augment import OwnAugmentation
+from entry_point.data.errors import DataError
+from entry_point.data.named_range import named_range
+from entry_point.data.plan.crops import CropPlanner, Geometry
+from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
+from entry_point.data.sources.source import (
+    LONGEST_RUN,
+    FileSource,
+    Source,
+    read_images,
+    read_labels,
+)
+
+Request = tuple[int, Ints]
+"""Epoch and sample indices of one batch."""
+Outcome = Batch | Exception
+"""A batch, or the exception that prevented it."""
+
+
+class Engine(Protocol):
+    """Makes batches ahead of use, in threads or processes."""
+
+    def start(self, requests: Iterator[Request]) -> Iterator[Outcome]:
+        """The outcomes of the requests, in their order. After an earlier start, call `stop`."""
+        ...
+
+    def stop(self) -> None:
+        """End what was started, and what it made ahead."""
+        ...
+
+
+@dataclass(frozen=True)
+class BatchMaker:
+    """Makes the batches of a split.
+
+    A damaged image stops the job, unless `data.max_bad_fraction` is above 0: then the next image of
+    the source replaces it in training, and validation leaves it out.
+
+    Every decoder treats a file as damaged if it cannot be read, has no image header or ends before
+    the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if they make a
+    decoder fail: Pillow decodes whole JPEGs but tolerates much, the others decode only the crop,
+    and DALI rejects some intact files. An engine finds the same damage with any number of workers
+    and after a resume.
+    """
+
+    source: Source
+    planner: CropPlanner
+    decoder: Decoder
+    augmentation: OwnAugmentation | None = None
+    """Your own, of training samples."""
+
+    def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
+        """The batch of the images of `request`; see `with_repeats` for those drawn before."""
+        images, repeats = split_repeats(request)
+        decoded, geometry = self._decode(epoch, images, repeats, allocate)
+        damage = self._report(images, decoded.damage)
+        if damage and not self.planner.data.max_bad_fraction:
+            share = share_to_skip(len(damage), len(self.source))
+            skip = f"data.max_bad_fraction={share} continues without such images, " if share else ""
+            raise DataError(
+                f"{damage[0].key}: {damage[0].reason}; {skip}{self.planner.data.check_command()}"
+            )
+        if damage and self.planner.train:
+            self._replace(epoch, images, repeats, decoded, geometry, allocate)
+        elif damage:
+            good = np.delete(np.arange(len(images)), list(decoded.damage))
+            images, decoded = images[good], replace(decoded, images=decoded.images[good])
+            geometry = geometry.of(good)
+        with named_range("collate"):
+            numbers = np.repeat(images, self.planner.views)
+            return Batch(
+                decoded.images,
+                read_labels(self.source, numbers, geometry),
+                torch.from_numpy(numbers),
+                damage,
+                stale_indexes=decoded.stale_indexes,
+                geometry=geometry,
+            )
+
+    def close(self) -> None:
+        """End the threads of a decoder that has its own."""
+        self.decoder.close()
+
+    def _decode(
+        self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
+    ) -> tuple[Decoded, Geometry]:
+        """The samples of these images, and where they lie in them."""
+        samples = Samples.of(epoch, images, repeats, self.planner.views)
+        with named_range("read"):
+            encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
+        with named_range("plan"):
+            opened = self.decoder.open(encoded)
+            sizes = opened.sizes
+            plan = self.planner.plan(samples, *sizes)
+            of_samples = (np.repeat(each, self.planner.views) for each in sizes)
+        with named_range("decode"):
+            decoded = opened.decode(plan, allocate)
+        if decoded.new_indexes and isinstance(self.source, FileSource):
+            self.source.keep_indexes(images, decoded.new_indexes)
+        if self.augmentation is not None and self.planner.train:
+            with named_range("augment"):
+                damaged = rows(sorted(decoded.damage), self.planner.views)
+                self.augmentation(decoded.images, samples, self.planner.seed, damaged)
+        lies = Geometry(plan.side, plan.boxes, plan.flips, *of_samples, training=self.planner.train)
+        return decoded, lies
+
+    def _replace(
+        self,
+        epoch: int,
+        images: Ints,
+        repeats: Ints,
+        decoded: Decoded,
+        geometry: Geometry,
+        allocate: Allocate,
+    ) -> None:
+        """Put the next images that are not damaged in the place of damaged ones."""
+        reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
+        for _ in range(LONGEST_RUN):
+            bad = np.array(sorted(reasons))
+            images[bad] = self.source.following(images[bad])
+            others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
+            # DALI's are on the GPU, Pillow's are not
+            by_image[bad] = others.images.to(by_image.device).unflatten(0, (len(bad), -1))
+            geometry.replace(rows(bad.tolist(), self.planner.views), lying)
+            reasons = {int(bad[i]): reason for i, reason in others.damage.items()}
+            if not reasons:
+                return
+        last = self._report(images, reasons)[-1].key
+        raise DataError(
+            f"{last} and the {LONGEST_RUN} images before it are damaged; "
+            f"{self.planner.data.check_command()}"
+        )
+
+    def _report(self, images: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:
+        return tuple(Damage(self.source.key(int(images[i])), reasons[i]) for i in sorted(reasons))

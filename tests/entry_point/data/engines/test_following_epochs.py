@@ -1,0 +1,220 @@
+"""Epochs that follow each other without a break: the same batches, made ahead."""
+
+import multiprocessing
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from entry_point.config.data_config import DataConfig, PipelineConfig, usable_cores
+from entry_point.config.train_config import TrainerConfig
+from entry_point.data.batch import Batch
+from entry_point.data.engines.batch_maker import Outcome
+from entry_point.data.errors import DataError
+from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.plan.order import EpochPlan
+from tests.entry_point.data.engines.every_engine import DALI, Way, loader_of, pipeline_of
+
+ENGINES = ("pillow", "workers", "threads", DALI)
+
+
+def loader_in(root: Path, engine: Way, split: str = "train", epochs: range = range(0)) -> Loader:
+    data = DataConfig(root=str(root), image_size=32, resize=40)
+    pipeline = pipeline_of(engine, num_workers=2)
+    spec = LoaderSpec(data, pipeline, split, 10, seed=4, epochs=epochs)
+    return build_loader(open_source(data, split, root), spec)
+
+
+def alone(root: Path, engine: Way, split: str, epoch: int, step: int = 0) -> list[Batch]:
+    loader = loader_in(root, engine, split)
+    batches = list(loader.epoch(epoch, step))
+    loader.close()
+    return batches
+
+
+def assert_same(left: list[Batch], right: list[Batch]) -> None:
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right, strict=True):
+        assert torch.equal(a.indices, b.indices) and torch.equal(a.images, b.images)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "every", "evaluated"),
+    [(3, 1, [0, 1, 2]), (3, 2, [1, 2]), (4, 2, [1, 3]), (3, 5, [2]), (1, 1, [0])],
+)
+def test_every_so_many_epochs_and_the_last_are_evaluated(
+    epochs: int, every: int, evaluated: list[int]
+) -> None:
+    trainer = TrainerConfig(epochs=epochs, evaluate_every_epochs=every)
+    assert trainer.evaluated_epochs == evaluated
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_job_in_its_order_reads_the_batches_of_epochs_read_alone(
+    engine: Way, photo_folder: Path
+) -> None:
+    train = loader_in(photo_folder, engine, "train", range(3))
+    val = loader_in(photo_folder, engine, "val", range(1, 3))
+    for epoch in range(3):
+        assert_same(list(train.epoch(epoch)), alone(photo_folder, engine, "train", epoch))
+        if epoch:
+            assert_same(list(val.epoch(epoch)), alone(photo_folder, engine, "val", epoch))
+    train.close()
+    val.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_epochs_out_of_order_or_left_early_read_the_same(engine: Way, photo_folder: Path) -> None:
+    loader = loader_in(photo_folder, engine, epochs=range(4))
+    for epoch, step, taken in ((1, 0, 4), (0, 2, 2), (1, 0, 1), (2, 0, 4), (3, 0, 3), (0, 1, 2)):
+        batches = loader.epoch(epoch, step)
+        some = [next(batches) for _ in range(taken)]
+        assert_same(some, alone(photo_folder, engine, "train", epoch, step)[:taken])
+    loader.close()
+
+
+@pytest.mark.parametrize("engine", ["pillow", "workers"])
+def test_the_worker_processes_of_a_split_stay_from_epoch_to_epoch(
+    engine: Way, photo_folder: Path
+) -> None:
+    others = set(multiprocessing.active_children())
+    loader = loader_in(photo_folder, engine, epochs=range(3))
+    seen = set()
+    for epoch in range(2):
+        list(loader.epoch(epoch))
+        seen |= set(multiprocessing.active_children()) - others
+    assert len(seen) == 2
+    list(loader.epoch(2))
+    assert not seen & set(multiprocessing.active_children())  # there is nothing more to make
+    loader.close()
+
+
+class Made:
+    """Batches of one sample; counts them, and the threads that make them."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[int, int]] = []
+        self.threads: set[int] = set()
+        self.changed = threading.Condition()
+
+    def __call__(self, epoch: int, indices: NDArray[np.int64]) -> Batch:
+        with self.changed:
+            self.requests.append((epoch, int(indices[0])))
+            self.threads.add(threading.get_ident())
+            self.changed.notify_all()
+        return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
+
+    def wait_for(self, epoch: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: any(e == epoch for e, _ in self.requests), 60)
+
+
+def spec_of(epochs: range) -> LoaderSpec:
+    pipeline = PipelineConfig("threads", num_workers=2)
+    return LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0, epochs=epochs)
+
+
+def test_the_next_epoch_is_made_while_the_last_batches_of_this_one_are_used() -> None:
+    made = Made()
+    loader = loader_of(made, EpochPlan(8, 1, 0, True), spec_of(range(3)))
+    batches = loader.epoch(0)
+    for _ in range(7):
+        next(batches)
+    assert made.wait_for(epoch=1)  # although the eighth batch has not been asked for
+    rest = [*batches, *(batch for epoch in (1, 2) for batch in loader.epoch(epoch))]
+    loader.close()
+    assert len(rest) == 1 + 8 + 8 and len(made.requests) == 24  # none was made twice
+    assert len(made.threads) <= 2
+
+
+def test_an_error_made_ahead_waits_for_its_turn() -> None:
+    def make(epoch: int, indices: NDArray[np.int64]) -> Batch:
+        if epoch:
+            raise DataError("a.jpg: damaged")
+        return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
+
+    loader = loader_of(make, EpochPlan(8, 1, 0, True), spec_of(range(2)))
+    assert len(list(loader.epoch(0))) == 8
+    with pytest.raises(DataError, match=r"a\.jpg: damaged"):
+        next(loader.epoch(1))
+    loader.close()
+
+
+def taken_then_interrupted(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    next(outcomes)
+    raise KeyboardInterrupt
+    yield
+
+
+def test_an_interrupted_wait_loses_no_batch() -> None:
+    plan = EpochPlan(8, 1, 0, True)
+    loader = loader_of(Made(), plan, spec_of(range(1)))
+    batches = loader.epoch(0)
+    seen = [next(batches).indices.numpy() for _ in range(2)]
+    loader._outcomes = taken_then_interrupted(loader._outcomes)
+    with pytest.raises(KeyboardInterrupt):
+        next(batches)
+    seen += [batch.indices.numpy() for batch in loader.epoch(0, 2)]
+    loader.close()
+    assert np.array_equal(seen, list(plan.batches(0)))
+
+
+class Remembered(EpochPlan):
+    """Notes when its bytes are released."""
+
+    def read_ahead(self, reader: ThreadPoolExecutor) -> None: ...
+
+    def release(self) -> None:
+        RELEASED.append(self.count)
+
+
+RELEASED: list[int] = []
+
+
+def test_bytes_are_released_after_the_last_epoch_but_not_those_of_the_next() -> None:
+    loader = loader_of(Made(), Remembered(8, 1, 0, True), spec_of(range(2)))
+    batches = loader.epoch(0)
+    next(batches)
+    RELEASED.clear()
+    list(batches)
+    assert not RELEASED
+    list(loader.epoch(1))
+    assert RELEASED
+    loader.close()
+
+
+@pytest.mark.parametrize(("ranks", "share"), [("2", usable_cores() // 2), ("1000", 1)])
+def test_the_ranks_of_a_host_share_its_cores(
+    ranks: str, share: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    assert PipelineConfig().worker_count() == usable_cores()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", ranks)
+    assert PipelineConfig().worker_count() == max(1, share)
+    assert PipelineConfig(num_workers=5).worker_count() == 5
+
+
+@pytest.mark.parametrize(
+    ("engine", "device", "announced"),
+    [
+        ("threads", "cuda", "4 workers and up to 6 batches ahead, 403 MB of pinned memory"),
+        (
+            "workers",
+            "cuda",
+            "4 workers and up to 8 batches ahead, 537 MB of shared, then pinned memory",
+        ),
+        ("dali", "cuda", "4 workers and up to 4 batches ahead, 154 MB of GPU memory"),
+    ],
+)
+def test_the_pipeline_announces_its_workers_and_their_memory(
+    engine: Way, device: str, announced: str
+) -> None:
+    pipeline = pipeline_of(engine, num_workers=4)
+    spec = LoaderSpec(DataConfig(), pipeline, "train", 256, 0, device=torch.device(device))
+    assert spec.describe() == f"{engine}; per rank {announced}"
