@@ -14,13 +14,14 @@ from nvidia.dali.pipeline import Pipeline
 from torch.utils.dlpack import from_dlpack
 
 from entry_point.data.batch import Batch
+from entry_point.data.loader import Loader
 from entry_point.data.loader_spec import LoaderSpec
 
 _AHEAD = 2
 """Batches that DALI prepares ahead of use, its default."""
 
 
-class DaliReader:
+class DaliReader(Loader):
     """A Loader of train/<class>/*.jpg: random resized crops, on the spec's device.
 
     DALI does not tell which files a batch is of: all its numbers are 0.
@@ -52,13 +53,13 @@ class DaliReader:
 
     def epoch(self, _epoch: int, start_step: int = 0) -> Iterator[Batch]:
         for _ in range(start_step, self.steps_per_epoch):
-            yield self._next()
+            yield self._made()
 
     def close(self) -> None:
         """End DALI's threads."""
         self._pipeline = None
 
-    def _next(self) -> Batch:
+    def _made(self) -> Batch:
         assert self._pipeline is not None, "closed"
         pixels, labels = self._pipeline.run()
         with torch.cuda.stream(self._stream):

@@ -28,6 +28,7 @@ from torchvision.io import ImageReadMode, decode_image, decode_jpeg
 from torchvision.transforms import v2
 
 from entry_point.data.batch import Batch
+from entry_point.data.loader import Loader
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
 PER_SHARD = 64
@@ -50,7 +51,7 @@ class Peer:
     """(output, spec) -> what is iterated once per epoch."""
 
 
-class PeerLoader:
+class PeerLoader(Loader):
     """A Loader of a peer's batches, whose image numbers are all 0."""
 
     def __init__(self, name: str, root: Path, spec: LoaderSpec, steps_per_epoch: int) -> None:

@@ -255,7 +255,7 @@ class PipelineConfig:
     """What `threads` and `workers` decode with. `operator`: the batch operator. `pillow`: whole
     images with Pillow, which needs no compiler."""
     num_workers: Int | None = Field(default=None, ge=0, le=512)
-    """Worker processes or threads of each rank, for training and validation together. null: its
+    """Worker processes or threads of each rank, as many for training as for validation. null: its
     host's usable cores, divided by the ranks there. 0: `workers` decodes in the training
     process."""
 

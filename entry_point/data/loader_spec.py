@@ -57,9 +57,10 @@ class LoaderSpec:
 
     def describe(self) -> str:
         """The engine, and what each rank gives it."""
+        workers = self.pipeline.worker_count()
         megabytes = self.batches_ahead * self._batch_bytes() / 1e6
         return (
-            f"{self.pipeline.name()}; per rank {self.pipeline.worker_count()} workers and up to "
+            f"{self.pipeline.name()}; per rank and split {workers} workers and up to "
             f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {self._memory()}"
         )
 

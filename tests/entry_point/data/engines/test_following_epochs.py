@@ -217,4 +217,4 @@ def test_the_pipeline_announces_its_workers_and_their_memory(
 ) -> None:
     pipeline = pipeline_of(engine, num_workers=4)
     spec = LoaderSpec(DataConfig(), pipeline, "train", 256, 0, device=torch.device(device))
-    assert spec.describe() == f"{engine}; per rank {announced}"
+    assert spec.describe() == f"{engine}; per rank and split {announced}"
