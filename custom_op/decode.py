@@ -13,8 +13,8 @@ from custom_op.load import load
 
 MAX_SHARE = 0.0125
 """Size of a side index at most, as a share of its file's: the default of `index_jpeg`."""
-MAX_PIXELS = 178_956_970
-"""Default of `max_pixels`: the limit above which Pillow raises DecompressionBombError."""
+MAX_PIXELS = 250_000_000
+"""Default of `max_pixels`: the largest photographs of phones have 200 million."""
 
 
 class JpegError(RuntimeError):

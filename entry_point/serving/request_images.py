@@ -23,14 +23,9 @@ import custom_op
 from entry_point.config.data_config import Crop, DataConfig
 from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.allocation import reused_memory
+from entry_point.data.decode.metadata import TooManyPixelsError
 from entry_point.data.decode.operator import OperatorDecoder
-from entry_point.data.decode.pillow import (
-    FORMATS,
-    MOST_PIXELS,
-    PillowDecoder,
-    TooManyPixelsError,
-    open_image,
-)
+from entry_point.data.decode.pillow import FORMATS, MOST_PIXELS, PillowDecoder, open_image
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
@@ -59,8 +54,8 @@ _MOST_BYTES_PER_PIXEL = 21
 _ALONE = Samples.of(0, np.zeros(1, np.int64))
 _JPEG = b"\xff\xd8\xff"
 _MEGA = 10**6
-MAX_PIXELS = MOST_PIXELS
-"""Of one image."""
+MAX_PIXELS = 89_478_485
+"""Of one image: 256 MB of RGB. Datasets may hold larger ones."""
 _SMALL_BYTES = 200 * _MEGA
 """One image per thread may take this; larger ones are decoded one after another."""
 _PIXELS_PER_BYTE = 8

@@ -13,6 +13,8 @@ namespace custom_op {
 namespace {
 
 constexpr int64_t kLongestSide = 65500;  // for libjpeg
+// Photos have some dozens. A hostile file may have millions, each of which costs memory.
+constexpr size_t kMaxSegments = 100000;
 
 int64_t big16(const uint8_t* p) { return p[0] << 8 | p[1]; }
 
@@ -136,6 +138,10 @@ bool parse_header(Bytes jpeg, Header& header) {
     const size_t size = static_cast<size_t>(big16(payload - 2));
     if (size < 2 || size > jpeg.size - code - 1) return false;
     const Segment segment{marker, code - 1, code + 1 + size};
+    if (header.segments.size() == kMaxSegments) {
+      throw JpegError("the JPEG has more than " + std::to_string(kMaxSegments) +
+                      " segments before its pixels; refused as hostile");
+    }
     header.segments.push_back(segment);
     if (is_frame(marker)) {
       if (!parse_frame(payload, size - 2, header)) return false;

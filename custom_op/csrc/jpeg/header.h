@@ -44,7 +44,7 @@ struct Marker {
 Marker next_marker(Bytes jpeg, size_t at);
 
 // Returns false if this parser does not understand the segments; libjpeg must then decide whether
-// the file is valid. Never reads outside `jpeg`.
+// the file is valid. Never reads outside `jpeg`. Throws JpegError for too many segments.
 bool parse_header(Bytes jpeg, Header& header);
 
 // True if libjpeg takes the three components of the image for YCbCr.

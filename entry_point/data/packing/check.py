@@ -21,8 +21,9 @@ from entry_point.config.packing_config import CheckConfig
 from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
+from entry_point.data.decode.metadata import UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
-from entry_point.data.decode.pillow import UnusableImageError, read_photo
+from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError, ReadError
 from entry_point.data.packing.scan import is_listed, require_table
 from entry_point.data.progress_bar import in_threads

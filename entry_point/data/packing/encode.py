@@ -27,7 +27,8 @@ from custom_op import (
 )
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.any_format import is_jpeg
-from entry_point.data.decode.pillow import UnusableImageError, open_image, rgb
+from entry_point.data.decode.metadata import UnusableImageError, orientation
+from entry_point.data.decode.pillow import decoding, is_self_explaining, open_image, rgb
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, read_image
 
@@ -160,19 +161,19 @@ def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
             return _convert(original, "converted", options)
         if options.max_side is not None and max(image.size) > options.max_side:
             return _convert(original, "shrunk", options)
-        image.load()  # it turns a TIFF, and finds EXIF after the pixels of a PNG
-        (width, height), orientation = image.size, _orientation(image)
+        image.load()  # it turns a TIFF
+        (width, height), turned = image.size, orientation(image)
         stored, lost = rgb(image)
-        place = height, width, orientation
+        place = height, width, turned
         if kept := _KEPT.get(str(image.format)):
             note = f"{image.format} is decoded by Pillow"
             return Encoded(original, "kept", note, *place, suffix=kept)
-        if image.mode in _MODES_OF_PNG:
+        if image.mode in _MODES_OF_PNG and is_self_explaining(image):
             stored, lost = image, ""
         else:
             lost = lost or f"{image.mode} became RGB"
         file = io.BytesIO()
-        stored.save(file, "PNG", exif=_exif(orientation))
+        stored.save(file, "PNG", exif=_exif(turned))
         lost = _of_several(image, lost)
         return Encoded(file.getvalue(), "converted", lost, *place, suffix="png")
 
@@ -181,8 +182,7 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
     """To a JPEG without chroma subsampling and with the same orientation. Raises RejectedError."""
     with _damage_rejected():
         image = open_image(original)
-        image.load()  # as above
-        orientation = _orientation(image)
+        image.load()
         stored, lost = rgb(image)
         lost = _of_several(image, lost)
         if options.max_side is not None:
@@ -193,7 +193,7 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
                 "shrink it with max_side"
             )
         file = io.BytesIO()
-        exif, quality = _exif(orientation), options.quality
+        exif, quality = _exif(orientation(image)), options.quality
         stored.save(file, "JPEG", quality=quality, subsampling="4:4:4", exif=exif)
     jpeg = _tensor(file.getvalue())
     return _describe(jpeg, how, lost, _prove(jpeg)[0])
@@ -202,19 +202,10 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
 @contextmanager
 def _damage_rejected() -> Iterator[None]:
     try:
-        yield
-    except (RejectedError, JpegError, MemoryError):
-        raise
+        with decoding():
+            yield
     except UnusableImageError as error:
         raise RejectedError(str(error)) from error
-    except Exception as error:  # Pillow's parsers raise any type for a damaged file
-        raise RejectedError(f"cannot be decoded: {error}") from error
-
-
-def _orientation(image: Image.Image) -> int:
-    """EXIF, 1 to 8; 1 for what is none of these."""
-    orientation = image.getexif().get(_ORIENTATION_TAG)
-    return orientation if isinstance(orientation, int) and 1 <= orientation <= 8 else 1
 
 
 def _exif(orientation: int) -> Image.Exif:

@@ -17,7 +17,8 @@ from PIL import Image, features
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.pillow import FORMATS, UnusableImageError, read_photo
+from entry_point.data.decode.metadata import UnusableImageError
+from entry_point.data.decode.pillow import FORMATS, read_photo
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
@@ -201,8 +202,8 @@ def test_a_file_that_is_cut_off_is_damaged(kind: str) -> None:
 
 
 def webp_bomb() -> bytes:
-    """34 bytes that claim 16383 x 6000 pixels."""
-    bits = (16383 - 1) | (6000 - 1) << 14
+    """34 bytes that claim 16383 x 16383 pixels."""
+    bits = (16383 - 1) | (16383 - 1) << 14
     chunk = b"VP8L" + struct.pack("<I", 13) + b"\x2f" + struct.pack("<I", bits) + bytes(9)
     return b"RIFF" + struct.pack("<I", len(chunk) + 4) + b"WEBP" + chunk
 

@@ -275,7 +275,7 @@ def test_image_above_the_pixel_limit_is_rejected(
     Image.new("RGB", (64, 64)).save(tmp_path / "just.png")
     Image.new("RGB", (65, 64)).save(tmp_path / "over.png")
     assert _pixels(tmp_path / "just.png")[0].shape == (64, 64, 3)
-    assert _rejection(tmp_path / "over.png") == "65x64: more than 4096 pixels"
+    assert _rejection(tmp_path / "over.png") == "65x64: more than 4096 pixels: shrink it"
 
 
 @pytest.mark.parametrize(
