@@ -157,10 +157,11 @@ def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
     """Raises RejectedError."""
     with _damage_rejected():
         image = open_image(original)
-        if options.convert == "jpeg":
-            return _convert(original, "converted", options)
-        if options.max_side is not None and max(image.size) > options.max_side:
-            return _convert(original, "shrunk", options)
+    if options.convert == "jpeg":
+        return _convert(original, "converted", options)
+    if options.max_side is not None and max(image.size) > options.max_side:
+        return _convert(original, "shrunk", options)
+    with _damage_rejected():
         image.load()  # it turns a TIFF
         (width, height), turned = image.size, orientation(image)
         stored, lost = rgb(image)
@@ -188,7 +189,7 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
         if options.max_side is not None:
             stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
         if max(stored.size) > _LONGEST_SIDE:
-            raise RejectedError(
+            raise UnusableImageError(
                 f"{stored.width}x{stored.height} pixels: a JPEG side has at most {_LONGEST_SIDE}, "
                 "shrink it with max_side"
             )
