@@ -64,9 +64,10 @@ RUN mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
     && if [ "${PREBUILD}" != 0 ]; then \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
-           'import PIL.ImageOps, filelock, jinja2, matplotlib.figure, networkx, pydantic.dataclasses, \
-            rich.progress, safetensors.torch, starlette.applications, torch.distributed.run, \
-            torch.export.pt2_archive, torch.utils.tensorboard, torchvision.transforms.v2, uvicorn, yaml' \
+           'import PIL.ImageOps, filelock, jinja2, matplotlib.figure, networkx, omegaconf, \
+            pydantic.dataclasses, rich.progress, safetensors.torch, starlette.applications, \
+            torch.distributed.run, torch.export.pt2_archive, torch.utils.tensorboard, \
+            torchvision.transforms.v2, uvicorn.protocols.http.h11_impl, yaml' \
          && rm -rf "${scratch}"; \
        fi
 

@@ -108,6 +108,18 @@ def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
     assert "BASE_IMAGE" in done.stderr
 
 
+WITHOUT_BYTECODE = """
+import sys, pathlib, entry_point.serving.server, entry_point.training.trainer
+specs = [spec for module in sys.modules.values() if (spec := vars(module).get("__spec__"))]
+print(*[spec.name for spec in specs if spec.cached and not pathlib.Path(spec.cached).exists()])
+"""
+
+
+def test_what_jobs_and_endpoints_import_has_bytecode(engine: Engine, prebuilt_image: str) -> None:
+    missing = in_container(engine, prebuilt_image, "python", "-B", "-c", WITHOUT_BYTECODE).split()
+    assert len(missing) < 20, " ".join(missing)
+
+
 def test_a_line_in_project_costs_a_small_layer(
     engine: Engine, base_image: str, prebuilt_image: str, tmp_path: Path
 ) -> None:
