@@ -77,7 +77,7 @@ def test_each_host_gets_a_share_of_the_source(
         (["resume_from=a"], "resume_from: ", "not available for Processing"),
         (["job.code=true"], "job.code: ", "not available for Processing"),
         (["job.request.RetryStrategy=a"], "job.request.RetryStrategy: ", "set it to null"),
-        (["target.volume_gb=0"], "Invalid value", "VolumeSizeInGB"),
+        (["target.volume_gb=0"], "target.volume_gb=0", "must be at least 1"),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
         (["part=3/4"], "part=3/4", "set by the launcher"),
         (["output_format=index"], "output_format=index", "must be shards"),
