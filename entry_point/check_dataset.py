@@ -28,7 +28,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_program("check-dataset", partial(check, arguments))
 
 
-@without_group()
+@without_group("root")
 def check(arguments: Sequence[str]) -> int:
     """Read every image and list the damage. Returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)

@@ -31,10 +31,11 @@ from entry_point.contract.program import asks_for_help, end_process, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader import build_loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.masks import MaskSource
+from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.source import Source
+from entry_point.data.sources.splits import WHOLE
 
 if TYPE_CHECKING:
     from entry_point.model_folder import Trained
@@ -72,13 +73,28 @@ def run(arguments: Sequence[str]) -> int:
             trained = load_trained(folder, devices.device)
             data = config.changed(trained.config.data)
             _check_format(data, config, folder)
-            source = open_source(data, config.split, RunFolder(CONTAINER_ROOT).channels)
+            root = dataset_root(data, RunFolder(CONTAINER_ROOT).channels)
+            # Of the run's own dataset, val is what training validated on.
+            divides = not config.names_dataset or data.val_fraction is not None
+            dataset = open_dataset(data, root, for_training=divides)
+            split = config.split or _default_split(dataset)
+            source = dataset.source(split)
             try:
-                evaluation = evaluate(trained, source, data, config, devices)
+                evaluation = evaluate(trained, source, dataset.data, config, devices)
             except Stopped:
                 return exit_codes.INTERRUPTED
-        _write(config, data, trained, evaluation, source)
+        _write(config, split, data, trained, evaluation, source)
     return exit_codes.FINISHED
+
+
+def _default_split(dataset: Dataset) -> str:
+    """`val`, or all images of a dataset with one split or none. Raises DataError."""
+    if "val" in dataset.splits:
+        return "val"
+    if len(dataset.splits) == 1:
+        return dataset.splits[0]
+    choices = " or ".join(f"split={split}" for split in (*dataset.splits, WHOLE))
+    raise DataError(f"{dataset.root} has no split val: choose {choices}")
 
 
 def _check_format(data: DataConfig, config: EvaluateConfig, folder: Path) -> None:
@@ -131,11 +147,8 @@ def _order_of(source: Source, known: list[str]) -> torch.Tensor:
     if unknown := [name for name in names if name not in known]:
         shown = printable(", ".join(unknown[:5]))
         raise DataError(f"the model does not know {shown}: remove these images or labels")
-    if isinstance(source, MaskSource):
+    if source.kind == "targets":
         source.renumber(known)
-    elif source.kind == "targets" and names != known:
-        wanted = printable(", ".join(known[:5]))
-        raise DataError(f"the dataset must have the classes of the model in their order: {wanted}")
     elif source.kind in ("labels", "numbers"):
         if missing := [name for name in known if name not in names]:
             shown = printable(", ".join(missing[:5]))
@@ -146,6 +159,7 @@ def _order_of(source: Source, known: list[str]) -> torch.Tensor:
 
 def _write(
     config: EvaluateConfig,
+    split: str,
     data: DataConfig,
     trained: Trained,
     evaluation: Evaluation,
@@ -158,7 +172,7 @@ def _write(
     facts = {
         "model": str(Path(config.model_dir).resolve()),
         "data": data.root or "the input channel",
-        "split": config.split,
+        "split": split,
         "images": f"{len(evaluation.indices)}",
         "damaged": f"{evaluation.damaged}",
     }
@@ -168,7 +182,7 @@ def _write(
     counts = {"images": len(evaluation.indices), "damaged": evaluation.damaged}
     result = {**facts, **counts, "metrics": evaluation.metrics}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    title = f"{config.split} of {facts['data']}"
+    title = f"{split} of {facts['data']}"
     page = output / "evaluation.html"
     write_evaluation(page, title, facts, trained.task, evaluation, source, trained.network, data)
     for metric in (*trained.task.metrics, LOSS):

@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command("dataset", program)
 
 
-@without_group()
+@without_group("source")
 def run(config: OptimizeConfig, job: ProcessingJob | None) -> None:
     """Pack as configured; in a job, folders default to the job's and each host packs a part."""
     source = _chosen("source", config.source, job.input if job else None)

@@ -36,7 +36,9 @@ from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
-from entry_point.data.sources.unlabeled import Stretch, UnlabeledImages, open_images
+from entry_point.data.sources.dataset import open_dataset
+from entry_point.data.sources.source import Source, fingerprint
+from entry_point.data.sources.splits import WHOLE
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
@@ -53,7 +55,7 @@ class Prediction:
     config: PredictConfig
     model: Path
     """Its folder."""
-    images: UnlabeledImages
+    images: Source
     places: range
     """The part's images."""
     part: Part
@@ -91,7 +93,7 @@ def main(arguments: Sequence[str]) -> int:
     return run_command("predict", program)
 
 
-@without_group()
+@without_group("input")
 def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
     with unpacked(Path(config.model_dir)) as model:
@@ -130,14 +132,15 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
         raise ConfigError("output_dir", folder, "is a file; name a folder")
     part = config.chosen_part() or _part_of_host(job)
     own_share = job is not None and config.part is None and job.shards_input(source)
-    images = open_images(source, Path(config.images) if config.images else None, config.table)
+    data = config.dataset(str(source))
+    images = open_dataset(data, source, for_training=False, labeled=False).source(WHOLE)
     if not len(images) and not own_share:
         raise ConfigError("input", source, "holds no image files")
     places = range(len(images)) if own_share else part.of(len(images))
     # The folder, too: others may have files of the same names.
     where = f"{source.resolve()} {config.images and Path(config.images).resolve()}"
     made_from = sha256(
-        f"{images.fingerprint} {config.output} {where}".encode(errors="backslashreplace")
+        f"{fingerprint(images)} {config.output} {where}".encode(errors="backslashreplace")
     )
     code = sorted((model / CODE).rglob("*.py"))
     for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
@@ -203,13 +206,8 @@ def predict(prediction: Prediction) -> Outcome:
     if model.unfinished is not None:
         _say(f"{config.model_dir}: {model.unfinished}")
     table = build_table(model, config.output)
-    stretches = prediction.images.stretches(prediction.places)
     batches = track(
-        (
-            rows
-            for each in stretches
-            for rows in _rows(each, table, config, prediction.folder, outcome)
-        ),
+        _rows(prediction, table, outcome),
         len(prediction.places),
         "predicting",
         images_of=len,
@@ -222,16 +220,15 @@ def predict(prediction: Prediction) -> Outcome:
 
 
 def _rows(
-    stretch: Stretch,
+    prediction: Prediction,
     table: PredictionTable,
-    config: PredictConfig,
-    folder: Path,
     outcome: Outcome,
 ) -> Iterator[pl.DataFrame]:
     """The rows of each batch; counts them in `outcome`. Masks go into the folder."""
-    model = table.model
+    model, config, images = table.model, prediction.config, prediction.images
     loader = build_prediction_loader(
-        stretch,
+        images,
+        prediction.places,
         model.image_size,
         model.resize,
         config.pipeline,
@@ -239,19 +236,21 @@ def _rows(
         model.device,
         model.crop,
     )
-    left = stretch.samples
+    left = prediction.places
     try:
         for batch in loader.epoch(0):
             samples, left = left[: config.batch_size], left[config.batch_size :]
             damage = iter(batch.damage)
             good = np.isin(samples, batch.indices.numpy()).tolist()
             errors = [None if fine else next(damage).reason for fine in good]
-            names = [stretch.name(i) for i in samples]
+            names = [images.name(i) for i in samples]
             if not len(batch.indices):
                 answers = torch.empty(0, table.width)
             elif table.has_masks:
                 seen = [name for name, fine in zip(names, good, strict=True) if fine]
-                answers = write_masks(folder, seen, model.predict(batch.images), batch.geometry)
+                answers = write_masks(
+                    prediction.folder, seen, model.predict(batch.images), batch.geometry
+                )
             else:
                 answers = model.predict(batch.images)
             yield table.rows(names, answers, errors)

@@ -6,6 +6,7 @@ epoch, as the model would get them.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -15,11 +16,11 @@ from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import load_train_config
 from entry_point.contract import exit_codes
 from entry_point.contract.program import asks_for_help, end_process, run_program
-from entry_point.contract.run_folder import RunFolder
+from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.whole_file import replacing
 from entry_point.data.loader import build_loader, open_source
 from entry_point.training.devices import join_devices
-from entry_point.training.input import loader_spec
+from entry_point.training.input import loader_spec, with_found_format
 from entry_point.training.results.pictures import first_samples
 from entry_point.training.tasks.build_task import build_task
 
@@ -37,8 +38,10 @@ def main(arguments: Sequence[str]) -> int:
 def show(arguments: Sequence[str]) -> int:
     """Write the picture. Returns the exit code."""
     path, overrides = _split_output(arguments)
-    config, _ = load_train_config(overrides)
-    channels = RunFolder.from_environment().channels if config.data.root is None else Path()
+    run = RunFolder(Path(os.environ.get("ML_ROOT") or CONTAINER_ROOT))
+    config, _ = load_train_config(overrides, has_channels=run.has_data)
+    channels = run.channels
+    config = with_found_format(config, channels)
     with join_devices(config.trainer) as devices:
         train = open_source(config.data, "train", channels)
         task = build_task(config, train, devices.device)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 
-from entry_point.config.compose import load_resolved
+from entry_point.config.compose import load_resolved, resolved_yaml
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract.printable import drop_unread_output
 from entry_point.contract.program import end_process, failure_file, run_program
@@ -44,13 +44,16 @@ def train(arguments: Sequence[str]) -> int:
         yaml = (folder / CONFIG).read_text(encoding="utf-8")
         config = load_resolved(yaml, TrainConfig)
     else:
-        config, yaml = load_train_config(arguments)
+        has_data = RunFolder.from_environment().has_data
+        config, yaml = load_train_config(arguments, has_channels=has_data)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.training.devices import join_devices
+    from entry_point.training.input import with_found_format
     from entry_point.training.trainer import run_training
 
+    config = with_found_format(config, RunFolder.from_environment().channels)
     with join_devices(config.trainer, config.optim.accumulate) as devices:
-        return run_training(config, yaml, RunFolder.from_environment(), devices)
+        return run_training(config, resolved_yaml(config), RunFolder.from_environment(), devices)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from entry_point.data.sources.folder import chosen_for_val
 from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.splits import chosen_for_val
 
 
 def by_file_name(

@@ -107,7 +107,6 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
     from entry_point.config.data_config import DataConfig
     from entry_point.data.loader import build_loader, open_source
     from entry_point.data.loader_spec import LoaderSpec
-    from entry_point.data.sources import parquet, table, webdataset
     from entry_point.data.sources.masks import MaskSource
     from entry_point.data.sources.source import read_image
     from tests.entry_point.data.engines.every_engine import pipeline_of
@@ -134,8 +133,6 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
     listed.write_ndjson(folder / "rows.jsonl")
 
     def opened(form: str, root: Path, **data: Any) -> Any:
-        for module in (parquet, table, webdataset):
-            module._opened.clear()
         data = {"image_size": 32, "resize": 32, **data}
         return open_source(DataConfig(format=form, root=str(root), **data), "train", Path())
 

@@ -24,7 +24,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
-from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
 
 TITLE = "Side indexes that training makes"
@@ -47,7 +47,9 @@ def epochs(root: Path, workers: int, index: bool = True, index_root: str | None 
     data = DataConfig(format="folder", root=str(root), index_root=index_root)
     pipeline = PipelineConfig(engine="threads", num_workers=workers)
     spec = LoaderSpec(data, pipeline, "train", BATCH, seed=0)
-    source = open_source(data, "train", root) if index else FolderSource(root, "train")
+    source: Source = open_source(data, "train", root)
+    if not index:
+        source.index_cache = None
     loader, epoch = build_loader(source, spec), count()
 
     def read() -> None:

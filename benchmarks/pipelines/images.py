@@ -14,7 +14,7 @@ from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.data.sources.dataset_description import is_packed, read_dataset
 from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import class_names, visible_files
+from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.source import JPEG_SUFFIXES
 
 DEMO_ROOT = Path("data/demo")
@@ -63,7 +63,7 @@ def write_phone_photographs(root: Path) -> Path:
 def _link(root: Path, target: Path, most: int) -> int:
     """Link up to `most` images, taking the classes in turn; returns their number."""
     train = root / "train"
-    names = class_names(root, "train")
+    names = sorted(folder.name for folder in train.iterdir() if folder.is_dir())
     by_class = [[f"{name}/{file}" for file in _jpegs(train / name)] for name in names]
     in_turn = (file for row in zip_longest(*by_class) for file in row if file is not None)
     chosen = list(islice(in_turn, most))

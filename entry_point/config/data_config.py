@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import shlex
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -14,13 +14,13 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.mistakes import check_config
-from entry_point.config.schema import SETTINGS, Float, Int, Positive, Share, Words
+from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive, Share, Words
 
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Crop = Literal["center", "squash"]
 Access = Literal["map", "stream"]
-FORMATS = ("demo", "folder", "manifest", "shards", "webdataset", "parquet", "masks")
+FORMATS = ("auto", "demo", "folder", "manifest", "shards", "webdataset", "parquet", "masks")
 
 
 @dataclass(config=SETTINGS)
@@ -88,18 +88,18 @@ class DemoConfig:
 class DataConfig:
     """The dataset, and how a sample is cut from an image."""
 
-    format: str = "folder"
-    """`demo`: generated on first use. `folder`: images in `root/train/<class>` and
-    `root/val/<class>`, or in `root/<class>`. `manifest`: the files that a table lists. `shards`:
-    the output of `make dataset`. `webdataset`: the tar files of others. `parquet`: files with a
-    column of images, as Hugging Face's datasets. `masks`: images with a mask each, for
-    `task=segmentation`. Or the dotted path of your own source."""
+    format: str = "auto"
+    """`auto`: found by looking at what lies in `root`. `demo`: generated on first use. `folder`:
+    images in `root/train/<class>` and `root/val/<class>`, or in `root/<class>`. `manifest`: the
+    files that a table lists. `shards`: the output of `make dataset`. `webdataset`: the tar files of
+    others. `parquet`: files with a column of images, as Hugging Face's datasets. `masks`: images
+    with a mask each, for `task=segmentation`. Or the dotted path of your own source."""
     kwargs: dict[str, Any] = Field(default={})
     """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
-    root: str | None = None
+    root: FilePath | None = None
     """Folder of the dataset; for `format=manifest`, the table. null: the input channel `training`,
     or the only table in it."""
-    images: str | None = None
+    images: FilePath | None = None
     """`format=manifest`: folder that the table's paths start from. null: the table's folder."""
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
@@ -143,7 +143,7 @@ class DataConfig:
     access: Access = "map"
     """How `format=shards` is read. `map`: memory-mapped local files. `stream`: whole shards in
     order, for FastFile and network file systems."""
-    index_root: str | None = None
+    index_root: FilePath | None = None
     """Folder of the indexes, when another channel or folder holds them: of streamed shards all
     files of the dataset but the shards, with `folder` and `manifest` the file
     `jpeg-index.safetensors`. null: the folder of the images."""
@@ -164,7 +164,7 @@ class DataConfig:
         for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
                 raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
-        if self.access != "map" and self.format != "shards":
+        if self.access != "map" and self.format not in ("auto", "shards"):
             must = f"needs data=shards, not data={self.format}"
             raise ConfigError("data.access", self.access, must)
 
@@ -189,15 +189,22 @@ class DataConfig:
         if known and self.kwargs and self.format != "demo":
             must = "are arguments of your own source; set data.format to its dotted path"
             raise ConfigError("data.kwargs", self.kwargs, must)
-        if known and self.format not in ("manifest", "masks"):
+        if known and self.format not in ("auto", "manifest", "masks"):
             if self.images is not None:
-                raise ConfigError("data.images", self.images, "needs data=manifest")
-            columns = replace(self.table, path=None, labels=[])
-            if (columns if self.format == "parquet" else self.table) != TableConfig():
-                raise ConfigError("data.table", must="needs data=manifest")
-        divided = ("folder", "manifest", "webdataset", "parquet")
-        if self.val_fraction is not None and self.format not in divided:
-            must = "needs data=folder, manifest, webdataset or parquet"
+                raise ConfigError(
+                    "data.images", self.images, f"needs data=manifest, not data={self.format}"
+                )
+            # What the task needs is harmless; tars and Parquet files have labels, too.
+            unused = replace(self.table, kind=None)
+            if self.format == "parquet":
+                unused = replace(unused, path=None, labels=[])
+            if self.format in ("parquet", "webdataset"):
+                unused = replace(unused, separator=TableConfig().separator)
+            if unused != TableConfig():
+                raise ConfigError("data.table", must=f"needs data=manifest, not data={self.format}")
+        undivided = ("demo", "shards")
+        if self.val_fraction is not None and (not known or self.format in undivided):
+            must = "needs data=folder, manifest, webdataset, parquet or masks"
             raise ConfigError("data.val_fraction", self.val_fraction, must)
         self._check_repeats()
 
@@ -242,6 +249,16 @@ class DataConfig:
         """Height and width of a training sample in `epoch`."""
         begun = [size for start, size in self.progressive if start <= epoch]
         return begun[-1] if begun else self.image_size
+
+
+def dataset_settings(
+    given: Mapping[str, Any], table: PathsConfig, more: Mapping[str, Any]
+) -> DataConfig:
+    """The settings of a dataset as a program without the group `data` takes them, and `more` of
+    that group; raises ConfigError. Damaged images stop none of these programs."""
+    columns = {**asdict(table), **more.get("table", {})}
+    settings = {"max_bad_fraction": 1.0, **given, **more, "table": columns}
+    return check_config(settings, DataConfig, "data")
 
 
 @dataclass(config=SETTINGS)

@@ -10,25 +10,39 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.mistakes import check_config
-from entry_point.config.schema import SETTINGS, Count
+from entry_point.config.schema import SETTINGS, Count, FilePath
 
 
 @dataclass(config=SETTINGS)
 class EvaluateConfig:
     """Evaluating the model of a finished run, on one of its splits or on another dataset."""
 
-    model_dir: str = "runs/latest/model"
+    model_dir: FilePath = "runs/latest/model"
     """The `model` folder of a finished run, or the model.tar.gz of a job on SageMaker."""
-    split: Literal["train", "val"] = "val"
-    """The split to evaluate on. Its images are cropped as for validation."""
+    split: Literal["train", "val", "test", "all"] | None = None
+    """The split to evaluate on; its images are cropped as for validation. null: `val`, or all
+    images of another dataset that has one split or none."""
     data: dict[str, Any] = Field(default={})
     """What differs from the run's own `data.*`, as in `data.root=DIR data.format=folder`."""
-    output_dir: str = "runs/evaluation"
+    output_dir: FilePath = "runs/evaluation"
     """Folder for evaluation.json, which has the metrics, and evaluation.html."""
     batch_size: Count = 64
     """Images per batch."""
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
+    @property
+    def names_dataset(self) -> bool:
+        """Whether another dataset than the run's is named."""
+        return "root" in self.data
+
     def changed(self, data: DataConfig) -> DataConfig:
-        """The run's settings of the data with this command's; raises ConfigError."""
-        return check_config({**asdict(data), **self.data}, DataConfig, "data")
+        """The run's settings of the data with this command's; raises ConfigError.
+
+        Of another dataset, what was found of the run's own counts for nothing.
+        """
+        kept = asdict(data)
+        if self.names_dataset:
+            own = "." in data.format
+            kept |= {"val_fraction": None, "images": None, "access": "map", "index_root": None}
+            kept |= {} if own else {"format": "auto", "table": {"kind": data.table.kind}}
+        return check_config({**kept, **self.data}, DataConfig, "data")

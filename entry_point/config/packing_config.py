@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import TableConfig
-from entry_point.config.schema import SETTINGS, Float, Int, Positive
+from entry_point.config.data_config import DataConfig, TableConfig, dataset_settings
+from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,15 +70,17 @@ class Part:
 class OptimizeConfig:
     """Packing images for training."""
 
-    source: str | None = None
+    source: FilePath | None = None
     """Folder with images in `source/<split>/<class>/` or `source/<class>/`, or a table that lists
     images and their labels. null, in a Processing job: its input folder."""
-    images: str | None = None
+    images: FilePath | None = None
     """`source=TABLE`: folder that the table's paths start from. null: the table's folder."""
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images for `val`, chosen by a hash of their paths, as `data.val_fraction`."""
-    output: str | None = None
+    data: dict[str, Any] = Field(default={})
+    """What else tells how to read the source, as in `data.format=webdataset`."""
+    output: FilePath | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""
     output_format: Literal["shards", "index"] = "shards"
@@ -101,6 +103,11 @@ class OptimizeConfig:
         self.table.check("table")
         self.chosen_part()
 
+    def dataset(self, root: str) -> DataConfig:
+        """How to read the source; raises ConfigError."""
+        given = {"val_fraction": self.val_fraction, "images": self.images}
+        return dataset_settings({"root": root, **given}, self.table, self.data)
+
     def chosen_part(self) -> Part | None:
         """`part`, parsed. Raises ConfigError."""
         part = None if self.part is None else Part.parse(self.part)
@@ -113,14 +120,21 @@ class OptimizeConfig:
 class CheckConfig:
     """Reading a dataset from end to end to find damage."""
 
-    root: str
+    root: FilePath
     """Folder with `train/<class>` and `val/<class>`, a table that lists images, or what
     `make dataset` wrote."""
-    images: str | None = None
+    images: FilePath | None = None
     """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""
-    index_root: str | None = None
+    index_root: FilePath | None = None
     """Folder that holds `jpeg-index.safetensors`. null: the images' folder, if it holds one."""
     table: TableConfig = Field(default_factory=TableConfig)
+    data: dict[str, Any] = Field(default={})
+    """What else tells how to read the dataset, as in `data.format=webdataset`."""
 
     def __post_init__(self) -> None:
         self.table.check("table")
+
+    def dataset(self) -> DataConfig:
+        """How to read the dataset; raises ConfigError."""
+        given = {"root": self.root, "images": self.images, "index_root": self.index_root}
+        return dataset_settings(given, self.table, self.data)

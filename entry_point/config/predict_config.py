@@ -2,33 +2,40 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.data_config import PathsConfig, PipelineConfig
+from entry_point.config.data_config import (
+    DataConfig,
+    PathsConfig,
+    PipelineConfig,
+    dataset_settings,
+)
 from entry_point.config.packing_config import Part
-from entry_point.config.schema import SETTINGS, Count
+from entry_point.config.schema import SETTINGS, Count, FilePath
 
 
 @dataclass(config=SETTINGS)
 class PredictConfig:
     """Predicting images with the model of a finished run."""
 
-    input: str | None = None
+    input: FilePath | None = None
     """A folder of images in any format, searched with its subfolders; an image; a table of paths;
     or the output of `make dataset`, all of it or its folder `train` or `val`. null, in a Processing
     job: its input folder."""
-    images: str | None = None
+    images: FilePath | None = None
     """`input=TABLE`: folder that the table's paths start from. null: the table's folder."""
     table: PathsConfig = Field(default_factory=PathsConfig)
-    model_dir: str = "runs/latest/model"
+    data: dict[str, Any] = Field(default={})
+    """What else tells how to read the images, as in `data.format=webdataset`."""
+    model_dir: FilePath = "runs/latest/model"
     """The `model` folder of a finished run, or the model.tar.gz of a job on SageMaker."""
     output: Literal["scores", "features"] = "scores"
     """`scores`: what the model predicts, and its probability for each class or label, or its
     numbers. `features`: what its last linear layer gets."""
-    output_dir: str | None = None
+    output_dir: FilePath | None = None
     """Folder for the Parquet files, one per part. null, in a Processing job: its output folder."""
     part: str | None = None
     """`N/M`: predict only the N-th of M parts. null: everything; in a Processing job with several
@@ -39,6 +46,10 @@ class PredictConfig:
 
     def __post_init__(self) -> None:
         self.chosen_part()
+
+    def dataset(self, root: str) -> DataConfig:
+        """How to read the images; raises ConfigError."""
+        return dataset_settings({"root": root, "images": self.images}, self.table, self.data)
 
     def chosen_part(self) -> Part | None:
         """`part`, parsed. Raises ConfigError."""

@@ -12,9 +12,10 @@ What several settings must agree on, `__post_init__` checks; it raises ConfigErr
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
-from pydantic import BeforeValidator, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
 
 SETTINGS = ConfigDict(
     extra="forbid",
@@ -32,6 +33,8 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Positive = Annotated[float, Strict(), Field(gt=0)]
 
 Count = Annotated[int, Strict(), Field(ge=1)]
+FilePath = Annotated[str, AfterValidator(os.path.expanduser)]
+"""A path; `~` is the home folder, which a shell does not expand after `=`."""
 
 
 def _as_list(value: object) -> object:

@@ -174,6 +174,8 @@ def check_ranks(trainer: TrainerConfig, ranks: int, accumulate: int) -> None:
         raise ConfigError("trainer.batch_size", trainer.batch_size, must)
 
 
+NAMES_OF_DATASETS = {"data", "data.root", "data.format", "experiment"}
+"""The overrides that name a dataset."""
 # A task that the user chose says how to read whole numbers, and names without separators.
 _KIND_OF_TABLE: dict[str, Literal["labels", "numbers"]] = {
     "multilabel": "labels",
@@ -208,7 +210,7 @@ class TrainConfig:
             if word not in words:
                 must = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
                 raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
-        if self.data.format == "manifest" and self.data.table.kind is None:
+        if self.data.table.kind is None:
             self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
         if self.optim.clip_norm is None:
             self.optim.clip_norm = _CLIP_NORM_OF.get(self.task.name)
@@ -232,7 +234,14 @@ class TrainConfig:
             raise ConfigError(key, value, must)
 
 
-def load_train_config(overrides: Sequence[str]) -> tuple[TrainConfig, str]:
-    """Return the training job's configuration, and the same as YAML to keep with the model."""
-    config = load_config("train", TrainConfig, overrides)
+def load_train_config(
+    overrides: Sequence[str], *, has_channels: bool = False
+) -> tuple[TrainConfig, str]:
+    """Return the training job's configuration, and the same as YAML to keep with the model.
+
+    The demo is composed only where nothing names a dataset, neither an override nor a channel.
+    """
+    keys = {override.partition("=")[0].lstrip("+~") for override in overrides}
+    demo = [] if has_channels or keys & NAMES_OF_DATASETS else ["data=demo"]
+    config = load_config("train", TrainConfig, [*demo, *overrides])
     return config, resolved_yaml(config)

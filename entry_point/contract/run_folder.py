@@ -111,6 +111,11 @@ class RunFolder:
         """One folder per input channel."""
         return self.root / "input" / "data"
 
+    @property
+    def has_data(self) -> bool:
+        """Whether an input channel holds a dataset, or the split `train` of one."""
+        return any((self.channels / name).is_dir() for name in ("training", "train"))
+
     def check_channels(self, hosts: int) -> None:
         """Check that every channel in inputdataconfig.json has a folder, and all its files on each
         of several `hosts`. Raises ContractError."""

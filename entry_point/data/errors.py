@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
 
@@ -20,12 +21,17 @@ class DataError(UserError, RuntimeError):
 
 
 @contextmanager
-def without_group() -> Iterator[None]:
-    """Name settings of the group `data` in errors as programs without that group take them."""
+def without_group(root: str) -> Iterator[None]:
+    """Name settings of the group `data` in errors as programs without that group take them.
+
+    `root` is what the program calls the dataset's folder.
+    """
     try:
         yield
-    except DataError as error:
-        raise DataError(*(_OF_DATA.sub("", str(line)) for line in error.args)) from error
+    except (ConfigError, DataError) as error:
+        lines = (_OF_DATA.sub("", str(line)) for line in error.args)
+        error.args = tuple(re.sub(r"\bdata\.root=", f"{root}=", line) for line in lines)
+        raise
 
 
 class ReadError(UserError):

@@ -33,19 +33,12 @@ from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
 from entry_point.data.plan.stream_order import StreamPlan
-from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.formats import open_format
+from entry_point.data.sources.dataset import Dataset, open_dataset
+from entry_point.data.sources.folder import split_folders
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
-from entry_point.data.sources.unlabeled import Stretch
 
 CHANNEL = "training"
-_HOLDS = {
-    "folder": "train/<class>/ and val/<class>/",
-    "manifest": "a table of paths and labels",
-    "shards": "the output of `make dataset`",
-    "masks": "train/{images,masks}, val/{images,masks} and classes.txt",
-}
 # DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
 _DALI_THREADS = 8
 
@@ -155,28 +148,31 @@ class Loader:
             )
 
 
-def open_source(data: DataConfig, split: str, channels: Path) -> Source:
-    """The split's images, in `data.root` or else below the folder of the input channels.
+def open_training_set(data: DataConfig, channels: Path) -> Dataset:
+    """The dataset in `data.root`, or below the folder of the input channels, as training takes it.
 
-    Raises DataError if there are none or they cannot be used.
+    Raises DataError if there is none or it cannot be used.
     """
-    if split not in SPLITS:
-        raise ValueError(f"split={split}: must be one of {SPLITS}")
-    return open_format(data, dataset_root(data, channels), split)
+    return open_dataset(data, dataset_root(data, channels), for_training=True)
+
+
+def open_source(data: DataConfig, split: str, channels: Path) -> Source:
+    """One split of the training set, see `open_training_set`."""
+    return open_training_set(data, channels).source(split)
 
 
 def dataset_root(data: DataConfig, channels: Path) -> Path:
-    """`data.root`, or what the platform puts into the input channel. Raises DataError."""
+    """`data.root`, or what the platform puts into the input channels. Raises DataError."""
     if data.root is not None:
-        return Path(data.root)
-    folder = channels / CHANNEL
-    if not folder.exists():
-        holds = _HOLDS.get(data.format, "what your source reads")
-        raise DataError(
-            f"data.root is not set and there is no input channel {CHANNEL!r}: add "
-            f"data.root=FOLDER, or in a container the channel {CHANNEL!r}; it must hold {holds}"
-        )
-    return folder
+        return Path(data.root).expanduser()
+    if (folder := channels / CHANNEL).exists():
+        return folder
+    if channels.is_dir() and "train" in split_folders(channels):
+        return channels
+    raise DataError(
+        f"data.root is not set and there is no input channel {CHANNEL!r}: add data.root=FOLDER, or "
+        f"in a container the channel {CHANNEL!r}, or one for each split, train and validation"
+    )
 
 
 def build_loader(
@@ -198,7 +194,8 @@ def build_loader(
 
 
 def build_prediction_loader(
-    stretch: Stretch,
+    source: Source,
+    samples: range,
     image_size: int,
     resize: int,
     pipeline: PipelineConfig,
@@ -206,16 +203,16 @@ def build_prediction_loader(
     device: torch.device = CPU,
     crop: Crop = "center",
 ) -> Loader:
-    """Images of any size and format, each cropped once, in order.
+    """The `samples` of a source, images of any size and format, each cropped once, in order.
 
     They are resized to a shorter side of `resize` and cropped to `image_size`, or squashed to it.
-    `Batch.indices` are numbers in the stretch's source. Images that are not complete are left out
+    Images that are not complete are left out
     and listed in `Batch.damage`.
     """
     data = DataConfig(image_size=image_size, resize=resize, crop=crop, max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
-    plan = RangePlan(stretch.samples, batch_size)
-    return build_loader(stretch.source, spec, build_decoder(spec), plan)
+    plan = RangePlan(samples, batch_size)
+    return build_loader(source, spec, build_decoder(spec), plan)
 
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:

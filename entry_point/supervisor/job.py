@@ -61,7 +61,7 @@ class Job:
         read = read_overrides(run.platform_config)
         hosts = read_hosts(run.platform_config)
         run.check_channels(hosts.count)
-        config, yaml = load_train_config([*read, *extra])
+        config, yaml = load_train_config([*read, *extra], has_channels=run.has_data)
         count = ranks_on_this_host(config)
         wait_for_names(hosts)
         with TemporaryDirectory(ignore_cleanup_errors=True) as name:

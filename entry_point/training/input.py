@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import repeat, zip_longest
 from pathlib import Path
@@ -15,15 +16,23 @@ import torch
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_decoder, build_loader, open_source
+from entry_point.data.loader import (
+    build_decoder,
+    build_loader,
+    dataset_root,
+    open_training_set,
+)
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.named_range import named_range
+from entry_point.data.sources.dataset import warn_of_gaps, with_format
 from entry_point.training.devices import Devices, RunAhead
 from entry_point.training.measure.times import Stopwatch
 from entry_point.training.models import Normalize
 from entry_point.training.stop import Stopped, StopRequest
 
 _NAMED = {"class": "classes", "labels": "labels", "numbers": "targets", "targets": "classes"}
+logger = logging.getLogger(__name__)
+
 Prepare = Callable[[torch.Tensor], torch.Tensor]
 """A loader's images, on the device -> the model's input."""
 
@@ -57,8 +66,14 @@ class TrainingInput:
         self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
     ) -> None:
         self._config, self._devices, self._stop = config, devices, stop
-        self.train = open_source(config.data, "train", channels)
-        self.val = open_source(config.data, "val", channels)
+        dataset = open_training_set(config.data, channels)
+        self.train, self.val = dataset.source("train"), dataset.source("val")
+        if "test" in dataset.splits:
+            logger.info("the split test is kept out: `make evaluate ARGS=split=test` measures it")
+        if self.train.kind == "class" and len(self.train.classes) < 2:
+            only = ", ".join(self.train.classes)
+            raise DataError(f"{dataset.root}: all images have the label {only}; training needs two")
+        warn_of_gaps(self.train, self.val)
         self.classes = list(self.train.classes)
         if (difference := _first_difference(self.classes, list(self.val.classes))) is not None:
             raise DataError(f"the splits have different classes: {difference}")
@@ -122,6 +137,17 @@ class TrainingInput:
         with suppress(Stopped), self._stop.interrupting():
             self.train_loader.close()
             self.val_loader.close()
+
+
+def with_found_format(config: TrainConfig, channels: Path) -> TrainConfig:
+    """The configuration with the format of the dataset, found by looking if it was not named.
+
+    Raises DataError and ConfigError.
+    """
+    data, also = with_format(config.data, dataset_root(config.data, channels))
+    if also:
+        logger.info("%s", also)
+    return replace(config, data=data)
 
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:

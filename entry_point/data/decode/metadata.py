@@ -219,8 +219,8 @@ def _strip_tiff(content: memoryview) -> Stripped:
         header = bytes(content[:at]) + struct.pack(order + place, len(content) + len(padding))
         directory = struct.pack(order + number, len(kept)) + b"".join(kept.values())
         end = struct.pack(order + place, following)
-        parts = [header, content[len(header) :], padding, directory, end]
-        return Stripped(b"".join(parts))
+        rest: Any = content[len(header) :]
+        return Stripped(b"".join((header, rest, padding, directory, end)))
     return Stripped(content)
 
 
@@ -274,7 +274,8 @@ def _strip_ppm(content: memoryview) -> Stripped:
         raise UnusableImageError(f"plain PPM (P{kind.decode()}), whose pixels are text: {must}")
     pixels: Any = content[header.end() :]
     if kind in b"56" and numbers[2] not in (b"255", b"65535" if kind == b"5" else b"255"):
-        numbers[2], pixels = _scaled(kind, *map(int, numbers), pixels)
+        width, height, most = map(int, numbers)
+        numbers[2], pixels = _scaled(kind, width, height, most, pixels)
     start = b"P%b %b\n" % (kind, b" ".join(numbers))
     return Stripped(b"".join((start, pixels)))
 

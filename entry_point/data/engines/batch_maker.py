@@ -23,7 +23,6 @@ from entry_point.data.plan.crops import CropPlanner, Geometry
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
 from entry_point.data.sources.source import (
     LONGEST_RUN,
-    FileSource,
     Source,
     read_images,
     read_labels,
@@ -113,7 +112,7 @@ class BatchMaker:
             of_samples = (np.repeat(each, self.planner.views) for each in sizes)
         with named_range("decode"):
             decoded = opened.decode(plan, allocate)
-        if decoded.new_indexes and isinstance(self.source, FileSource):
+        if decoded.new_indexes:
             self.source.keep_indexes(images, decoded.new_indexes)
         if self.augmentation is not None and self.planner.train:
             with named_range("augment"):

@@ -18,36 +18,27 @@ from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import CheckConfig
-from entry_point.contract.printable import printable
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.metadata import UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError, ReadError
-from entry_point.data.packing.scan import is_listed, require_table
 from entry_point.data.progress_bar import in_threads
+from entry_point.data.sources.dataset import open_dataset, with_format
 from entry_point.data.sources.dataset_description import (
-    SPLITS,
     Dataset,
     Shard,
-    is_packed,
     read_dataset,
     require_shard,
 )
 from entry_point.data.sources.file_bytes import crc32, read_bytes
-from entry_point.data.sources.folder import (
-    FolderSource,
-    holds_masks,
-    require_folder,
-    split_folders,
-    visible_files,
-)
-from entry_point.data.sources.formats import holds_parquet, holds_tars, is_table, parquet_reader
+from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
-from entry_point.data.sources.masks import MaskSource, open_masks
+from entry_point.data.sources.masks import MaskSource
 from entry_point.data.sources.shards import PartIndex
-from entry_point.data.sources.source import Encoded, Source, read_image
+from entry_point.data.sources.source import Encoded, FileSource, Source, read_image
+from entry_point.data.sources.splits import WHOLE
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
@@ -116,94 +107,47 @@ def _found(key: str, error: Exception, more: str = "") -> Damage:
 
 def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Image]]:
     """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
-    root = Path(config.root)
-    if is_listed(root, config.table):
-        from entry_point.data.sources.table import lists_masks, read_table  # it imports polars
-
-        if is_table(root) and lists_masks(root, config.table):
-            return _masked(config)
-        images = Path(config.images) if config.images else None
-        # Asks for no row of `val`: training may take a fraction of `train`.
-        table = read_table(root, images, config.table, 0.0, "table")
-        paths = (table.paths[place] for place in range(len(table.paths)))
-        names = (f"row {row}: " for row in table.rows.tolist())
-        rows = zip(paths, names, strict=True)
-        return len(table.rows), _files(config, Path(table.folder), rows, damage)
-    if holds_parquet(root, config.table.path):
-        return _samples(root, parquet_reader().all_rows(root, config.table.path))
-    require_table("root", root, config)
-    if is_packed(root):
+    root, data = Path(config.root), config.dataset()
+    data, _ = with_format(data, root)
+    if data.format == "shards":
         if config.index_root is not None:
             must = f"needs images that are not packed; {root} has its own side indexes"
             raise ConfigError("index_root", config.index_root, must)
-        dataset = read_dataset(root)
-        images_of = (_packed_images(root, dataset, split, damage) for split in dataset.splits)
-        total = sum(dataset.samples(split) for split in dataset.splits)
-        return total, chain.from_iterable(images_of)
-    if holds_tars(root):
-        from entry_point.data.sources.webdataset import all_images  # optional
-
-        return _samples(root, all_images(root))
-    if holds_masks(root):
-        return _masked(config)
-    require_folder("root", root)
-    splits = split_folders(root)
-    # Without splits, a fraction of 0 leaves every image in `train`.
-    fraction = None if splits else 0.0
-    sources = [FolderSource(root, split, fraction) for split in splits or SPLITS[:1]]
-    files = (source.file(i) for source in sources for i in range(len(source)))
-    paths_and_names = ((file.removeprefix(f"{root}/"), "") for file in files)
-    return sum(map(len, sources)), _files(config, root, paths_and_names, damage)
+        packed = read_dataset(root)
+        images_of = (_packed_images(root, packed, split, damage) for split in packed.splits)
+        return sum(map(packed.samples, packed.splits)), chain.from_iterable(images_of)
+    dataset = open_dataset(data, root, for_training=False)
+    images = dataset.source(WHOLE)
+    return len(images), _plain_images(images, data, root, damage)
 
 
-def _samples(root: Path, source: Source) -> tuple[int, Iterator[Image]]:
-    """The images of files that hold many, of all splits. Raises DataError if there are none."""
-    if not len(source):
-        raise DataError(f"root={root} holds no images")
-    images = (Image(source.key(i), partial(read_image, source, i)) for i in range(len(source)))
-    return len(source), images
-
-
-def _masked(config: CheckConfig) -> tuple[int, Iterator[Image]]:
-    """Images whose masks are checked with them."""
-    data = DataConfig(format="masks", root=config.root, images=config.images, table=config.table)
-    sources = [open_masks(data, Path(config.root), split) for split in SPLITS]
-
-    def check(source: MaskSource, index: int, file: Tensor) -> None:
-        heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
-        source.mask(index, int(heights[0]), int(widths[0]))
-
-    images = (
-        Image(source.key(i), partial(read_image, source, i), None, partial(check, source, i))
-        for source in sources
-        for i in range(len(source))
-    )
-    return sum(map(len, sources)), images
-
-
-def _files(
-    config: CheckConfig, folder: Path, files: Iterable[tuple[str, str]], damage: list[Damage]
+def _plain_images(
+    images: Source, data: DataConfig, root: Path, damage: list[Damage]
 ) -> Iterator[Image]:
-    """Files by their paths below `folder`, and what comes before these in the images' keys."""
-    index_root = Path(config.index_root) if config.index_root else None
-    data = DataConfig(
-        "manifest",
-        root=config.root,
-        images=config.images,
-        table=config.table,
-        index_root=config.index_root,
-    )
-    holder, indexes = index_holder(index_root, folder, data.index_command(), "index_root"), None
-    if holder is not None:
-        files = list(files)
-        try:
-            indexes, _ = look_up(holder, [path for path, _ in files])
-        except (OSError, DataError, ReadError) as error:
-            damage.append(_found(str(holder / FOLDER_INDEX), error))
-    for row, (path, name) in enumerate(files):
-        file = f"{folder}/{path}"
-        read_index = None if indexes is None else partial(indexes.one, row)
-        yield Image(printable(f"{name}{file}"), partial(read_bytes, file), read_index)
+    """The images of a source, with what else is to be checked of each."""
+    read_index: Callable[[int], Tensor] | None = None
+    if isinstance(images, FileSource) and data.format != "webdataset":
+        index_root = Path(data.index_root) if data.index_root else None
+        folder = root if root.is_dir() and data.format != "manifest" else Path(images.folder)
+        holder = index_holder(index_root, folder, data.index_command(), "index_root")
+        if holder is not None:
+            paths = [images.file(i).removeprefix(f"{folder}/") for i in range(len(images))]
+            try:
+                read_index = look_up(holder, paths)[0].one
+            except (OSError, DataError, ReadError) as error:
+                damage.append(_found(str(holder / FOLDER_INDEX), error))
+    for i in range(len(images)):
+        yield Image(
+            images.place(i) + images.key(i),
+            partial(read_image, images, i),
+            None if read_index is None else partial(read_index, i),
+            partial(_check_mask, images, i) if isinstance(images, MaskSource) else None,
+        )
+
+
+def _check_mask(source: MaskSource, index: int, file: Tensor) -> None:
+    heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
+    source.mask(index, int(heights[0]), int(widths[0]))
 
 
 # Packed datasets

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -16,15 +17,13 @@ from entry_point.contract.printable import printable
 from entry_point.contract.whole_file import replacing
 from entry_point.data.packing.encode import RejectedError, index_image
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.packing.scan import open_splits
 from entry_point.data.progress_bar import in_threads
+from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
 from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.splits import WHOLE
 
 _FILES_PER_CHUNK = 4096
-_Numbered = tuple[FileSource, int]
-"""An image by its number in a source."""
-
 log = logging.getLogger(__name__)
 
 
@@ -35,14 +34,12 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     """
     if options.max_side is not None:
         raise ConfigError("max_side", options.max_side, "needs output_format=shards")
-    sources = [
-        each for each in open_splits(source, options).values() if isinstance(each, FileSource)
-    ]
-    if not sources:
-        must = "needs files or tar files: Parquet files are read whole"
+    dataset = open_dataset(options.dataset(str(source)), source, for_training=False)
+    images = dataset.source(WHOLE)
+    if not isinstance(images, FileSource):
+        must = f"needs files or tar files, not data.format={dataset.data.format}"
         raise ConfigError("output_format", "index", must)
-    root = source if source.is_dir() else Path(sources[0].folder)
-    images = [(each, i) for each in sources for i in range(len(each))]
+    root = source if source.is_dir() else Path(images.folder)
     file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):
@@ -60,20 +57,21 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     return file
 
 
-def _indexed(images: Sequence[_Numbered], counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
+def _indexed(images: FileSource, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
     """The path of each JPEG and its side index; counts what became of each image."""
     custom_op.load()
-    for file, index, outcome in in_threads(_index, images, len(images), "indexing"):
+    make = partial(_index, images)
+    for file, index, outcome in in_threads(make, range(len(images)), len(images), "indexing"):
         counts[outcome] += 1
         if index is not None:
             yield file, index
 
 
-def _index(image: _Numbered) -> tuple[str, bytes | None, str]:
+def _index(images: FileSource, number: int) -> tuple[str, bytes | None, str]:
     """The path, the side index (None for no JPEG), and what to count."""
-    file = image[0].file(image[1])
+    file = images.file(number)
     try:
-        index, reason = index_image(*image)
+        index, reason = index_image(images, number)
     except RejectedError as error:
         log.warning("%s: %s", printable(file), error)
         return file, None, "damaged or no JPEG"

@@ -31,8 +31,9 @@ from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
 from entry_point.data.packing.output_folder import locked
-from entry_point.data.packing.scan import Listing, open_splits
+from entry_point.data.packing.scan import Listing
 from entry_point.data.progress_bar import in_threads
+from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
@@ -86,11 +87,15 @@ def _plan(
     source: Path, output: Path, options: OptimizeConfig, part: Part, own_files: bool
 ) -> Packing:
     """List all files of `source`."""
-    splits = open_splits(source, options, share=own_files)
+    dataset = open_dataset(options.dataset(str(source)), source, for_training=not own_files)
+    if dataset.data.format in ("shards", "masks"):
+        what = {"shards": "is packed already", "masks": "holds masks, which are not packed"}
+        raise DataError(f"source={source} {what[dataset.data.format]}: train on it as it is")
+    splits = {split: dataset.source(split) for split in dataset.splits}
     listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
     first = next(iter(splits.values()))
     classes, kind = first.classes, first.kind
-    assert kind != "targets"  # neither folders nor tables have such labels
+    assert kind != "targets"  # own sources are not packed
     files, times = hashlib.sha256(json.dumps(classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
         files.update(split.encode())

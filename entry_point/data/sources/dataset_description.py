@@ -31,7 +31,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
 
-SPLITS = ("train", "val")
+SPLITS = ("train", "val", "test")
 Kind = Literal["class", "labels", "numbers"]
 """What a sample has: one class (its number in memory), any number of labels (float32 (labels,), 0
 or 1), or a number for each target (float32 (targets,))."""
@@ -52,7 +52,7 @@ def _class_name(name: str) -> str:
 
 
 # A dataset may come from anywhere: no name in it may lead out of its folder.
-SplitName = Annotated[str, Field(pattern="^(train|val)$")]
+SplitName = Annotated[str, Field(pattern="^(train|val|test)$")]
 ShardName = Annotated[str, Field(pattern=r"^[\w.-]+\.tar$")]
 ClassName = Annotated[str, AfterValidator(_class_name)]
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from ctypes import c_int, c_long, c_size_t, c_void_p
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,16 +50,35 @@ def opened(file: str | Path) -> Iterator[int]:
         os.close(descriptor)
 
 
-def read_bytes(file: str | Path, start: int = 0, length: int | None = None) -> Tensor:
+class FileState(NamedTuple):
+    """What tells one content of a file from another; a copy with the same times goes unnoticed."""
+
+    size: int
+    changed: int
+    """Modification time in nanoseconds."""
+
+    @classmethod
+    def of(cls, file: str | int) -> FileState:
+        """Of a path or a descriptor. Raises OSError."""
+        status = os.stat(file)  # noqa: PTH116 - or of a descriptor
+        return cls(status.st_size, status.st_mtime_ns)
+
+
+def read_bytes(
+    file: str | Path, start: int = 0, length: int | None = None, state: FileState | None = None
+) -> Tensor:
     """`length` bytes from `start`, uint8; by default the whole file.
 
-    Raises OSError, ReadError (see `patiently`), or DataError if the file ends early.
+    Raises OSError, ReadError (see `patiently`), or DataError if the file ends early or, with
+    `state`, has been replaced since.
     """
-    return patiently(_read_once, file, start, length)
+    return patiently(_read_once, file, start, length, state)
 
 
-def _read_once(file: str | Path, start: int, length: int | None) -> Tensor:
+def _read_once(file: str | Path, start: int, length: int | None, state: FileState | None) -> Tensor:
     with opened(file) as descriptor:
+        if state is not None and FileState.of(descriptor) != state:
+            raise DataError(f"{file} was replaced while it was in use: start again")
         size = os.fstat(descriptor).st_size if length is None else length
         data = torch.empty(size, dtype=torch.uint8)
         view, done = memoryview(data.numpy().data), 0

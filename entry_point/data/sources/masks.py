@@ -1,7 +1,6 @@
 """Images with a mask each (data=masks), and what a sample of them shows.
 
-A folder with `train/images/**`, `train/masks/**`, `val/images/**` and `val/masks/**`: the mask of
-`images/a/1.jpg` is `masks/a/1.png`. Or a table whose rows name an image and its mask. The file
+They lie in a folder, see mask_folders.py, or a table names each image and its mask. The file
 `classes.txt`, in the folder or beside the table, names the classes, one per line.
 
 A mask is a PNG of its image's size, upright, with the number of the class of each pixel: the first
@@ -12,7 +11,7 @@ from them, and they do not count in an evaluation.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,17 +29,14 @@ from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.folder import (
-    CLASSES,
-    IMAGE_SUFFIXES,
-    IMAGES,
-    MASKS,
-    require_folder,
-    visible_files,
-)
-from entry_point.data.sources.formats import is_table
-from entry_point.data.sources.source import FileSource, joined
+from entry_point.data.sources.folder import require_folder
+from entry_point.data.sources.listing import Labels, Listing, Words
+from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs
+from entry_point.data.sources.source import FileSource, PathList, joined
+from entry_point.data.sources.splits import split_called
 
+CLASSES = "classes.txt"
+"""Names the classes, in the folder or beside the table."""
 IGNORED, OUTSIDE = 255, 254
 """Values of pixels: of no class; and beyond the mask, where masks of several sizes lie in one
 tensor."""
@@ -59,25 +55,18 @@ class MaskSource(FileSource):
     box holds, in the image's pixels.
     """
 
-    def __init__(
-        self, images: Sequence[str], masks: Sequence[str], classes: list[str], folder: str
-    ) -> None:
-        """Paths of images and their masks, below `folder`."""
-        super().__init__(images, [0] * len(images), classes, "targets")
-        self._masks, self.folder = masks, folder
+    def __init__(self, images: PathList, masks: PathList, classes: list[str], folder: str) -> None:
+        """Paths of images and of their masks, below `folder`."""
+        super().__init__(images, np.zeros(len(images)), classes, "targets", folder)
+        self._masks = masks
         self._numbers: NDArray[np.uint8] | None = None
 
     def renumber(self, classes: Sequence[str]) -> None:
-        """Have masks hold positions in `classes`, which has all names of this dataset."""
         self._numbers = np.arange(256, dtype=np.uint8)
         self._numbers[: len(self.classes)] = [classes.index(name) for name in self.classes]
 
     def listing(self) -> Iterable[bytes]:
-        """See ListedSource."""
         return joined([*map(str, self._files), *self._masks])
-
-    def file(self, index: int) -> str:
-        return f"{self.folder}/{self._files[index]}"
 
     def mask_file(self, index: int) -> str:
         return f"{self.folder}/{self._masks[index]}"
@@ -119,22 +108,28 @@ class MaskSource(FileSource):
         return cut.flip(1) if geometry.flips[i] else cut
 
 
-def open_masks(data: DataConfig, root: Path, split: str) -> MaskSource:
-    """The split. Raises DataError."""
-    if is_table(root):
-        from entry_point.data.sources.table import read_masks  # it imports polars
-
-        images = Path(data.images) if data.images else None
-        files, masks, folder = read_masks(root, images, data.table, split)
-        classes = _read_classes(root.parent / CLASSES)
-    else:
+def list_masks(root: Path, data: DataConfig) -> Listing:
+    """The images of a folder, or of a table, that have a mask each. Raises DataError."""
+    if root.is_dir():
         require_folder("data.root", root)
-        folder, classes = str(root), _read_classes(root / CLASSES)
-        files, masks = _pairs(root, split)
-    source = MaskSource(files, masks, classes, folder)
-    if len(classes) == 2:
-        _require_second_class(source)
-    return source
+        folder, images, masks, words, what = str(root), *_pairs(root)
+        classes = _read_classes(root / CLASSES)
+        check: Callable[[dict[str, Ints]], None] | None = None
+    else:
+        from entry_point.data.sources.table import masked_rows  # it imports polars
+
+        folder, images, masks, words, check = masked_rows(root, data)
+        what = "a table of images and masks"
+        classes = _read_classes(root.parent / CLASSES)
+
+    def source(rows: Ints, labels: Labels) -> MaskSource:
+        found = MaskSource(images.only(rows), masks.only(rows), labels.names, folder)
+        if len(classes) == 2:
+            _require_second_class(found)
+        return found
+
+    found = Labels("targets", classes, np.zeros(len(images)))
+    return Listing(root, what, images, found, words, source, images.jpegs, check)
 
 
 def _read_mask(file: str) -> NDArray[np.uint8]:
@@ -191,26 +186,13 @@ def _read_classes(file: Path) -> list[str]:
     return names
 
 
-def _pairs(root: Path, split: str) -> tuple[list[str], list[str]]:
-    """The paths of images and their masks below `root`."""
-    images, masks = (root / split / name for name in (IMAGES, MASKS))
-    for folder in (images, masks):
-        if not folder.is_dir():
-            raise DataError(f"{folder} is missing: {root} must hold {split}/{folder.name}")
-    there, pairs = {*visible_files(masks)}, dict[str, str]()
-    for name in visible_files(images):
-        if not name.lower().endswith(IMAGE_SUFFIXES):
-            continue
-        mask = f"{name[: name.rindex('.')]}.png"
-        if mask not in there:
-            raise DataError(f"{printable(str(masks / mask))} is missing: each image needs a mask")
-        if mask in pairs:
-            same = f"is of two images, {printable(pairs[mask])} and {printable(name)}: rename one"
-            raise DataError(f"{printable(str(masks / mask))} {same}")
-        pairs[mask] = name
-    if not pairs:
-        raise DataError(f"{images} holds no images; they end in {', '.join(IMAGE_SUFFIXES)}")
-    return (
-        [f"{split}/{IMAGES}/{name}" for name in pairs.values()],
-        [f"{split}/{MASKS}/{mask}" for mask in pairs],
-    )
+def _pairs(root: Path) -> tuple[PathList, PathList, Words, str]:
+    """The paths of images and masks below `root`, what tells their splits, and the layout."""
+    pairs = list_pairs(root)
+    if pairs is None:
+        raise DataError(f"{root} holds no images with masks: it must hold {LAYOUTS}")
+    found = [split_called(word) or "" for word in pairs.words]
+    order = [*dict.fromkeys(found)]
+    of = np.array([order.index(word) for word in found], np.int8)
+    words = Words("the lists" if "VOC" in pairs.what else "the folders", order, of)
+    return PathList.of_names(pairs.images), PathList.of_names(pairs.masks), words, pairs.what

@@ -7,43 +7,47 @@ way to read one image alone, so consecutive row groups are shards, which are rea
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.config.config_errors import near
-from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.config.data_config import TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
-from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
+from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
+from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import visible_files
-from entry_point.data.sources.others import Division, numbered, values_of
+from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing, Words
+from entry_point.data.sources.source import PathList
+from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.stream import StreamSource
+from entry_point.data.sources.table_files import text_column
 
-LABELS = ("label", "labels", "class", "cls")
 SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""
+_SMALLEST_IMAGE = 32
+"""Bytes that no image has."""
 _METADATA = b"huggingface"
 """Key of the schema's metadata in which the datasets package describes the columns."""
 
 _reading = Lock()
 """Threads wait for a shard that one of them reads, instead of reading it again."""
-_opened: dict[str, ParquetFiles] = {}
-"""The last dataset, for the other split."""
 
 
 class Shard(NamedTuple):
@@ -69,48 +73,34 @@ class HeldRows(NamedTuple):
     """Where each starts, and where the last one ends."""
 
 
-@dataclass(frozen=True)
-class ParquetFiles:
-    """All rows of a dataset, in the order of the files."""
-
-    column: str
-    """That of the images."""
-    shards: list[Shard]
-    shard_of: NDArray[np.int32]
-    rows: Ints
-    """Number of each row in its shard."""
-    is_val: NDArray[np.bool_]
-    kind: Kind
-    classes: list[str]
-    labels: NDArray[Any]
-    """As `Source.labels`."""
-
-
 class ParquetSource(StreamSource):
-    """The rows of one split."""
+    """Rows of Parquet files, in the order of the files."""
 
-    def __init__(self, folder: Path, files: ParquetFiles, split: str) -> None:
-        self.folder = folder
-        chosen = np.flatnonzero(files.is_val == (split == "val"))
-        self.classes, self.kind = files.classes, files.kind
-        self.split_shards = np.unique(files.shard_of[chosen]).tolist()
-        self.shard_files = [shard.file for shard in files.shards]
-        self._shards, self._column = files.shards, files.column
-        self._shard_of, self._rows = files.shard_of[chosen], files.rows[chosen]
-        self._labels = torch.from_numpy(files.labels[chosen])
+    def __init__(
+        self,
+        folder: Path,
+        column: str,
+        shards: list[Shard],
+        shard_of: NDArray[np.int32],
+        rows: Ints,
+        labels: Labels,
+    ) -> None:
+        """`column`: that of the images. `rows`: number of each row in its shard."""
+        self.folder, self.classes, self.kind = folder, labels.names, labels.kind
+        self.split_shards = np.unique(shard_of).tolist()
+        self.shard_files = [shard.file for shard in shards]
+        self._shards, self._column = shards, column
+        self._shard_of, self._rows = shard_of, rows
+        self.labels = torch.from_numpy(labels.values)
         self._memory = {}
         self._recent: dict[int, HeldRows] = {}
-
-    @property
-    def labels(self) -> Tensor:
-        return self._labels
 
     @property
     def shard_of(self) -> NDArray[np.int32]:
         return self._shard_of
 
     def listing(self) -> Iterable[bytes | memoryview]:
-        """See ListedSource: files, where their shards begin, and rows."""
+        """Files, where their shards begin, and rows."""
         shards = (self._shards[number] for number in self.split_shards)
         places = [(str(shard.file.relative_to(self.folder)), shard.first_row) for shard in shards]
         yield repr(places).encode()
@@ -171,35 +161,51 @@ class ParquetSource(StreamSource):
         return HeldRows(torch.from_numpy(writable), bounds)
 
 
-def open_parquet(data: DataConfig, root: Path, split: str) -> ParquetSource:
-    """The split of the Parquet files in the folder `root`, or of the file `root`.
+def list_parquet(root: Path, table: TableConfig, labeled: bool) -> Listing:
+    """The rows of a Parquet file, or of those below a folder. Raises DataError.
 
-    A file belongs to the split that a word of its path names: `train`, `val`, and what means the
-    same. Without such words, `data.val_fraction` of the rows is `val`. Raises DataError.
+    A word of a file's path may tell the split. Files of no split are not read if others are of one.
     """
-    folder, names = _files_of(root)
-    changed = [(folder / name).stat().st_mtime_ns for name in names]
-    stamp = repr((folder, names, changed, data.val_fraction, data.table))
-    if stamp not in _opened:
-        files = _read(folder, names, data)
-        _opened.clear()
-        _opened[stamp] = files
-    return ParquetSource(folder, _opened[stamp], split)
-
-
-def all_rows(root: Path, path: str | None) -> ParquetSource:
-    """The rows of the file, or of all files in the folder, whatever their split, without labels.
-
-    `path` is the column of images; None: the only one. Raises DataError.
-    """
-    folder, names = _files_of(root)
-    files = [folder / name for name in names]
+    folder, every = _files_of(root)
+    words, left_out = words_of_files(every, skip=labeled)
+    files = [folder / name for name in words]
     schema = patiently(_read_schema, files[0])
-    column = _image_column(files[0], schema, TableConfig(path=path))
-    shards, shard_of, rows, _ = _listed(files, column, [])
-    none = np.full(len(rows), -1)
-    found = ParquetFiles(column, shards, shard_of, rows, none > 0, "class", [], none)
-    return ParquetSource(folder, found, "train")
+    column, columns = _image_column(files[0], schema, table), list[str]()
+    if labeled:
+        columns = table.labels or [_label_column(files[0], schema)]
+    shards, shard_of, rows, file_of = _listed(files, column, columns)
+    if shards and max(shard.image_bytes for shard in shards) < _SMALLEST_IMAGE:
+        patiently(_refuse_paths, shards[0], column)
+    of_file = [*words]
+    names = PathList.of_names(
+        f"{of_file[file]}:{shards[number].first_row + row}"
+        for file, number, row in zip(
+            file_of.tolist(), shard_of.tolist(), rows.tolist(), strict=True
+        )
+    )
+
+    def source(chosen: Ints, labels: Labels) -> ParquetSource:
+        found = replace(labels, values=labels.values[chosen])
+        return ParquetSource(folder, column, shards, shard_of[chosen], rows[chosen], found)
+
+    cells = _cells(files, columns) if labeled else Labels.unknown(len(rows))
+    what = f"{len(files)} Parquet file{'' if len(files) == 1 else 's'}"
+    found = Words("the names of the Parquet files", [*words.values()], file_of, left_out)
+    return Listing(root, what, names, cells, found, source)
+
+
+def _refuse_paths(shard: Shard, column: str) -> None:
+    """Raise DataError for a column of paths, whose bytes are null in all rows."""
+    with _damage_named(shard.file), _opened_file(shard.file) as file:
+        if not pa.types.is_struct(file.schema_arrow.field(column).type):
+            return
+        rows = file.read_row_group(shard.first, columns=[column])[column].to_pylist()
+    if rows and not any(row and row.get("bytes") for row in rows):
+        raise DataError(
+            f"{shard.file}: {column!r} has paths, not the images' bytes: write it again with them, "
+            "by datasets.table.embed_table_storage: ds.with_format('arrow').map("
+            "embed_table_storage, batched=True).to_parquet(FILE)"
+        )
 
 
 def has_images(file: Path, column: str | None) -> bool:
@@ -216,25 +222,6 @@ def _files_of(root: Path) -> tuple[Path, list[str]]:
     if not names:
         raise DataError(f"data.root={root} holds no Parquet file")
     return root, names
-
-
-def _read(folder: Path, names: list[str], data: DataConfig) -> ParquetFiles:
-    division = Division.of(folder, names, data.val_fraction)
-    files = [folder / name for name in division.files]
-    schema = patiently(_read_schema, files[0])
-    column, labels = _image_column(files[0], schema, data.table), data.table.labels
-    labels = labels or [_label_column(files[0], schema)]
-    shards, shard_of, rows, file_of = _listed(files, column, labels)
-    places = (
-        f"{division.files[file]}:{shards[number].first_row + row}"
-        for file, number, row in zip(
-            file_of.tolist(), shard_of.tolist(), rows.tolist(), strict=True
-        )
-    )
-    is_val = division.is_val(file_of, places)
-    kind, classes, values = _labels(files, labels)
-    division.log(is_val, kind, classes)
-    return ParquetFiles(column, shards, shard_of, rows, is_val, kind, classes, values)
 
 
 def _listed(
@@ -271,6 +258,8 @@ def _opened_file(file: Path) -> Iterator[pq.ParquetFile]:
 
 
 def _read_schema(file: Path) -> pa.Schema:
+    with opened(file):  # a pipe would be waited for
+        pass
     with _damage_named(file):
         return pq.read_schema(file)
 
@@ -329,25 +318,30 @@ def _image_column(file: Path, schema: pa.Schema, table: TableConfig) -> str:
 
 
 def _label_column(file: Path, schema: pa.Schema) -> str:
-    for name in LABELS:
+    for name in LABEL_NAMES:
         if name in schema.names:
             return name
     has = ", ".join(map(printable, schema.names[:20]))
     raise DataError(
         f"{file} has no column of labels: set data.table.labels=COLUMN, which is usually called "
-        f"{', '.join(LABELS)}; it has {has}"
+        f"{', '.join(LABEL_NAMES)}; it has {has}"
     )
 
 
 # Labels
 
 
-def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDArray[Any]]:
-    """Kind, names and values of all rows; see `Source.labels`."""
-    tables = list[pa.Table]()
+def _cells(files: list[Path], columns: list[str]) -> Cells:
+    """The label cells of all rows; numbers of classes as the names that the schema has for them."""
+    tables, order = list[pa.Table](), list[str]()
     for file in files:
-        tables.append(patiently(_read_columns, file, columns))
-        if tables[-1].schema.types != tables[0].schema.types:
+        found = patiently(_read_columns, file, columns)
+        names = _class_names(file, found.schema, columns[0])
+        if names:
+            order += [name for name in names if name not in order]
+            found = found.set_column(0, columns[0], _named(file, found[columns[0]], names))
+        tables.append(found)
+        if found.schema.types != tables[0].schema.types:
             raise DataError(f"{file}: its labels are of another type than those of {files[0]}")
 
     def error(place: int, reason: str) -> DataError:
@@ -357,41 +351,37 @@ def _labels(files: list[Path], columns: list[str]) -> tuple[Kind, list[str], NDA
             place -= len(table)
         raise IndexError(place)
 
-    values = [[each for table in tables for each in table[name].to_pylist()] for name in columns]
-    for name, cells in zip(columns, values, strict=True):
-        if None in cells:
-            raise error(cells.index(None), f"has no {name!r}")
-    kind, cells = tables[0].schema.field(columns[0]).type, values[0]
-    if len(columns) > 1 or pa.types.is_floating(kind):
-        return "numbers", columns, _numbers(columns, values, error)
-    several = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-    rows = cells if several else [[cell] for cell in cells]
-    names = _class_names(files[0], tables[0].schema, columns[0])
-    for place, row in enumerate(rows):
-        for each in row:
-            if type(each) not in (str, int):
-                raise error(place, f"the label {each!r} is neither a text nor a whole number")
-            if names and each not in range(len(names)):
-                raise error(place, f"the label {each!r} is no class of the schema")
-    if names:
-        return values_of(rows, names, several, error)
-    return numbered([[*map(str, row)] if several else str(row[0]) for row in rows], error)
+    whole = pl.from_arrow(pa.concat_tables(tables).select(columns))
+    assert isinstance(whole, pl.DataFrame)
+    return Cells(
+        [text_column(files[0], whole[name]) for name in columns], files[0], error, order=order
+    )
+
+
+def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedArray:
+    """The names of numbers of classes. Raises DataError for a number that has none."""
+    is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
+    array = column.combine_chunks()
+    numbers = array.flatten() if is_list else array
+    if not pa.types.is_integer(numbers.type):
+        return column
+    wrong = pc.or_(pc.less(numbers, 0), pc.greater_equal(numbers, len(names)))
+    if pc.any(wrong).as_py():
+        place = pc.index(wrong, True).as_py()
+        label = numbers[place].as_py()
+        if is_list:
+            place = pc.list_parent_indices(array)[place].as_py()
+        raise DataError(f"{file}, row {place}: the label {label!r} is no class of the schema")
+    texts = pc.take(pa.array(names, pa.string()), numbers)
+    if not is_list:
+        return pa.chunked_array([texts])
+    lists = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
+    return pa.chunked_array([lists.from_arrays(array.offsets, texts)])
 
 
 def _read_columns(file: Path, columns: list[str]) -> pa.Table:
     with _damage_named(file):
         return pq.read_table(file, columns=columns, partitioning=None)
-
-
-def _numbers(
-    columns: list[str], values: list[list[Any]], error: Callable[[int, str], DataError]
-) -> NDArray[np.float32]:
-    """float32 (N, columns)."""
-    for name, cells in zip(columns, values, strict=True):
-        for place, cell in enumerate(cells):
-            if type(cell) not in (int, float) or not math.isfinite(cell):
-                raise error(place, f"{name!r} is {cell!r}: must be a finite number")
-    return np.array(values, np.float32).T.copy()
 
 
 def _class_names(file: Path, schema: pa.Schema, column: str) -> list[str]:

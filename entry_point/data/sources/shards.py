@@ -23,7 +23,7 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import file_starts, map_files
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
-from entry_point.data.sources.source import UprightSizes
+from entry_point.data.sources.source import Source, UprightSizes
 
 COLUMNS: dict[str, Any] = {
     "label": np.int32,  # position in the part's classes
@@ -213,7 +213,7 @@ class ShardIndex:
         raise IndexError(index)
 
     def listing(self) -> Iterable[bytes]:
-        """See ListedSource. The index files have checksums already, of all that they hold."""
+        """The index files have checksums already, of all that they hold."""
         checksums = [part.split.table_crc32 for part in self._parts]
         yield repr(([shard.file for shard in self.shards], checksums)).encode()
 
@@ -229,41 +229,26 @@ def _renumbered(
     return np.array([numbers[name] for name in names], np.int32)[values]
 
 
-class ShardSource:
+class ShardSource(Source):
     """The samples of a split; each is a view of the mapped shard, not a copy."""
 
     def __init__(self, root: Path, split: str) -> None:
         self._index = ShardIndex(root, split)
         self.classes, self.kind = self._index.classes, self._index.kind
+        self.labels, self.sizes = self._index.labels, self._index.sizes
         for shard in self._index.shards:
             require_shard(self._index.folder, shard)
         self._map()
-
-    @property
-    def labels(self) -> Tensor:
-        return self._index.labels
-
-    @property
-    def sizes(self) -> UprightSizes:
-        return self._index.sizes
-
-    def __len__(self) -> int:
-        return len(self._index)
 
     def read(self, index: int) -> Tensor:
         start = int(self._starts[self._index.shard[index]] + self._index.offsets[index])
         return self._bytes[start : start + int(self._index.lengths[index])]
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
-        """See IndexedSource."""
         side_indexes = self._index.side_indexes
         return None if side_indexes is None else side_indexes.of(indices)
 
-    def following(self, indices: Ints) -> Ints:
-        return (indices + 1) % len(self)
-
     def listing(self) -> Iterable[bytes]:
-        """See ListedSource."""
         return self._index.listing()
 
     def key(self, index: int) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -43,79 +43,95 @@ class UprightSizes:
         return self.heights[indices].astype(np.int64), self.widths[indices].astype(np.int64)
 
 
-class Source(Protocol):
-    """The encoded images of one split, numbered from 0; an image always has the same number."""
+class Source:
+    """The encoded images of one split, numbered from 0; an image always has the same number.
 
-    @property
-    def classes(self) -> list[str]:
-        """Names of the model's outputs: the classes, the labels, or the target columns."""
-        ...
+    The base of every source, also of your own: it needs `classes`, `labels`, `read` and `key`; what
+    else is here has a default.
+    """
 
-    @property
-    def kind(self) -> SourceKind:
-        """What a sample has: one `class`, any number of `labels`, `numbers`, or `targets`."""
-        ...
+    classes: list[str]
+    """Names of the model's outputs: the classes, the labels, or the target columns."""
+    kind: SourceKind = "class"
+    """What a sample has: one `class`, any number of `labels`, `numbers`, or `targets`."""
+    labels: Tensor
+    """Of kind `class`: int32 or int64 (number of images,), positions in `classes`. Else float32
+    (number of images, number of classes): 1 for each of an image's labels and 0 for the others; or
+    the numbers. Of kind `targets`, only their number counts."""
+    sizes: UprightSizes | None = None
+    """The images' sizes, or None if they are not known without reading the images."""
+    index_cache: IndexCache | None = None
+    """Where the side indexes are that decoding makes; None if it makes none."""
 
-    @property
-    def labels(self) -> Tensor:
-        """Of kind `class`: int32 or int64 (number of images,), positions in `classes`.
-
-        Else float32 (number of images, number of classes): 1 for each of an image's labels and 0
-        for the others; or the numbers. Of kind `targets`, nothing reads it.
-        """
-        ...
-
-    @property
-    def sizes(self) -> UprightSizes | None:
-        """The images' sizes, or None if they are not known without reading the images."""
-        ...
-
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.labels)
 
     def read(self, index: int) -> Tensor:
         """The encoded image, uint8, shape (bytes,). Raises OSError or DataError.
 
         Those who need it call `read_image`.
         """
-        ...
-
-    def following(self, indices: Ints) -> Ints:
-        """The images that replace these if they are damaged: the next ones on this host."""
-        ...
+        raise NotImplementedError
 
     def key(self, index: int) -> str:
         """A printable name by which a person finds the image: below the dataset's folder the same
         in every run, see `fingerprint`."""
-        ...
+        raise NotImplementedError
 
+    def name(self, index: int) -> str:
+        """The image's name below the dataset, which may hold any bytes of a file name."""
+        return self.key(index)
 
-class IndexedSource(Source, Protocol):
-    """A source that knows where decoding can start inside its images."""
+    def place(self, index: int) -> str:
+        """Where the dataset lists the image, as in "row 4: ", to begin a line about it."""
+        del index
+        return ""
+
+    def following(self, indices: Ints) -> Ints:
+        """The images that replace these if they are damaged: the next ones."""
+        return (indices + 1) % len(self)
+
+    def status(self, index: int) -> tuple[int, int]:
+        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read.
+
+        Raises ReadError.
+        """
+        raise NotImplementedError
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         """See Encoded.indexes."""
-        ...
+        del indices
+        return None
 
+    def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
+        """Store the side indexes that decoding these images made; empty for none."""
 
-class TargetSource(Source, Protocol):
-    """A source of kind `targets`: its labels lie in the image, so they are made for each sample."""
+    def use_side_indexes(self, index_root: Path | None, root: Path | None, command: str) -> None:
+        """Use side indexes that lie beside the images, if this kind of source may have some."""
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
-        """What a task learns from N samples, (N, ...). `indices` has the image of each.
+        """Of kind `targets`: what a task learns from N samples, (N, ...).
 
-        Unless `geometry.training`, the answers are compared with them: they may then be in the
-        pixels of the image. Called where batches are made, in threads or processes. Raises OSError
-        or DataError, which stop the job.
+        `indices` has the image of each. Unless `geometry.training`, the answers are compared with
+        them: they may then be in the pixels of the image. Called where batches are made, in threads
+        or processes. Raises OSError or DataError, which stop the job.
         """
-        ...
+        raise NotImplementedError
 
+    def renumber(self, classes: Sequence[str]) -> None:
+        """Of kind `targets`: have `targets` hold positions in `classes`, the model's.
 
-class ListedSource(Source, Protocol):
-    """A source that knows the names of its images without asking for each."""
+        Raises DataError unless they do already.
+        """
+        if list(classes) != list(self.classes):
+            wanted = printable(", ".join(classes[:5]))
+            raise DataError(
+                f"the dataset must have the classes of the model in their order: {wanted}"
+            )
 
     def listing(self) -> Iterable[bytes | memoryview]:
         """What names the images, in their order, and does not change with the dataset's place."""
-        ...
+        return joined(map(self.key, range(len(self))))
 
 
 def fingerprint(source: Source) -> str:
@@ -124,16 +140,11 @@ def fingerprint(source: Source) -> str:
     It is the same wherever the dataset lies. The content of the images does not count.
     """
     checksum = 0
-    listed = source.listing() if _is_listed(source) else joined(map(source.key, range(len(source))))
-    for part in listed:
+    for part in source.listing():
         checksum = zlib.crc32(part, checksum)
     if source.kind != "targets":
         checksum = zlib.crc32(np.ascontiguousarray(source.labels.numpy()).data, checksum)
     return f"{len(source)} (#{checksum:08x})"
-
-
-def _is_listed(source: Source) -> TypeGuard[ListedSource]:
-    return hasattr(source, "listing")
 
 
 def joined(names: Iterable[str]) -> Iterable[bytes]:
@@ -153,14 +164,10 @@ def read_image(source: Source, index: int) -> Tensor:
 
 def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
     """The labels of N samples, see Batch. `indices` has the image of each. Raises ReadError."""
-    if _has_targets(source):
+    if source.kind == "targets":
         return patiently(source.targets, indices, geometry, name=lambda *_: "targets of a batch")
     labels = source.labels[indices]
     return labels.long() if source.kind == "class" else labels.float()
-
-
-def _has_targets(source: Source) -> TypeGuard[TargetSource]:
-    return source.kind == "targets"
 
 
 @dataclass(frozen=True)
@@ -201,17 +208,11 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
     sizes = source.sizes
     return Encoded(
         files,
-        source.indexes(indices) if with_indexes and _is_indexed(source) else None,
+        source.indexes(indices) if with_indexes else None,
         None if sizes is None else sizes.of(indices),
         unreadable,
-        makes_indexes=with_indexes
-        and isinstance(source, FileSource)
-        and source.index_cache is not None,
+        makes_indexes=with_indexes and source.index_cache is not None,
     )
-
-
-def _is_indexed(source: Source) -> TypeGuard[IndexedSource]:
-    return hasattr(source, "indexes")
 
 
 def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
@@ -237,6 +238,11 @@ class PathList:
     """Where each path ends."""
 
     @classmethod
+    def of_names(cls, names: Iterable[str]) -> PathList:
+        """From paths; file names may hold any bytes."""
+        return cls.of("".join(f"{name}\0" for name in names).encode(errors="surrogateescape"))
+
+    @classmethod
     def of(cls, encoded: bytes) -> PathList:
         """From encoded paths, each with a NUL after it."""
         text = np.frombuffer(bytearray(encoded), np.uint8)
@@ -249,11 +255,15 @@ class PathList:
         start = int(self.ends[row - 1]) + 1 if row else 0
         return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
 
-    def only(self, rows: Ints) -> bytes:
-        """The encoded paths of these ascending rows, each with a NUL after it."""
+    def __iter__(self) -> Iterator[str]:
+        text = self.text.tobytes().decode(errors="surrogateescape")
+        return iter(text.split("\0")[:-1])
+
+    def only(self, rows: Ints) -> PathList:
+        """The paths of these ascending rows."""
         chosen = np.zeros(len(self), bool)
         chosen[rows] = True
-        return self.text[np.repeat(chosen, np.diff(self.ends, prepend=-1))].tobytes()
+        return PathList.of(self.text[np.repeat(chosen, np.diff(self.ends, prepend=-1))].tobytes())
 
     @property
     def jpegs(self) -> int:
@@ -262,65 +272,61 @@ class PathList:
         return sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
 
 
-class FileSource:
-    """A Source of these files, in this order; also the base of your own."""
+class FileSource(Source):
+    """A source of these files, in this order; also the base of your own."""
 
-    sizes = None
-    folder = ""
-    """What all files are below."""
-    index_cache: IndexCache | None = None
-    """Where the side indexes are that decoding makes; None if it makes none."""
     _side_indexes: SideIndexes | None = None
 
     def __init__(
         self,
-        files: Sequence[str | Path],
+        files: Sequence[str | Path] | PathList,
         labels: Any,
         classes: list[str],
         kind: SourceKind = "class",
+        folder: str = "",
     ) -> None:
         """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`; of
-        kind `targets`, anything per file."""
-        self._files, self.classes, self.kind = files, classes, kind
+        kind `targets`, anything per file. `folder` is what all files are below."""
+        self._files, self.classes, self.kind, self.folder = files, classes, kind, folder
         dtype = torch.int64 if kind == "class" else torch.float32
-        self.labels: Tensor = torch.as_tensor(labels, dtype=dtype)
+        self.labels = torch.as_tensor(labels, dtype=dtype)
         if len(files) not in (0, len(self.labels)):  # none: a subclass has its own
             raise DataError(f"{len(files)} files have {len(self.labels)} labels: one is for each")
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def file(self, index: int) -> str:
-        return str(self._files[index])
-
-    def listing(self) -> Iterable[bytes]:
-        """See ListedSource."""
-        name = self.file if len(self._files) else self.key  # without files, a subclass has its own
-        return joined(map(name, range(len(self))))
+        name = str(self._files[index])
+        return f"{self.folder}/{name}" if self.folder else name
 
     def name(self, index: int) -> str:
-        """The path below `folder`, which may hold any bytes of a file name."""
-        return self.file(index).removeprefix(f"{self.folder}/")
+        return str(self._files[index])
+
+    def listing(self) -> Iterable[bytes | memoryview]:
+        if len(self._files):
+            return joined(map(str, self._files))
+        return super().listing()  # without files, a subclass has its own
 
     def read(self, index: int) -> Tensor:
         return read_bytes(self.file(index))
 
-    def status(self, index: int) -> tuple[int, int]:
-        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read.
+    def key(self, index: int) -> str:
+        return printable(self.file(index))
 
-        Raises ReadError.
-        """
+    def status(self, index: int) -> tuple[int, int]:
         try:
             status = patiently(os.stat, self.file(index))
         except OSError:
             return 0, 0
         return status.st_size, status.st_mtime_ns
 
-    def use_side_indexes(self, index_root: Path | None, root: str | Path, command: str) -> None:
-        """Use the side indexes of the files below `root`; if it holds none, decoding makes them.
+    def use_side_indexes(
+        self, index_root: Path | None, root: str | Path | None = None, command: str = ""
+    ) -> None:
+        """Use the side indexes of the files below `root`, by default below `folder`; if it holds
+        none, decoding makes them.
 
         Raises DataError if `index_root` is given and holds none: `command` makes them.
         """
+        root = root or self.folder
         if holder := index_holder(index_root, Path(root), command):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
             self._side_indexes = find_side_indexes(holder, paths)
@@ -328,18 +334,10 @@ class FileSource:
             self.index_cache = IndexCache(Path(root))
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
-        """See IndexedSource."""
         if self.index_cache is not None:
             return self.index_cache.find([self.file(i) for i in indices.tolist()])
         return None if self._side_indexes is None else self._side_indexes.of(indices)
 
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
-        """Store the side indexes that decoding these images made; empty for none."""
         if self.index_cache is not None:
             self.index_cache.keep([self.file(i) for i in indices.tolist()], indexes)
-
-    def following(self, indices: Ints) -> Ints:
-        return (indices + 1) % len(self)
-
-    def key(self, index: int) -> str:
-        return printable(self.file(index))

@@ -19,31 +19,19 @@ from torch import Tensor
 from entry_point.data.errors import DataError, ReadError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.dataset_description import Kind, require_shard
+from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.shards import ShardIndex
-from entry_point.data.sources.source import UprightSizes
+from entry_point.data.sources.source import Source
 
 log = logging.getLogger(__name__)
 
 
-class StreamSource:
-    """Samples in shards, some of which are in memory: the base of a Source that is streamed."""
+class StreamSource(Source):
+    """Samples in shards, some of which are in memory: the base of a source that is streamed."""
 
-    classes: list[str]
-    kind: Kind
     shard_files: Sequence[Path]
     _memory: dict[int, Future[Any]]
-
-    @property
-    def labels(self) -> Tensor:
-        """See Source."""
-        raise NotImplementedError
-
-    @property
-    def sizes(self) -> UprightSizes | None:
-        """See Source."""
-        return None
 
     @property
     def shard_of(self) -> NDArray[np.int32]:
@@ -52,14 +40,6 @@ class StreamSource:
 
     def __len__(self) -> int:
         return len(self.shard_of)
-
-    def key(self, index: int) -> str:
-        """See Source."""
-        raise NotImplementedError
-
-    def read(self, index: int) -> Tensor:
-        """See Source."""
-        raise NotImplementedError
 
     def _read_shard(self, number: int) -> Any:
         """What is kept of a shard. Raises OSError and DataError."""
@@ -72,10 +52,6 @@ class StreamSource:
             return None if shard is None else shard.result()
         except CancelledError:  # the epoch ended before the shard was read
             return None
-
-    def following(self, indices: Ints) -> Ints:
-        """See Source."""
-        return (indices + 1) % len(self)
 
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None:
         """Keep exactly these shards in memory; `reader` reads the missing ones in order."""
@@ -113,25 +89,17 @@ class PackedStream(StreamSource):
     def __init__(self, root: Path, index_root: Path, split: str) -> None:
         self.index = ShardIndex(index_root, split)
         self.classes, self.kind = self.index.classes, self.index.kind
+        self.labels, self.sizes = self.index.labels, self.index.sizes
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         for shard in self.index.shards:
             require_shard(root / split, shard)
         self._memory = {}
 
     @property
-    def labels(self) -> Tensor:
-        return self.index.labels
-
-    @property
-    def sizes(self) -> UprightSizes:
-        return self.index.sizes
-
-    @property
     def shard_of(self) -> NDArray[np.int32]:
         return self.index.shard
 
     def listing(self) -> Iterable[bytes]:
-        """See ListedSource."""
         return self.index.listing()
 
     def key(self, index: int) -> str:
@@ -145,7 +113,6 @@ class PackedStream(StreamSource):
         return read_bytes(self.shard_files[int(self.shard_of[index])], start, length)
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
-        """See IndexedSource."""
         if self.index.side_indexes is None:
             return None
         return [self._side_index(index) for index in indices.tolist()]

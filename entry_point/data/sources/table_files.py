@@ -20,12 +20,14 @@ import polars as pl
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
-from entry_point.data.sources.formats import TABLE_SUFFIXES
+from entry_point.data.sources.listing import TABLE_SUFFIXES
 
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
 _CSV = (".csv", ".tsv")
 _LONGEST_QUOTE = 80
+_LONGEST_CELL = 1 << 23
+"""Characters. A quote that is never closed makes one cell of all that follows."""
 _OBJECTS = "write one object per line"
 _MUST = "must be text, a number, or a list of these"
 
@@ -70,7 +72,7 @@ def _read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
         frame = _read_json_lines(file, columns)
     if frame.is_empty():
         raise DataError(f"{file} holds no rows, only a header")
-    return frame.select(_text_column(file, frame[name]) for name in columns)
+    return pl.DataFrame([text_column(file, column) for column in frame])
 
 
 @contextmanager
@@ -91,7 +93,8 @@ def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
     rows = _csv_rows(file)
     names = next(rows)
     cells: dict[str, list[str]] = {name: [] for name in columns}
-    wanted = [(names.index(name), column) for name, column in cells.items()]
+    places = {name: place for place, name in reversed([*enumerate(names)])}
+    wanted = [(places[name], column) for name, column in cells.items()]
     for row, found in enumerate(rows, 1):
         if len(found) != len(names):
             raise DataError(
@@ -103,21 +106,26 @@ def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
     return pl.DataFrame(cells, dict.fromkeys(columns, pl.String))
 
 
-def _csv_rows(file: Path) -> Iterator[list[str]]:
-    """The header and all rows, without blank ones. Raises DataError, which names the line."""
-    with file.open(encoding="utf-8-sig", newline="") as text:
+def _csv_rows(file: Path, errors: str = "strict") -> Iterator[list[str]]:
+    """The header and all rows, without blank ones. Raises DataError, which names the row."""
+    csv.field_size_limit(_LONGEST_CELL)
+    row = -1
+    with file.open(encoding="utf-8-sig", errors=errors, newline="") as text:
         reader = csv.reader(text, delimiter=_separator(file), strict=True)
         try:
-            rows = filter(None, reader)
-            yield [name.strip() for name in next(rows, [])]
-            yield from rows
-        except UnicodeDecodeError as error:
-            where = f"{file} is not UTF-8 after line {reader.line_num}"
-            byte = error.object[error.start]
-            raise DataError(f"{where} (byte 0x{byte:02x}): save it as UTF-8") from error
+            for row, cells in enumerate(filter(None, reader)):
+                yield cells if row else [name.strip() for name in cells]
+        except UnicodeDecodeError as error:  # text is decoded ahead of the rows
+            texts = map("".join, _csv_rows(file, "surrogateescape"))
+            row = next(i for i, text in enumerate(texts) if re.search("[\udc80-\udcff]", text))
+            raise DataError(f"{_where(file, row)}: is not UTF-8: save it as UTF-8") from error
         except csv.Error as error:
-            where = f"{file}, line {reader.line_num}"
+            where = f"{_where(file, row + 1)} (line {reader.line_num})"
             raise DataError(f"{where}: {error}: check the quotes there") from error
+
+
+def _where(file: Path, row: int) -> str:
+    return f"{file}, {f'row {row}' if row else 'header'}"
 
 
 def _separator(file: Path) -> str:
@@ -190,7 +198,8 @@ def _text_of_one(value: Any) -> str:
     return str(value).lower() if type(value) is bool else str(value)
 
 
-def _text_column(file: Path, column: pl.Series) -> pl.Series:
+def text_column(file: Path, column: pl.Series) -> pl.Series:
+    """The column as text or lists of text. Raises DataError for one of another type."""
     dtype = column.dtype
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     if inner.is_nested() or inner in (pl.Binary, pl.Object):

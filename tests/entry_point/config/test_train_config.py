@@ -121,7 +121,6 @@ def test_a_pattern_of_paths_needs_no_quotes() -> None:
         "s3://b/year=2024/",
         "/data/photos (1)",
         "/home/zoë/データ",
-        "~/photos",
         "/a&b/c#d;e!",
         "/a[1]",
     ],
@@ -129,6 +128,11 @@ def test_a_pattern_of_paths_needs_no_quotes() -> None:
 def test_a_path_that_hydra_cannot_read_needs_no_quotes(path: str) -> None:
     config, _ = load_train_config(["data=folder", f"data.root={path}"])
     assert config.data.root == path
+
+
+def test_a_tilde_is_the_home_folder() -> None:
+    config, _ = load_train_config(["data.root=~/photos"])
+    assert config.data.root == str(Path.home() / "photos")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from PIL import Image, features
 
 from entry_point.data.loader import Loader, build_prediction_loader
 from entry_point.data.sources.source import FileSource
-from entry_point.data.sources.unlabeled import Stretch
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.prediction.predicted import center_crop
 
@@ -18,8 +17,9 @@ SIZE, RESIZE = 40, 48
 
 def loader_of(files: list[Path], engine: Way, samples: range | None = None) -> Loader:
     source = FileSource(files, [-1] * len(files), [])
-    stretch = Stretch(source, samples or range(len(files)), source.key)
-    return build_prediction_loader(stretch, SIZE, RESIZE, pipeline_of(engine, 1), batch_size=4)
+    samples = samples or range(len(files))
+    pipeline = pipeline_of(engine, 1)
+    return build_prediction_loader(source, samples, SIZE, RESIZE, pipeline, batch_size=4)
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def whole_size(source: MaskSource, index: int) -> tuple[int, int]:
 
 LAYOUTS = {
     "3.png is missing: each image needs a mask": lambda root: (root / MASK).unlink(),
-    "is of two images, all/3.jpeg and all/3.jpg: rename one": lambda root: shutil.copy(
+    "all/3.png is of two images, train/images/all/3.jpeg and ": lambda root: shutil.copy(
         root / "train/images/all/3.jpg", root / "train/images/all/3.jpeg"
     ),
     "classes.txt: No such file or directory; it must name the classes of the masks": lambda root: (
@@ -236,7 +236,7 @@ LAYOUTS = {
         root / "classes.txt"
     ).write_text("a\na\n"),
     "classes.txt, line 2: is empty": lambda root: (root / "classes.txt").write_text("a\n\nb\n"),
-    "val/masks is missing": lambda root: shutil.rmtree(root / "val" / "masks"),
+    "val/masks/all/0.png is missing": lambda root: shutil.rmtree(root / "val" / "masks"),
     "val/images holds no images; they end in .jpg": lambda root: [
         file.unlink() for file in (root / "val/images/all").iterdir()
     ],
@@ -251,14 +251,41 @@ def test_a_folder_that_cannot_be_used_is_refused(own: Path, message: str) -> Non
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("images", "masks", "ending"),
+    [
+        ("img_dir/{}", "ann_dir/{}", ".PNG"),
+        ("{}/image", "{}/mask", "_mask.png"),
+        ("leftImg8bit/{}", "gtFine/{}", "_gtFine_labelIds.png"),
+    ],
+)
+def test_another_layout_has_the_same_samples(
+    own: Path, tmp_path: Path, images: str, masks: str, ending: str
+) -> None:
+    expected = opened(own)
+    for split in ("train", "val"):
+        for folder, pattern, suffix in (("images", images, ".jpg"), ("masks", masks, ending)):
+            target = tmp_path / "other" / pattern.format(split) / "all"
+            target.mkdir(parents=True)
+            for file in (own / split / folder / "all").iterdir():
+                shutil.copy(file, target / f"{file.stem}{suffix}")
+    shutil.copy(own / "classes.txt", tmp_path / "other")
+    found = opened(tmp_path / "other")
+    assert len(found) == len(expected)
+    for index in range(len(found)):
+        assert found.read(index).equal(expected.read(index))
+        size = whole_mask(expected, index).shape
+        assert np.array_equal(found.mask(index, *size), expected.mask(index, *size))
+
+
 def test_images_and_masks_are_not_taken_for_two_classes(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     must = "holds images and their masks, not classes: train on them with data=masks"
     with pytest.raises(DataError, match=must):
-        open_source(DataConfig(root=str(root)), "train", Path())
+        open_source(DataConfig(format="folder", root=str(root)), "train", Path())
     assert optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 2
-    assert must in capfd.readouterr().err
+    assert "holds masks, which are not packed" in capfd.readouterr().err
 
 
 def test_masks_are_checked_with_their_images(own: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -286,15 +313,15 @@ def test_a_table_of_masks_is_checked_and_its_missing_files_stop_the_job(
     with pytest.raises(DataError) as error:
         opened(table, table=settings)
     text = str(error.value)
-    assert text.startswith("1 of 24 files are missing: train/images/all/7.jpg (row 22); correct")
+    assert text.startswith("1 of 32 files are missing: train/images/all/7.jpg (row 22); correct")
     assert "data.max_bad_fraction=0.1;" in text
     with caplog.at_level("INFO"):
         assert check_dataset(shlex.split(text.split('ARGS="')[1].split('"')[0])) == 1
     assert "32 images checked, problems: 3" in caplog.text
     assert "3.png: has pixels of 9" in caplog.text and "5.png: cannot be read" in caplog.text
     with pytest.raises(
-        DataError, match=r"1 of 24 files are missing: train/masks/all/5.png"
+        DataError, match=r"1 of 32 files are missing: train/masks/all/5.png"
     ) as error:
         opened(table, table=settings, max_bad_fraction=0.5)
     assert "max_bad_fraction" not in str(error.value)
-    assert "1 of 24 files are missing: train/images/all/7.jpg" in caplog.text
+    assert "1 of 32 files are missing: train/images/all/7.jpg" in caplog.text

@@ -21,7 +21,7 @@ from entry_point.class_masks import class_mask
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import FileSource, PathList
 from entry_point.evaluate import main as evaluate
 from entry_point.model_folder import load_model
 from entry_point.predict import main as predict
@@ -276,7 +276,9 @@ def test_masks_may_number_the_classes_in_another_order(job: Path, tmp_path: Path
         assert metrics["miou"] == pytest.approx(miou(job), abs=1e-4)
     pictures = [re.findall('src="data:image/jpeg[^"]*"', page) for page in pages]
     assert len(pictures[0]) == 12 and pictures[0] == pictures[1]
-    without = MaskSource(["a.jpg"], ["a.png"], ["square", "disc"], "")
+    without = MaskSource(
+        PathList.of_names(["a.jpg"]), PathList.of_names(["a.png"]), ["square", "disc"], ""
+    )
     without.renumber(CLASSES)
     assert without._numbers is not None
     assert without._numbers[[0, 1, OUTSIDE, IGNORED]].tolist() == [2, 1, OUTSIDE, IGNORED]

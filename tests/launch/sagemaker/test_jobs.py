@@ -309,7 +309,7 @@ def test_the_checkpoints_of_a_job_are_where_its_container_wrote_them(
 def test_a_model_that_is_not_an_archive_is_refused(
     aws: Aws, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    members: dict[str, Any] = {
+    members: Any = {
         "ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/x/the-job/output/model/"},
         "OutputDataConfig": {"CompressionType": "NONE", "S3OutputPath": f"s3://{BUCKET}/x"},
     }

@@ -17,7 +17,7 @@ from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.folder import FolderSource
+from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.pipes import pipe_at
 
@@ -78,7 +78,7 @@ def test_damage_found_in_another_process_is_one_line(damaged_folder: Path, engin
     assert str(error.value).startswith(f"{file}: ") and "\n" not in str(error.value)
 
 
-class BrokenSource(FolderSource):
+class BrokenSource(FileSource):
     def read(self, index: int) -> Tensor:
         raise KeyError(f"no entry {index}")
 
@@ -89,7 +89,9 @@ def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps
 ) -> None:
     config = DataConfig(root=str(photo_folder), image_size=32, resize=36)
     spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), "val", 12, seed=0)
-    loader = build_loader(BrokenSource(photo_folder, "val"), spec)
+    loader = build_loader(
+        BrokenSource(sorted(photo_folder.glob("val/*/*.jpg")), [0] * 24, ["a", "b"]), spec
+    )
     try:
         with pytest.raises((KeyError, RuntimeError)) as error:
             list(loader.epoch(0))

@@ -17,8 +17,8 @@ from entry_point.contract import exit_codes
 from entry_point.data.loader import open_source
 from entry_point.data.packing.scan import Listing
 from entry_point.data.sources.dataset_description import read_dataset
-from entry_point.data.sources.folder import FolderSource
 from tests.entry_point.data.packing.pack_command import contents, copy, index, pack, report
+from tests.entry_point.data.sources.class_folders import class_folder
 
 
 def _decoded(data: bytes) -> np.ndarray:
@@ -129,7 +129,7 @@ def test_listing_takes_little_memory_for_each_file(tmp_path: Path) -> None:
 
 def _listing_bytes(folder: Path) -> int:
     tracemalloc.start()
-    listing = Listing(FolderSource(folder, "train"), shard_bytes=1e9)
+    listing = Listing(class_folder(folder, "train"), shard_bytes=1e9)
     held = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     (shard,) = listing.shards

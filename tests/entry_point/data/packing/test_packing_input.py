@@ -102,9 +102,11 @@ def test_entries_beside_the_splits_are_named(
     source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy(source / "train", source / "test")
+    copy(source / "train", source / "spare")
     with caplog.at_level(logging.WARNING):
         assert pack(source, tmp_path / "packed") == 0
-    assert "only train and val are packed, ignored: test" in caplog.text
+    assert "only the folders of splits are read; ignored: spare" in caplog.text
+    assert report(tmp_path / "packed")["splits"].keys() == {"train", "test"}
 
 
 def test_progressive_file_without_its_last_scans_is_kept_unchanged(
@@ -281,13 +283,10 @@ def test_image_above_the_pixel_limit_is_rejected(
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "no such folder"),
-        (["."], "is a file; it must be a folder"),
-        (["1.jpg"], "has no class folders"),
-        (["a/1.txt"], "a holds no image"),
-        (["train/a/1.jpg", "train/b/.keep"], "b holds no image"),
-        (["train/a/1.jpg", "train/b/notes.txt"], "b holds no image"),
-        (["train/a/1.jpg", "val/b/1.jpg"], "differ, only one has a, b"),
+        ([], "no such file or folder"),
+        (["."], "must be a folder, or a file that ends in"),
+        (["1.jpg"], "holds no dataset, but 1.jpg: it must hold class folders"),
+        (["a/1.txt"], "holds no images; their names end in"),
         (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
         (["train/a/1.jpg", "train/a/1.png", "train/a/1_png.jpg"], "share the key a/1_png"),
         (

@@ -180,7 +180,7 @@ def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
     for output in (tmp_path / "packed", root):  # in shards, and with the indexes beside the files
         kind = "shards" if output != root else "index"
         assert pack(root, output, f"output_format={kind}") == 0
-    assert "are for validation" in caplog.text
+    assert "val by a hash of the paths, val_fraction=0.1" in caplog.text
     folder = DataConfig(root=str(root))
     shards = DataConfig(format="shards", root=str(tmp_path / "packed"))
     count = 0
@@ -230,7 +230,7 @@ def test_a_table_of_train_and_test_is_packed_and_checked_as_it_would_be_trained(
         assert by_name(open_source(shards, split, packed)) == by_name(source)
     with caplog.at_level(logging.INFO):
         assert check_dataset([f"root={file}", images]) == 0
-    assert "48 images checked" in caplog.text
+    assert "72 images checked" in caplog.text
 
 
 def test_a_whole_table_is_checked(

@@ -6,36 +6,23 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.loader import open_source
-from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.source import FileSource, fingerprint
+from entry_point.data.sources.source import FileSource, Source, fingerprint
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training.ways import pack_photos, write_others
 from tests.masked_shapes import write_shapes
 
 
-class Keyed:
+class Keyed(Source):
     """A source with nothing but what a source must have."""
-
-    kind, sizes = "class", None
 
     def __init__(self, root: Path, split: str) -> None:
         self.files = sorted((root / split).rglob("*.jpg"))
         self.classes = sorted({file.parent.name for file in self.files})
         names = [file.parent.name for file in self.files]
         self.labels = torch.tensor([self.classes.index(name) for name in names])
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def read(self, index: int) -> Tensor:
-        raise NotImplementedError
-
-    def following(self, indices: Ints) -> Ints:
-        raise NotImplementedError
 
     def key(self, index: int) -> str:
         return str(self.files[index])

@@ -28,10 +28,10 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
-from entry_point.data.sources.folder import FolderSource
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.sources.class_folders import class_folder
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def epochs(root: Path, count: int, index: bool = True, way: Way = "threads") -> 
     """The images of `count` epochs."""
     pipeline = pipeline_of(way, num_workers=2)
     spec = LoaderSpec(config(root), pipeline, "train", 12, seed=3)
-    source = open_folder(root) if index else FolderSource(root, "train")
+    source = open_folder(root) if index else class_folder(root, "train")
     loader = build_loader(source, spec)
     try:
         return [

@@ -94,7 +94,7 @@ def test_side_indexes_are_made_for_the_jpegs_in_tars(photo_folder: Path, tmp_pat
     source = open_tars(tars)
     before = samples(source, "threads")
     again = open_tars(tars)
-    indexes = again.indexes(torch.arange(len(again)).numpy())  # type: ignore[attr-defined]
+    indexes = again.indexes(torch.arange(len(again)).numpy()) or []
     assert sum(bool(len(index)) for index in indexes) > 25
     for one, other in zip(before, samples(again, "threads"), strict=True):
         assert torch.equal(one[0], other[0])
@@ -135,7 +135,7 @@ def test_tars_without_the_name_of_a_split_are_divided_by_a_hash(
     with caplog.at_level(logging.INFO):
         sizes = [len(open_tars(tmp_path / "photos.tar", split)) for split in SPLITS]
     assert sum(sizes) == 200 and 5 < sizes[1] < 40
-    assert "by a hash of the images' names, val_fraction=0.1" in caplog.text
+    assert "by a hash of the paths, val_fraction=0.1" in caplog.text
     assert 60 < len(open_tars(tmp_path, "val", val_fraction=0.5)) < 140
 
 
@@ -148,14 +148,14 @@ def test_tars_of_train_and_test_are_divided_packed_and_checked(
                    (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
         write_tar(tmp_path / "tars" / f"{split}.tar", *members)
     tars, packed = tmp_path / "tars", tmp_path / "packed"
-    with pytest.raises(DataError, match=r"no image is for val: .* data\.val_fraction=0\.1 takes a"):
-        open_tars(tars)
+    with pytest.raises(DataError, match=r"no image is for val, .* data\.val_fraction=0\.1 takes a"):
+        open_tars(tars, "val")
     train, val = (open_tars(tars, split, val_fraction=0.3) for split in SPLITS)
     assert len(train) + len(val) == 100 and 15 < len(val) < 45
     assert optimize.main([f"source={tars}", f"output={packed}", "val_fraction=0.3"]) == 0
     with caplog.at_level(logging.INFO):
         assert check_dataset.main([f"root={packed}"]) == check_dataset.main([f"root={tars}"]) == 0
-    assert "100 images checked" in caplog.text and "200 images checked" in caplog.text
+    assert caplog.text.count("200 images checked") == 2
     write_tar(tmp_path / "none" / "train.tar", ("notes.md", b"words"))
     assert check_dataset.main([f"root={tmp_path / 'none'}"]) == exit_codes.USAGE
 
@@ -202,9 +202,8 @@ def test_lists_in_json_are_several_labels(tmp_path: Path) -> None:
         ([("1.jpg", b"x"), ("1.json", b"[" * 100_000)], r"1\.json: cannot be read"),
         ([("1.jpg", b"x"), ("1.txt", bytes(2 << 20))], r"1\.txt: has 2097152 bytes: a label may"),
         ([("1.jpg", b"x"), ("1.json", b'{"a": 1}')], r"1\.json: holds a: must hold one of label"),
-        ([("1.jpg", b"x"), ("1.json", b"1.5")], "must be a text, a whole number"),
+        ([("1.jpg", b"x"), ("1.json", b"true")], "must be a text, a number"),
         ([("1.jpg", b"x"), ("1.txt", b"a\0b")], "the label"),
-        ([("1.jpg", b"x"), ("1.cls", b"7")], "all images have the label '7'"),
     ],
 )
 def test_what_cannot_be_used_is_named(
@@ -237,11 +236,11 @@ def test_hidden_members_of_macos_are_left_out(tmp_path: Path) -> None:
 def test_members_without_an_image_and_other_splits_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for split in (*SPLITS, "test"):
+    for split in (*SPLITS, "extra"):
         members = [(f"{i}.{kind}", content) for i in range(2) for kind, content in
                    (("jpg", jpeg()), ("cls", b"%d" % i))]  # fmt: skip
         write_tar(tmp_path / f"{split}.tar", *members, ("notes.md", b"words"))
     with caplog.at_level(logging.INFO):
         assert len(open_tars(tmp_path)) == 2
     assert "members without an image are ignored: 1 .md" in caplog.text
-    assert "ignoring 1 files of other splits" in caplog.text
+    assert "not used: 1 of no split" in caplog.text

@@ -5,7 +5,7 @@ import re
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,16 +13,32 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from entry_point.config.data_config import TableConfig
+from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
-from entry_point.data.sources import table
-from entry_point.data.sources.table import Table, read_table
+from entry_point.data.sources import labels
+from entry_point.data.sources.labels import read_cells
+from entry_point.data.sources.listing import Cells, Labels
+from entry_point.data.sources.source import PathList
+from entry_point.data.sources.splits import Splits, divided, named
+from entry_point.data.sources.table import list_table
 
 GOOD = "path,label,split\na.jpg,cat,train\nb.jpg,dog,train\nc.jpg,cat,val\nd.jpg,dog,val\n"
 
 
+class Table(NamedTuple):
+    paths: PathList
+    labels: Labels
+    splits: Splits
+
+
 def read(file: Path, val_fraction: float | None = None, **settings: Any) -> Table:
-    return read_table(file, None, TableConfig(**settings), val_fraction, "data.table")
+    """Its rows, which need no files."""
+    data = DataConfig("manifest", root=str(file), table=TableConfig(**settings))
+    listing = list_table(file, {"": file}, data)
+    assert isinstance(listing.labels, Cells)
+    found = read_cells(listing.labels, data.table)
+    splits = divided(named(listing.words), listing.names, val_fraction, str(file))
+    return Table(listing.names, found, splits)
 
 
 def complaint(file: Path, **table: Any) -> str:
@@ -43,13 +59,16 @@ CSV: dict[str, tuple[str | bytes, str]] = {
     "header only": ("path,label,split\n", "FILE holds no rows, only a header"),
     "no path column": (csv_of("a,b,c", header="foto,label,split"), "has no column of the images'"),
     "no label column": (csv_of("a,b,c", header="path,animal,split"), "has no column of labels"),
-    "no split column": (csv_of("a,b", header="path,label"), "has no row for val"),
+    "no split column": (csv_of("a,b", header="path,label"), "leaves no image for val: FILE"),
     "a column twice": (csv_of("a,b,c,d", header="path,label,label,split"), "two columns 'label'"),
     "too few cells": (csv_of("a.jpg,cat,train", "b.jpg,cat"), "row 2: has 2 cells, but the header"),
     "too many cells": (csv_of("a.jpg,cat,fat,train"), "row 1: has 4 cells, but the header has 3"),
-    "open quote": (csv_of('a.jpg,"cat,train', "b.jpg,dog,val"), "line 3: unexpected end of data"),
-    "text after a quote": (csv_of('a.jpg,"cat"s,train'), "line 2: ',' expected after '\"'"),
-    "10 MB cell": (csv_of(f"a.jpg,{'x' * 10_000_000},train"), "line 2: field larger than field"),
+    "open quote": (
+        csv_of('a.jpg,"cat,train', "b.jpg,dog,val"),
+        "row 1 (line 3): unexpected end of data",
+    ),
+    "text after a quote": (csv_of('a.jpg,"cat"s,train'), "row 1 (line 2): ',' expected after '\"'"),
+    "10 MB cell": (csv_of(f"a.jpg,{'x' * 10_000_000},train"), "row 1 (line 2): field larger"),
     "no label": (csv_of("a.jpg,cat,train", "b.jpg,,val"), "row 2: the label is empty"),
     "NaN label": (csv_of("a.jpg,cat,train", "b.jpg,NaN,val"), "row 2: the label is NaN"),
     "NaN number": (
@@ -80,19 +99,9 @@ CSV: dict[str, tuple[str | bytes, str]] = {
         csv_of("a.jpg,cat,train", "a.jpg,cat,val"),
         "row 2: 'a.jpg' is in row 1, too: keep one of them; several labels",
     ),
-    "one class": (csv_of("a,cat,train", "b,cat,val"), "all rows have the label 'cat'"),
-    "no train": (csv_of("a,cat,val", "b,dog,val"), "FILE has no row for train"),
-    "no val": (
-        csv_of("a,cat,train", "b,dog,test"),
-        "has no row for val; not used: 1 of split 'test': both",
-    ),
-    "unknown label": (
-        csv_of("a,cat,train", "b,dog,train", "c,cow,val", "d,emu,val"),
-        "2 labels are in val but not in train: 'cow', 'emu': move some of their rows to train",
-    ),
     "control characters": (csv_of("a.jpg,\x1b[2J,train"), "row 1: the label '\\\\x1b[2J'"),
-    "latin 1": (csv_of("a.jpg,K\xe4se,train").encode("latin-1"), "is not UTF-8 after line"),
-    "UTF-16": (GOOD.encode("utf-16"), "is not UTF-8 after line 0 (byte 0xff)"),
+    "latin 1": (csv_of("a.jpg,K\xe4se,train").encode("latin-1"), "FILE, row 1: is not UTF-8: save"),
+    "UTF-16": (GOOD.encode("utf-16"), "FILE, header: is not UTF-8"),
 }
 
 
@@ -134,7 +143,10 @@ JSON: dict[str, tuple[str, str]] = {
         '{"path": "\\ud800", "label": "x"}\n',
         "row 1: is not JSON (JSON is malformed: unexpected",
     ),
-    "a long line": ('{"path": "' + "x" * 10_000_000 + '", "label": 1}', "FILE has no row for "),
+    "a long line": (
+        '{"path": "' + "x" * 10_000_000 + '", "label": 1}',
+        "leaves no image for ",
+    ),
     "lengths": (
         '{"path": "a", "label": [0.5]}\n{"path": "b", "label": [0.5, 1]}\n',
         "row 2: the label \"['0.5', '1']\" has another length",
@@ -204,35 +216,31 @@ def test_a_wrong_parquet_file_is_one_line(
 
 def test_rows_of_other_splits_need_no_labels(tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
-    file.write_text(GOOD + "e.jpg,,test\n")
+    file.write_text(GOOD + "e.jpg,,extra\n")
     table = read(file)
-    assert table.labels.names == ["cat", "dog"] and table.is_val.tolist() == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    parquet(tmp_path / "t.parquet", path=["a"], label=[[0.5]], split=["test"])
-    assert "no row for train; not used: 1 of split 'test'" in complaint(tmp_path / "t.parquet")
+    assert table.labels.names == ["cat", "dog"]
+    assert {split: rows.tolist() for split, rows in table.splits.rows.items()} == {
+        "train": [0, 1],
+        "val": [2, 3],
+    }
+    assert table.splits.unused == "; not used: 1 of split 'extra'"
 
 
 def test_rows_of_train_are_divided_if_no_row_is_for_val(tmp_path: Path) -> None:
     file = tmp_path / "labels.csv"
     file.write_text(GOOD.replace(",val", ",test"))
-    assert (
-        "no row for val; not used: 2 of split 'test': both train and val need some; data.val"
-        in (complaint(file))
-    )
+    assert [*read(file).splits.rows] == ["train", "test"]
     rows = [
         f"{i}.jpg,{'cat' if i % 2 else 'dog'},{'train' if i % 3 else 'test'}" for i in range(90)
     ]
     file.write_text("\n".join(["path,label,split", *rows]))
     table = read(file, val_fraction=0.5)
-    assert [number % 3 for number in table.rows.tolist()] == [2, 0] * 30
-    assert 15 < table.is_val.sum() < 45
+    assert len(table.splits.rows["train"]) + len(table.splits.rows["val"]) == 60
+    assert table.splits.rows["test"].tolist() == list(range(0, 90, 3))
+    assert 15 < len(table.splits.rows["val"]) < 45
     only_test = file.read_text().replace(",train", ",test")
     file.write_text(only_test)
-    assert "no row for train; not used: 90 of split 'test'" in complaint(file, val_fraction=0.5)
+    assert [*read(file, val_fraction=0.5).splits.rows] == ["test"]
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
@@ -250,7 +258,10 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ({"labels": ["label", "x"]}, "FILE has no column 'x'"),
         ({"labels": ["path"]}, "the column 'path' cannot hold two things"),
         ({"kind": "numbers"}, "row 1: the label 'cat' is no finite number"),
-        ({"val_fraction": 0.1}, "data.val_fraction=0.1: FILE has rows for val; remove one of them"),
+        (
+            {"val_fraction": 0.1},
+            "data.val_fraction=0.1: FILE has images for val, by the column 'split'; remove one",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_the_table_are_one_line(
@@ -279,7 +290,7 @@ def test_the_ways_that_programs_write_csv_are_read_alike(tmp_path: Path, text: s
     table = read(tmp_path / "labels.csv")
     assert [table.paths[row] for row in range(4)] == ["a.jpg", "b.jpg", "c.jpg", "d.jpg"]
     assert table.labels.names == ["cat", "dog"] and table.labels.values.tolist() == [0, 1, 0, 1]
-    assert table.is_val.tolist() == [False, False, True, True]
+    assert table.splits.rows["val"].tolist() == [2, 3]
 
 
 def test_a_quoted_path_may_hold_commas_quotes_and_newlines(tmp_path: Path) -> None:
@@ -339,8 +350,8 @@ def test_labels_that_would_not_fit_into_memory_are_refused(tmp_path: Path) -> No
 def test_rows_of_too_many_numbers_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "MOST_VALUES", 8)
+    monkeypatch.setattr(labels, "MOST_VALUES", 8)
     file = tmp_path / "labels.jsonl"
     file.write_text("".join(f'{{"path": "{row}", "label": [0.5, 1, 2]}}\n' for row in range(3)))
     text = complaint(file, val_fraction=0.1)
-    assert "FILE: 3 rows with 3 numbers each, 9 values together: a table may have" in text
+    assert "FILE: 3 rows with 3 numbers each, 9 values together: a dataset may" in text

@@ -18,8 +18,9 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.folder import FolderSource, chosen_for_val
+from entry_point.data.sources.splits import chosen_for_val
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
+from tests.entry_point.data.sources.class_folders import class_folder
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
 
 TEXT_FORMATS = (".csv", ".tsv", ".jsonl", ".json", ".ndjson", ".manifest")
@@ -32,7 +33,7 @@ def test_every_format_gives_the_same_samples_as_the_folder(
 ) -> None:
     file = write(tmp_path / f"labels{suffix}", rows_of(photo_folder))
     for split, source in zip(("train", "val"), opened(file, images=str(photo_folder)), strict=True):
-        folder = FolderSource(photo_folder, split)
+        folder = class_folder(photo_folder, split)
         assert source.kind == "class" and source.classes == folder.classes
         assert torch.equal(source.labels, folder.labels)
         assert [source.key(i) for i in range(len(source))] == [
@@ -57,7 +58,7 @@ def test_a_folder_with_a_metadata_table_per_split_is_a_table(
                 rows.append({"file_name": name, "label": row["label"]})
         write(root / folder / f"metadata{suffix}", rows)
     for split, source in zip(("train", "val"), opened(root), strict=True):
-        folder_source = FolderSource(photo_folder, split)
+        folder_source = class_folder(photo_folder, split)
         assert source.classes == folder_source.classes
         assert torch.equal(source.labels, folder_source.labels)
         assert torch.equal(source.read(5), folder_source.read(5))
@@ -192,10 +193,14 @@ def test_a_multilabel_manifest_of_ground_truth_names_its_labels(
 def test_a_tenth_of_a_table_without_splits_is_validated_on(
     photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    rows = [{"path": row["path"], "label": row["label"]} for row in rows_of(photo_folder)]
+    rows = [
+        {"path": row["path"].removeprefix("train/"), "label": row["label"]}
+        for row in rows_of(photo_folder)
+        if row["split"] == "train"
+    ]
     file = write(tmp_path / "labels.csv", rows)
     with caplog.at_level(logging.INFO):
-        train, val = opened(file, images=str(photo_folder))
+        train, val = opened(file, images=str(photo_folder / "train"))
     assert len(train) + len(val) == len(rows) and 0 < len(val) < len(rows) / 4
     assert "by a hash of the paths, val_fraction=0.1" in caplog.text
 
@@ -242,15 +247,15 @@ def test_every_row_is_accounted_for(
     photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows = rows_of(photo_folder)
-    more = [{**rows[0], "split": "test", "path": "unseen.jpg"}, {**rows[3], "split": ""}]
+    more = [{**rows[0], "split": "extra", "path": "unseen.jpg"}, {**rows[3], "split": ""}]
     file = write(tmp_path / "labels.csv", rows + more)
     with caplog.at_level(logging.INFO):
         train, val = opened(file, images=str(photo_folder))
     messages = [record.getMessage() for record in caplog.records]
-    (line,) = [text for text in messages if text.startswith(str(file))]
+    line, *_ = [text for text in messages if text.startswith(str(file))]
     assert line == (
-        f"{file}: 74 rows: 48 to train on, 24 to validate (by the column 'split'), classes: 8; not "
-        "used: 1 of split 'test', 1 of split ''"
+        f"{file}: a table: 48 images for train, 24 for val (by the column 'split'); not used: 1 of "
+        "split 'extra', 1 of no split; 8 classes"
     )
     assert (len(train), len(val)) == (48, 24)
 
@@ -311,11 +316,10 @@ def test_a_folder_without_val_is_split_by_the_same_hash(photo_folder: Path, tmp_
     (tmp_path / "train").symlink_to(photo_folder / "train")
     data = DataConfig(root=str(tmp_path), val_fraction=0.3)
     train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))
-    whole = FolderSource(tmp_path, "train")
-    assert train.classes == val.classes == whole.classes
+    assert train.classes == val.classes
     keys = [source.key(i) for source in (train, val) for i in range(len(source))]
-    assert sorted(keys) == sorted(whole.key(i) for i in range(len(whole))) and len(val) > 5
-    with pytest.raises(RuntimeError, match="exists; remove one of them"):
+    assert sorted(keys) == [*map(str, sorted(tmp_path.glob("train/*/*")))] and len(val) > 5
+    with pytest.raises(RuntimeError, match="has images for val, by the folders; remove one"):
         open_source(DataConfig(root=str(photo_folder), val_fraction=0.3), "train", tmp_path)
 
 

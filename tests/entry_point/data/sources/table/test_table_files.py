@@ -140,6 +140,60 @@ def test_a_csv_row_is_named_however_far_down(tmp_path: Path) -> None:
         assert f"{file}, row 10001: has {len(bad.split(','))} cells" in rows(file)
 
 
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (b'"b,cat', "row 10001 (line 10003): unexpected end of data"),
+        (b'a,"b"c', "row 10001 (line 10002): ',' expected after '\"'"),
+        (b"a\xff,b", "row 10001: is not UTF-8"),
+    ],
+)
+def test_what_is_no_csv_is_named_by_its_row_however_far_down(
+    tmp_path: Path, bad: bytes, reason: str
+) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_bytes(b"path,label\n" + b"a.jpg,cat\n" * 10_000 + bad + b"\na.jpg,cat\n")
+    assert f"{file}, {reason}" in rows(file)
+
+
+def test_rows_count_without_blank_lines_and_by_quotes_of_several_lines(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_bytes(b'path,label\n\n\n"a\n\n.jpg",cat\nb.jpg,\xff\n')
+    assert f"{file}, row 2: is not UTF-8" in rows(file)
+    file.write_bytes(b"path,label\xff\na.jpg,cat\n")
+    assert f"{file}, header: is not UTF-8" in rows(file)
+    file.write_bytes(b'path,"label\na.jpg,cat\n')
+    assert f"{file}, header (line 2): unexpected end of data" in rows(file)
+
+
+@pytest.mark.parametrize("size", [131_073, 4_000_000])
+def test_a_long_cell_is_read(tmp_path: Path, size: int) -> None:
+    """Exports for detection hold polygons, or images in base64, in a cell."""
+    file = tmp_path / "labels.csv"
+    polygon = "1,2;" * (size // 4)
+    file.write_text(f'path,polygon,label\na.jpg,"{polygon}",cat\n')
+    assert rows(file, ["path", "label"]) == [("a.jpg", "cat")]
+    assert rows(file, ["polygon"]) == [(polygon,)]
+    (tmp_path / "labels.jsonl").write_text(json.dumps({"path": "a.jpg", "polygon": polygon}))
+    assert rows(tmp_path / "labels.jsonl", ["polygon"]) == [(polygon,)]
+
+
+def test_a_quote_that_is_not_closed_ends_reading_at_a_cell_of_8_mib(tmp_path: Path) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_text('path,label\n"a.jpg,cat\n' + "b.jpg,dog\n" * 1_000_000)
+    found = rows(file)
+    assert f"{file}, row 1 (line " in found and "field larger than field limit (8388608)" in found
+
+
+def test_the_time_to_read_a_header_grows_with_its_length(tmp_path: Path) -> None:
+    """A header that is searched for each column would take minutes, and end the test."""
+    names = [f"column {i}" for i in range(100_000)]
+    file = tmp_path / "labels.csv"
+    file.write_text(f"{','.join(names)}\n{','.join(map(str, range(len(names))))}\n")
+    assert column_names(file) == names
+    assert read_columns(file, names[::2]).row(0)[-1] == "99998"
+
+
 def test_training_and_packing_without_a_table_do_not_import_polars() -> None:
     program = (
         "import sys\n"

@@ -1,0 +1,315 @@
+"""Opens a dataset, once: what lies there, its classes, and all of its splits.
+
+Every program that touches images begins here. A reader lists what is there, `labels` decides what
+the labels mean, `splits` decides which images are train, val and test.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
+from entry_point.config.mistakes import check_config
+from entry_point.config.resolve import call, resolve
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources import looking
+from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
+from entry_point.data.sources.demo import ensure_demo
+from entry_point.data.sources.folder import list_classes, list_images, log_formats
+from entry_point.data.sources.listing import Labels, Listing, Words
+from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.shards import ShardSource
+from entry_point.data.sources.source import KINDS, Source, UprightSizes
+from entry_point.data.sources.splits import WHOLE, divided, named
+from entry_point.data.sources.stream import PackedStream
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset's splits; each is opened when it is asked for."""
+
+    data: DataConfig
+    """With the format that was found."""
+    root: Path
+    splits: Sequence[str]
+    """Of SPLITS; or WHOLE if nothing tells splits."""
+    found: str
+    """How many images are in which splits, and how that was decided."""
+    open: Callable[[str], Source]
+
+    def source(self, split: str) -> Source:
+        """The images of a split; of WHOLE, those of all splits. Raises DataError."""
+        if split not in (WHOLE, *self.splits):
+            remedy = "; data.val_fraction=0.1 takes a tenth of train" if split == "val" else ""
+            raise DataError(f"{self.root}: no image is for {split}, only {self.found}{remedy}")
+        return self.open(split)
+
+
+def open_dataset(
+    data: DataConfig, root: Path, *, for_training: bool, labeled: bool = True
+) -> Dataset:
+    """The dataset in `root`, whose format is `data.format` or found by looking.
+
+    Args:
+        for_training: Training needs `train` and `val`, see `divided`. Others get what is there: all
+            images are one split, WHOLE, if nothing tells splits.
+        labeled: Whether labels are needed; without, files of no split are read, too.
+
+    Raises:
+        DataError: there is nothing that can be used.
+        ConfigError: settings do not fit what was found.
+    """
+    looking.refuse_arrow_files(root)
+    data, also = with_format(data, root, labeled)
+    if also:
+        log.info("%s", also)
+    if "." in data.format:
+        return _own(data, root)
+    if data.format == "shards":
+        return _packed(data, root)
+    listing = _listed(data, root, labeled)
+    if labeled and not len(listing):
+        raise DataError(f"{root} holds no images")
+    found = _labels(listing, data)
+    splits = named(listing.words if labeled else Words.none(len(listing)))
+    if for_training:
+        splits = divided(splits, listing.names, data.val_fraction, str(root))
+    if not splits.rows:
+        raise DataError(f"{root}: no image is of a split{splits.unused}")
+    kind = {"class": "classes", "targets": "classes"}.get(found.kind, found.kind)
+    labels = f"; {len(found.names)} {kind}" if labeled else ""
+    log.info("%s: %s: %s%s", printable(str(root)), listing.what, splits.describe(), labels)
+    if listing.jpegs is not None:
+        log_formats(root, listing.jpegs, len(listing))
+    if listing.check is not None and data.max_bad_fraction < 1:
+        listing.check(splits.rows)
+
+    def source(split: str) -> Source:
+        rows = splits.rows.get(split)
+        if rows is None:
+            rows = np.sort(np.concatenate([*splits.rows.values()]))
+        return _with_side_indexes(listing.open(rows, found), data, root, split)
+
+    return Dataset(data, root, [*splits.rows], splits.describe(), source)
+
+
+def with_format(data: DataConfig, root: Path, labeled: bool = True) -> tuple[DataConfig, str]:
+    """The settings with the format that lies in `root`, and a line if another may be meant.
+
+    Raises DataError and ConfigError.
+    """
+    if data.format != "auto":
+        return data, ""
+    found, also = looking.find_format(root, data.table, labeled)
+    if found == looking.IMAGES:
+        return data, also
+    return check_config({**asdict(data), "format": found}, DataConfig, "data"), also
+
+
+def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
+    """What the reader of the format says. Formats with dependencies are imported when used."""
+    if data.format == "auto":
+        return list_images(root)
+    if data.format == "demo":
+        ensure_demo(root, data.demo())
+    if data.format in ("demo", "folder"):
+        if root.is_dir() and looks_like_masks(root):
+            raise DataError(
+                f"{root} holds images and their masks, not classes: train on them with data=masks "
+                "task=segmentation"
+            )
+        return list_classes(root)
+    if data.format == "webdataset":
+        from entry_point.data.sources.webdataset import list_tars
+
+        return list_tars(root, labeled)
+    if data.format == "parquet":
+        _require_pyarrow()
+        from entry_point.data.sources.parquet import list_parquet
+
+        return list_parquet(root, data.table, labeled)
+    if data.format == "masks":
+        from entry_point.data.sources.masks import list_masks
+
+        return list_masks(root, data)
+    from entry_point.data.sources import table
+
+    if not labeled:
+        return table.list_paths(root, data.images, data.table)
+    tables = looking.tables_in(root) if root.is_dir() else {"": root}
+    if not tables:
+        raise DataError(f"{root} must hold one table: name it with data.root={root}/FILE")
+    return table.list_table(root, tables, data)
+
+
+def _require_pyarrow() -> None:
+    if importlib.util.find_spec("pyarrow") is None:
+        must = (
+            "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
+            "`make image EXTRAS=parquet`"
+        )
+        raise ConfigError("data.format", "parquet", must)
+
+
+def _labels(listing: Listing, data: DataConfig) -> Labels:
+    if isinstance(listing.labels, Labels):
+        return listing.labels
+    from entry_point.data.sources.labels import read_cells  # it imports polars
+
+    return read_cells(listing.labels, data.table)
+
+
+def _with_side_indexes(source: Source, data: DataConfig, root: Path, split: str) -> Source:
+    index_root = Path(data.index_root) if data.index_root else None
+    below = root if data.format in ("folder", "demo") else None
+    source.use_side_indexes(index_root, below, data.index_command())
+    if split == "train" and source.index_cache and (known := source.index_cache.count()):
+        log.info("%s holds the side indexes of %d images", source.index_cache.file, known)
+    return source
+
+
+def warn_of_gaps(train: Source, val: Source) -> None:
+    """Name the classes or labels without images in a split: they are allowed, and no mistake to
+    hide."""
+    for split, source in (("train", train), ("val", val)):
+        if source.kind not in ("class", "labels"):
+            return
+        counts = zip(source.classes, _counts(source), strict=True)
+        if missing := [name for name, count in counts if not count]:
+            shown = printable(", ".join(missing[:5])) + (", ..." if len(missing) > 5 else "")
+            then = "validation does not measure them"
+            if split == "train":
+                then = (
+                    "the model cannot learn them: add images, remove the classes, or choose others "
+                    "for val (data.val_fraction, or a column split of a table)"
+                )
+            line = "%s has no image of %d of %d classes (%s): %s"
+            log.warning(line, split, len(missing), len(source.classes), shown, then)
+
+
+def _counts(source: Source) -> list[int]:
+    """Images of each class or label."""
+    if source.kind == "class":
+        return torch.bincount(source.labels, minlength=len(source.classes)).tolist()
+    return source.labels.sum(0).tolist()
+
+
+# Packed datasets
+
+
+def _packed(data: DataConfig, root: Path) -> Dataset:
+    """All splits of the output of `make dataset`, or the split whose folder `root` is."""
+    only = None
+    if not is_packed(root) and root.name in SPLITS and is_packed(root.parent):
+        root, only = root.parent, root.name
+    dataset = read_dataset(root)
+    counts = {split: dataset.samples(split) for split in dataset.splits if only in (None, split)}
+
+    def source(split: str) -> Source:
+        if split == WHOLE:
+            return Several({name: ShardSource(root, name) for name in counts})
+        if data.access == "map":
+            return ShardSource(root, split)
+        index_root = Path(data.index_root) if data.index_root else root
+        return PackedStream(root, index_root, split)
+
+    found = ", ".join(f"{count} images for {split}" for split, count in counts.items())
+    kind = {"class": "classes"}.get(dataset.kind, dataset.kind)
+    where = printable(str(root))
+    log.info("%s: a packed dataset: %s; %d %s", where, found, len(dataset.classes), kind)
+    return Dataset(data, root, [*counts], found, source)
+
+
+class Several(Source):
+    """Sources one after the other, as one."""
+
+    def __init__(self, sources: Mapping[str, Source]) -> None:
+        """By split, which begins the names."""
+        self._names, self._sources = [*sources], [*sources.values()]
+        first = self._sources[0]
+        self.classes, self.kind = first.classes, first.kind
+        self.labels = torch.cat([source.labels for source in self._sources])
+        self._ends = np.cumsum([len(source) for source in self._sources])
+        sizes = [source.sizes for source in self._sources if source.sizes is not None]
+        if len(sizes) == len(self._sources):
+            heights = np.concatenate([each.heights for each in sizes])
+            self.sizes = UprightSizes(heights, np.concatenate([each.widths for each in sizes]))
+
+    def _place(self, index: int) -> tuple[int, int]:
+        number = int(np.searchsorted(self._ends, index, side="right"))
+        return number, index - (int(self._ends[number - 1]) if number else 0)
+
+    def read(self, index: int) -> Tensor:
+        number, place = self._place(index)
+        return self._sources[number].read(place)
+
+    def key(self, index: int) -> str:
+        number, place = self._place(index)
+        return self._sources[number].key(place)
+
+    def name(self, index: int) -> str:
+        number, place = self._place(index)
+        return f"{self._names[number]}/{self._sources[number].name(place)}"
+
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
+        places = map(self._place, indices.tolist())
+        found = [self._sources[number].indexes(np.array([place])) for number, place in places]
+        return [each[0] for each in found if each] if all(found) else None
+
+
+# Your own source
+
+
+def _own(data: DataConfig, root: Path) -> Dataset:
+    """The splits that the function or class with this dotted path makes."""
+    opener = resolve("data.format", data.format, {})
+
+    def source(split: str) -> Source:
+        if split == WHOLE:
+            return Several({name: source(name) for name in SPLITS[:2]})
+        own = call("data.kwargs", opener, data.kwargs, root, split)
+        _check(data.format, own, split)
+        return own
+
+    return Dataset(data, root, SPLITS, "", source)
+
+
+def _check(path: str, source: object, split: str) -> None:
+    """Raise ConfigError unless your own source has what `Source` asks for."""
+    if not isinstance(source, Source):
+        must = f"must return a Source; {type(source).__name__} is none"
+        raise ConfigError("data.format", path, must)
+    if missing := [name for name in ("classes", "labels") if not hasattr(source, name)]:
+        must = f"must return a source that has {' and '.join(missing)}"
+        raise ConfigError("data.format", path, must)
+    if source.kind not in KINDS:
+        raise ConfigError("data.format", path, f"its kind must be one of {', '.join(KINDS)}")
+    if not len(source):
+        raise DataError(f"data.format={path}: the split {split} holds no images")
+    if source.kind == "targets":
+        if type(source).targets is Source.targets:
+            raise ConfigError("data.format", path, "must return a source that has targets()")
+        return
+    labels = source.labels
+    is_class = source.kind == "class"
+    shape = (len(source),) if is_class else (len(source), len(source.classes))
+    types = (torch.int32, torch.int64) if is_class else (torch.float32,)
+    if not isinstance(labels, torch.Tensor) or labels.shape != shape or labels.dtype not in types:
+        must = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
+        raise ConfigError("data.format", path, must)
+    if is_class and not 0 <= int(labels.min()) <= int(labels.max()) < len(source.classes):
+        must = f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"
+        raise ConfigError("data.format", path, must)

@@ -1,0 +1,180 @@
+"""Turns label cells into classes, labels or numbers, for all readers alike."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from entry_point.config.data_config import TableConfig
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
+from entry_point.data.sources.listing import Cells, Labels
+from entry_point.data.sources.table_files import quoted
+
+log = logging.getLogger(__name__)
+
+MOST_VALUES = 1 << 30
+"""Images times labels (or numbers). Training takes them as float32, 4 GB at most."""
+_WHOLE = r"^[+-]?\d{1,18}$"
+_WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
+"""As programs write whole numbers in a column with gaps."""
+
+
+def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
+    """Texts, numbers, or lists of these, as a column of text or of lists of text."""
+    several = any(isinstance(cell, list) for cell in cells)
+    if not several:
+        return pl.Series(name, [None if c is None else str(c) for c in cells], pl.String)
+    lists = [cell if isinstance(cell, list) else [cell] for cell in cells]
+    return pl.Series(name, [[*map(str, cell)] for cell in lists], pl.List(pl.String))
+
+
+def read_cells(cells: Cells, settings: TableConfig) -> Labels:
+    """What the cells mean. Raises DataError for one that cannot be used.
+
+    `settings.kind` says what they are; without it, the cells do: see TableConfig.
+    """
+    columns = list(cells.columns)
+    if columns[0].is_empty():
+        return Labels("class", list(cells.order), np.zeros(0, np.int32))
+    reader = _Reader(cells, settings)
+    for column in columns:
+        reader.refuse(column.is_null(), f"has no {quoted(column.name)}: add one, or remove the row")
+    column, kind = columns[0], settings.kind
+    if kind is None:
+        kind = "numbers" if len(columns) > 1 else reader.guess(column)
+    if kind == "numbers" or len(columns) > 1:
+        return reader.numbers(columns, kind)
+    return reader.names(column, kind)
+
+
+class _Reader(NamedTuple):
+    cells: Cells
+    settings: TableConfig
+
+    def refuse(self, wrong: pl.Series, reason: str) -> None:
+        """Raise DataError for the first place that is true."""
+        if wrong.any():
+            raise self.cells.error(wrong.arg_max() or 0, reason)
+
+    def guess(self, column: pl.Series) -> Kind:
+        """The kind of labels that a column looks like."""
+        is_list = isinstance(column.dtype, pl.List)
+        cells = (column.explode() if is_list else column).drop_nulls()
+        texts = cells.unique().str.strip_chars()
+        is_number = texts.cast(pl.Float64, strict=False).is_finite().fill_null(False)
+        whole = is_list is False and texts.str.contains(_WHOLE_FLOAT).all()
+        if (is_number & ~texts.str.contains(_WHOLE)).any() and not self.cells.order and not whole:
+            return "numbers"
+        if is_list or texts.str.contains(self.settings.separator, literal=True).any():
+            return "labels"
+        # A column of this name may have none in a row; else an empty cell is a mistake.
+        return "labels" if column.name == "labels" and (texts == "").any() else "class"
+
+    def names(self, column: pl.Series, kind: Kind) -> Labels:
+        """One name for each image, or any number of them."""
+        places, items = self._items(column, kind)
+        if kind == "class" and items.str.contains(_WHOLE_FLOAT).all():
+            items = items.str.replace(r"\.0+$", "")
+        names = items.unique(maintain_order=True).to_list()  # the first wrong one is named
+        for name in names:
+            if reason := self._refuse_name(name):
+                raise self.cells.error(places[(items == name).arg_max() or 0], reason)
+        is_whole = all(re.match(_WHOLE, name) for name in names)
+        names.sort(key=(lambda name: (int(name), name)) if is_whole else None)
+        if self.cells.order:
+            names = [*self.cells.order, *(name for name in names if name not in self.cells.order)]
+        self._refuse_other_separator(column, names)
+        numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
+        if kind == "class":
+            return Labels(kind, names, numbers)
+        self._require_few(len(column), len(names), "different labels")
+        values = np.zeros((len(column), len(names)), np.uint8)
+        values[places.to_numpy(), numbers] = 1
+        if column.dtype == pl.String and (values.sum(axis=1) <= 1).all():
+            line = "%s: no row has several labels; %s.separator=%s separates them in a cell"
+            where = printable(str(self.cells.place)), self.cells.key, self.settings.separator
+            log.warning(line, *where)
+        return Labels(kind, names, values)
+
+    def _items(self, column: pl.Series, kind: Kind) -> tuple[pl.Series, pl.Series]:
+        """Each label of each row: the row's place, and the text."""
+        frame = pl.DataFrame({"place": np.arange(len(column)), "item": column})
+        if isinstance(column.dtype, pl.List):
+            if kind == "class":
+                wrong = column.list.len() != 1
+                shown = quoted(column[wrong.arg_max() or 0].to_list())
+                must = f"set {self.cells.key}.kind=labels"
+                self.refuse(wrong, f"the label {shown} is not one class: {must}")
+            frame = frame.filter(column.list.len() > 0).explode("item")
+        elif kind == "labels":
+            separator = self.settings.separator
+            frame = frame.with_columns(pl.col("item").str.split(separator)).explode("item")
+            frame = frame.filter(pl.col("item").str.strip_chars() != "")
+        return frame["place"], frame["item"].fill_null("").str.strip_chars()
+
+    def _refuse_name(self, name: str) -> str:
+        """Why a label cannot be one; empty if it can."""
+        if not name or (self.settings.kind is None and name.lower() == "nan"):
+            return f"the label is {'NaN' if name else 'empty'}: add one, or remove the row"
+        return "" if is_class_name(name) else f"the label {quoted(name)}: {CLASS_NAME}"
+
+    def _refuse_other_separator(self, column: pl.Series, names: list[str]) -> None:
+        """Refuse what looks like several names in a cell that another character separates.
+
+        Taken as one class each, "cat, dog" and "dog, cat" would be two.
+        """
+        if self.settings.kind is not None or self.cells.order or column.dtype != pl.String:
+            return
+        for separator in ",;":
+            parts = {name: [part.strip() for part in name.split(separator)] for name in names}
+            count = Counter(part for each in parts.values() for part in {*each})
+            for name, each in parts.items():
+                if len(each) > 1 and all(count[part] > 1 for part in each):
+                    key, place = self.cells.key, (column.str.strip_chars() == name).arg_max() or 0
+                    must = f"set {key}.separator='{separator}', or {key}.kind=class if it is one"
+                    reason = f"the label {quoted(name)} looks like several: {must}"
+                    raise self.cells.error(place, reason)
+
+    def numbers(self, columns: list[pl.Series], kind: Kind) -> Labels:
+        """One or more numbers per row; those of kind `labels` say which labels it has."""
+        names = [column.name for column in columns]
+        if len(columns) == 1 and isinstance(columns[0].dtype, pl.List):
+            lengths = columns[0].list.len()
+            wrong = lengths != lengths[0]
+            cell = quoted(columns[0][wrong.arg_max() or 0].to_list())
+            self.refuse(wrong, f"the label {cell} has another length than the first row's")
+            columns = [columns[0].list.get(place) for place in range(lengths[0])]
+            several = len(columns) != 1
+            names = [f"{names[0]} {i}" for i in range(len(columns))] if several else names
+        self._require_few(len(columns[0]), len(columns), "numbers each")
+        values = np.empty((len(columns[0]), len(columns)), np.float32)
+        for i, column in enumerate(columns):
+            numbers = column.str.strip_chars().cast(pl.Float64, strict=False).cast(pl.Float32)
+            wrong = ~numbers.is_finite().fill_null(False)
+            must = f"correct it, remove the row, or set {self.cells.key}.kind=class"
+            shown = quoted(column[wrong.arg_max() or 0])
+            self.refuse(wrong, f"the label {shown} is no finite number: {must}")
+            if kind == "labels":
+                wrong = (numbers != 0) & (numbers != 1)
+                must = f"must be 0 or 1, or set {self.cells.key}.kind=numbers"
+                shown = quoted(column[wrong.arg_max() or 0])
+                self.refuse(wrong, f"{quoted(names[i])} is {shown}: {must}")
+            values[:, i] = numbers.to_numpy()
+        return Labels(kind, names, values.astype(np.uint8) if kind == "labels" else values)
+
+    def _require_few(self, images: int, labels: int, what: str) -> None:
+        """Raise DataError if the labels take too much memory."""
+        if images * labels > MOST_VALUES:
+            raise DataError(
+                f"{self.cells.place}: {images} rows with {labels} {what}, {images * labels} values "
+                f"together: a dataset may have at most {MOST_VALUES}; remove labels that few rows "
+                "have, or rows"
+            )

@@ -1,0 +1,217 @@
+"""Finds out what lies in a folder by looking at a few names; decides nothing but the format."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+from entry_point.config.data_config import TableConfig
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
+from entry_point.data.sources.dataset_description import is_packed
+from entry_point.data.sources.folder import IMAGE_SUFFIXES, split_folders
+from entry_point.data.sources.listing import TABLE_SUFFIXES
+from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.splits import split_called
+
+IMAGES = "images"
+"""What a folder of images without labels is called; no format of `data.format`."""
+_MOST_BELOW, _MOST_OF_FOLDER = 100, 10
+
+
+def is_table(path: Path) -> bool:
+    """Whether it is a file with the name of a table."""
+    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
+
+
+@dataclass(frozen=True)
+class Glance:
+    """The names in a folder, and at most 100 of those below."""
+
+    root: Path
+    files: list[str]
+    folders: list[str]
+    below: list[str]
+    """Paths of files in folders below `root`."""
+
+    @classmethod
+    def at(cls, root: Path) -> Glance:
+        """Raises DataError."""
+        try:
+            entries = patiently(lambda folder: sorted(os.scandir(folder), key=_name), root)
+            visible = [entry for entry in entries if not entry.name.startswith(".")]
+            folders = [entry.name for entry in visible if entry.is_dir()]
+            files = [entry.name for entry in visible if not entry.is_dir()]
+            return cls(root, files, folders, _some_below(root, folders))
+        except OSError as error:
+            raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+    @property
+    def holds_images(self) -> bool:
+        return any(name.lower().endswith(IMAGE_SUFFIXES) for name in (*self.files, *self.below))
+
+    def holds(self, suffix: str) -> bool:
+        return any(name.lower().endswith(suffix) for name in (*self.files, *self.below))
+
+
+def _name(entry: os.DirEntry[str]) -> str:
+    return entry.name
+
+
+def _some_below(root: Path, folders: list[str]) -> list[str]:
+    found, left, waiting = list[str](), _MOST_BELOW, deque(folders[:_MOST_OF_FOLDER])
+    while waiting and left > 0:
+        folder = waiting.popleft()
+        with os.scandir(root / folder) as entries:
+            visible = (entry for entry in entries if not entry.name.startswith("."))
+            for entry in islice(visible, min(left, _MOST_OF_FOLDER)):
+                left -= 1
+                path = f"{folder}/{entry.name}"
+                if entry.is_dir():
+                    waiting.append(path)
+                else:
+                    found.append(path)
+    return found
+
+
+def tables_in(root: Path) -> dict[str, Path]:
+    """Split -> its table in a folder; "" -> the only table; none if there is none.
+
+    Tables of splits lie in the folders of the splits, as `train/metadata.csv`, or are named by
+    them, as `train.csv` and `val.csv`. Raises DataError for several tables of no splits.
+    """
+    tops = split_folders(root)
+    names = [f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
+    apart = {
+        split: root / top / name
+        for split, top in tops.items()
+        for name in names
+        if (root / top / name).is_file()
+    }
+    if "train" in apart:
+        return apart
+    tables = sorted(entry for entry in root.iterdir() if is_table(entry) and entry.name[0] != ".")
+    by_split = {split: file for file in tables if (split := split_called(file.stem))}
+    if len(by_split) > 1 or (by_split and len(tables) > 1):
+        return by_split
+    if len(tables) > 1:
+        found = ", ".join(printable(file.name) for file in tables[:5])
+        raise DataError(
+            f"{root} must hold one table, but holds {found}: name it with data.root={root}/FILE"
+        )
+    return {"": tables[0]} if tables else {}
+
+
+def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str]:
+    """The word of `data.format` for what lies there, and a line where another reading is possible.
+
+    `table` may name the columns of the images, or paths, and of the labels. Without labels, it may
+    be IMAGES. Raises DataError if there is nothing to read.
+    """
+    if not root.exists() and "{" not in str(root):
+        raise DataError(f"data.root={root}: no such file or folder")
+    if not root.is_dir():
+        return _format_of_file(root, table, labeled), ""
+    if is_packed(root) or (root.name in ("train", "val", "test") and is_packed(root.parent)):
+        return "shards", ""
+    seen = Glance.at(root)
+    readings = _readings(seen, table.path, labeled)
+    if not readings:
+        raise DataError(_nothing(seen))
+    first, *others = readings
+    if not others:
+        return first, ""
+    also = " or ".join(f"{readings[each]} (data.format={each})" for each in others)
+    return first, f"{root} is read as {readings[first]}; it may also be read as {also}"
+
+
+def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
+    suffix = file.suffix.lower()
+    if suffix == ".tar":
+        return "webdataset"
+    if suffix == ".parquet" and holds_images(file, table.path):
+        return "parquet"
+    if suffix in TABLE_SUFFIXES:
+        return "masks" if labeled and _lists_masks(file, table) else "manifest"
+    if suffix in IMAGE_SUFFIXES and not labeled:
+        return IMAGES
+    known = ", ".join((*TABLE_SUFFIXES, ".tar"))
+    raise DataError(f"data.root={file}: must be a folder, or a file that ends in one of {known}")
+
+
+def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, str]:
+    """What may be read there, the first of which counts."""
+    root, found = seen.root, dict[str, str]()
+    if not seen.holds_images:
+        if seen.holds(".tar"):
+            return {"webdataset": "tar files"}
+        if seen.holds(".parquet") and _parquet_holds_images(seen, column):
+            return {"parquet": "Parquet files"}
+    if not labeled:
+        return {IMAGES: "images"}
+    if looks_like_masks(root):
+        return {"masks": "images with masks"}
+    tops = split_folders(root)
+    below = {path.split("/")[1] for path in seen.below if path.count("/") > 1}
+    classes = below if tops else {*seen.folders}
+    tables = [file for file in seen.files if Path(file).suffix.lower() in TABLE_SUFFIXES]
+    has_table = bool(tables) or any(
+        (root / top / f"metadata{suffix}").is_file()
+        for top in tops.values()
+        for suffix in TABLE_SUFFIXES
+    )
+    if classes and (len(classes) > 1 or not has_table):
+        found["folder"] = "class folders"
+    if has_table:
+        found["manifest"] = "a table" if len(tables) == 1 else "tables"
+    return found
+
+
+def _nothing(seen: Glance) -> str:
+    """Why a folder is no dataset, and what would be one."""
+    shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5]) or "nothing"
+    return (
+        f"data.root={seen.root} holds no dataset, but {shown}: it must hold class folders "
+        "(train/<class>/, val/<class>/ or <class>/), a table of paths and labels, tar or Parquet "
+        "files, images with masks, or the output of `make dataset`"
+    )
+
+
+def refuse_arrow_files(root: Path) -> None:
+    """Raise DataError, with the way out, for a folder that `save_to_disk` wrote."""
+    known = [root / name for name in ("state.json", "dataset_dict.json")]
+    if any(file.is_file() for file in known) and Glance.at(root).holds(".arrow"):
+        raise DataError(
+            f"{root} holds Arrow files, as save_to_disk of Hugging Face's datasets writes them: "
+            f"write Parquet files, load_from_disk('{root}').to_parquet('FOLDER/train.parquet') and "
+            "the same for each split, and set data.root=FOLDER"
+        )
+
+
+def holds_images(file: Path, column: str | None) -> bool:
+    """Whether a Parquet file holds images, in this column or any. Raises DataError."""
+    if importlib.util.find_spec("pyarrow") is None:
+        return False
+    from entry_point.data.sources.parquet import has_images
+
+    return has_images(file, column)
+
+
+def _parquet_holds_images(seen: Glance, column: str | None) -> bool:
+    """A folder of Parquet files is a table only if it has one, and that holds no images."""
+    names = [each for each in (*seen.files, *seen.below) if each.lower().endswith(".parquet")]
+    if len(names) > 1 or importlib.util.find_spec("pyarrow") is None:
+        return True
+    return holds_images(seen.root / names[0], column)
+
+
+def _lists_masks(file: Path, table: TableConfig) -> bool:
+    from entry_point.data.sources.table import lists_masks  # it imports polars
+
+    return lists_masks(file, table)

@@ -1,0 +1,135 @@
+"""Decides which images of a dataset are `train`, `val` and `test`, for all readers alike.
+
+A reader says what it saw: a word for each image, from a folder, a column or the name of a file. If
+no word tells a split, a hash of the images' names chooses what training validates on.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.plan.philox import philox, unit
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.dataset_description import SPLITS
+from entry_point.data.sources.listing import Words
+from entry_point.data.sources.source import PathList
+
+WHOLE = "all"
+"""The one split of a dataset in which nothing tells any, and all splits together."""
+VAL_FRACTION = 0.1
+"""Of a dataset without splits, where nothing else is asked for."""
+_SPLIT_OF = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+_HASH_STREAM = 41
+
+
+def split_called(word: str) -> str | None:
+    """The split that this word means, the name of a folder or a cell of a table."""
+    return _SPLIT_OF.get(word.strip().lower())
+
+
+def split_in(path: str) -> str | None:
+    """The split that a word of a file's path names; the last such word counts."""
+    words = re.findall(r"[a-z]+", path.lower())
+    return next((_SPLIT_OF[word] for word in reversed(words) if word in _SPLIT_OF), None)
+
+
+def words_of_files(files: Sequence[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
+    """The split that each file's path names, "" for none; and how many files are left out.
+
+    Files of no split are left out if others are of one, unless they may not `skip`.
+    """
+    words = {file: split_in(file) or "" for file in files}
+    if not skip or not any(words.values()) or all(words.values()):
+        return words, {}
+    used = {file: word for file, word in words.items() if word}
+    return used, {"": len(words) - len(used)}
+
+
+@dataclass(frozen=True)
+class Splits:
+    """The images of each split, ascending, and how that was decided."""
+
+    rows: dict[str, Ints]
+    how: str
+    unused: str = ""
+    """Images of no split, with what their words are; empty if there are none."""
+
+    def describe(self) -> str:
+        """As in "300 images for train, 40 for val (by the folders)"."""
+        if [*self.rows] == [WHOLE]:
+            return f"{len(self.rows[WHOLE])} images ({self.how})"
+        counts = ", ".join(f"{len(rows)} for {split}" for split, rows in self.rows.items())
+        return f"{counts.replace(' for', ' images for', 1)} ({self.how}){self.unused}"
+
+
+def named(words: Words) -> Splits:
+    """The splits that the words name; all images are one split if there is no word at all."""
+    if not any(words.words) and not words.left_out:
+        return Splits({WHOLE: np.arange(len(words.of))}, "nothing tells splits")
+    place = np.array([SPLITS.index(word) if word in SPLITS else -1 for word in words.words])[
+        words.of
+    ]
+    rows = {split: np.flatnonzero(place == number) for number, split in enumerate(SPLITS)}
+    used = {split: found for split, found in rows.items() if len(found)}
+    return Splits(used, f"by {words.told_by}", _unused(Counter(words.left_out)))
+
+
+def _unused(others: Counter[str]) -> str:
+    if not others:
+        return ""
+    shown = (
+        f"{count} {f'of split {printable(repr(word))}' if word else 'of no split'}"
+        for word, count in others.most_common(9)
+    )
+    return f"; not used: {', '.join(shown)}"
+
+
+def divided(splits: Splits, names: PathList, fraction: float | None, where: str) -> Splits:
+    """The splits as training takes them: a `fraction` is `val` where the dataset has none.
+
+    It is chosen of `train`, or of all images if nothing tells splits, then a tenth by default.
+    `names` has one for each image; messages name the dataset `where`. Raises DataError.
+    """
+    if "val" in splits.rows and fraction is not None:
+        raise DataError(
+            f"data.val_fraction={fraction}: {where} has images for val, {splits.how}; remove one "
+            "of them"
+        )
+    pool = next((split for split in (WHOLE, "train") if split in splits.rows), None)
+    if pool is None or "val" in splits.rows or (pool == "train" and fraction is None):
+        return splits
+    fraction = VAL_FRACTION if fraction is None else fraction
+    rows = splits.rows[pool]
+    is_val = chosen_for_val(names.only(rows), fraction)
+    rest = {split: found for split, found in splits.rows.items() if split != pool}
+    found = {"train": rows[~is_val], "val": rows[is_val], **rest}
+    for split in SPLITS[:2]:
+        if not len(found[split]):
+            raise DataError(f"data.val_fraction={fraction:g} leaves no image for {split}: {where}")
+    how = f"val by a hash of the paths, val_fraction={fraction:g}"
+    if pool == "train":
+        how = f"{splits.how}; {how} of train"
+    return Splits(found, how, splits.unused)
+
+
+def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
+    """Whether each image is in `val`: a function of its path alone.
+
+    So it is the same on every machine, and adding images moves no other image.
+    """
+    checksums = [zlib.crc32(path.encode("utf-8", "surrogateescape")) for path in paths]
+    words = philox((0, _HASH_STREAM), (np.array(checksums, np.uint64), 0, 0, 0))
+    return unit(words[0]) < fraction

@@ -1,0 +1,380 @@
+"""Samples in a tar file of others: finds each image and its label, and refuses a damaged file.
+
+As the `webdataset` package writes them: a member's key is its name up to the first dot; one member
+of a key is an image, and one of .cls, .txt or .json holds its label. Members of a key may be apart
+in the file, as `tar -cf` leaves them; a second member with the same name starts another sample.
+
+Python's tarfile takes a damaged header, or the end of a file that was cut off, for the end of the
+archive: samples would be missing without a word. This reader knows POSIX's ustar and pax formats
+and GNU's long names, https://www.gnu.org/software/tar/manual/html_node/Standard.html, and refuses
+whatever it cannot read completely.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import math
+import os
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator
+from posixpath import dirname, join, normpath
+from typing import NamedTuple
+
+from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.patience import patiently
+from entry_point.data.sources.file_bytes import opened
+from entry_point.data.sources.folder import IMAGE_SUFFIXES
+
+log = logging.getLogger(__name__)
+
+LABELS = ("cls", "txt", "json")
+"""The suffixes of labels: the first that a sample has is read."""
+MOST_LABEL_BYTES = 1 << 20
+LABEL_KEYS = ("label", "labels", "cls", "class")
+"""Where a JSON object has the label."""
+
+_BLOCK = 512
+_ZEROS = bytes(_BLOCK)
+_WINDOW = 1 << 13
+"""Bytes of a read: usually a label with its header, and the header that follows."""
+_CHUNK = 1 << 20
+_MOST_NAME_BYTES = 1 << 20
+"""Of a header that holds the name of the next member."""
+_MOST_LINKS = 40
+"""That follow each other, as in Linux."""
+
+_FILE, _LINK, _SYMLINK, _WITHOUT_DATA, _EXTENSIONS = b"0\x007", b"1", b"2", b"3456", b"xgLK"
+"""Types of members; those of extensions describe the members behind them."""
+_RECORD = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
+"""Of a pax header: "LENGTH FIELD=VALUE\n"."""
+_UNPACK = {
+    b"\x1f\x8b": ("gzip", "gunzip"),
+    b"BZh": ("bzip2", "bunzip2"),
+    b"\xfd7zXZ\0": ("xz", "unxz"),
+    b"\x28\xb5\x2f\xfd": ("Zstandard", "unzstd"),
+}
+
+
+class TarSample(NamedTuple):
+    name: str
+    """Of the image's member."""
+    offset: int
+    length: int
+    label: str | list[str]
+    """Empty if labels are not read."""
+
+
+class _Member(NamedTuple):
+    name: str
+    offset: int
+    """Of its bytes; -1 for a link to a member that the tar file does not hold."""
+    length: int = 0
+    link: str = ""
+    """The path that a link names, from the top of the tar file."""
+    is_hard: bool = False
+
+
+def read_samples(file: str, labeled: bool) -> list[TarSample]:
+    """Returns the samples in the order of their first members; or all images, without labels.
+
+    A link is the member that it names. Raises DataError for a file that is cut off, damaged,
+    compressed, or without members, and for a sample without exactly one image and a label; OSError
+    also for a pipe or device; ReadError, see `patiently`.
+    """
+    return patiently(_read_samples, file, labeled)
+
+
+def _read_samples(file: str, labeled: bool) -> list[TarSample]:
+    samples, others = list[TarSample](), Counter[str]()
+    with opened(file) as descriptor:
+        tar = _TarFile(file, descriptor)
+        groups = _grouped(_with_links_followed(tar.members()))
+        for key, group in groups:
+            images = [suffix for suffix in group if f".{suffix}".endswith(IMAGE_SUFFIXES)]
+            label = next((suffix for suffix in LABELS if suffix in group), None)
+            if not images:
+                others.update(list(group))  # a Counter adds the values of a dict
+            elif not labeled:
+                samples += (TarSample(*_place(file, group[image]), "") for image in images)
+            elif len(images) > 1 or label is None:
+                raise DataError(f"{file}: {_incomplete(key, group, images, label, groups)}")
+            else:
+                image = _place(file, group[images[0]])
+                samples.append(TarSample(*image, _read_label(tar, group[label])))
+    if others:
+        found = ", ".join(f"{count} .{printable(name)}" for name, count in others.most_common(5))
+        log.warning("%s: members without an image are ignored: %s", file, found)
+    return samples
+
+
+# -- samples
+
+
+def _grouped(members: list[_Member]) -> list[tuple[str, dict[str, _Member]]]:
+    """The key of each sample, and its members by what follows the key and a dot."""
+    groups, open_groups = list[tuple[str, dict[str, _Member]]](), dict[str, dict[str, _Member]]()
+    for member in members:
+        folder, slash, name = member.name.rpartition("/")
+        if not name or name.startswith("."):  # macOS adds `._NAME` to each NAME
+            continue
+        stem, _, suffix = name.partition(".")
+        key, suffix = folder + slash + stem, suffix.lower()
+        group = open_groups.get(key)
+        if group is None or suffix in group:
+            group = open_groups[key] = {}
+            groups.append((key, group))
+        group[suffix] = member
+    return groups
+
+
+def _incomplete(
+    key: str,
+    group: dict[str, _Member],
+    images: list[str],
+    label: str | None,
+    groups: list[tuple[str, dict[str, _Member]]],
+) -> str:
+    members = ", ".join(f".{printable(suffix)}" for suffix in sorted(group)[:5])
+    reason = f"has no label: none of .{', .'.join(LABELS)}, only {members}"
+    if label is not None:
+        reason = f"has {len(images)} images: {members}"
+    if any("." in suffix for suffix in group):
+        reason += "; the key of a sample ends at the first dot of its name: rename these members"
+    if sum(other == key for other, _ in groups) > 1:
+        reason += "; several samples have this key: give each its own"
+    return f"the sample {printable(key)} {reason}"
+
+
+def _place(file: str, member: _Member) -> tuple[str, int, int]:
+    """Name, offset and length. Raises DataError for a link to nothing."""
+    if member.offset < 0:
+        raise DataError(
+            f"{file}: {printable(member.name)} is a link to {printable(member.link)}, which is "
+            "not exactly one file of this tar file: make it again with tar --dereference"
+        )
+    return member[:3]
+
+
+def _with_links_followed(members: list[_Member]) -> list[_Member]:
+    """Hard links name an earlier member, symbolic links any one."""
+    if not any(member.link for member in members):
+        return members
+    by_path, repeated = dict[str, _Member](), set[str]()
+    for place, member in enumerate(members):
+        path = normpath(member.name)
+        if member.is_hard and member.link in by_path:
+            members[place] = member = by_path[member.link]._replace(name=member.name)
+        if path in by_path:
+            repeated.add(path)
+        by_path[path] = member
+    for place, member in enumerate(members):
+        target, steps = member, 0
+        while target.link and target.link in by_path and steps < _MOST_LINKS:
+            if target.link in repeated:  # which of them is a guess
+                break
+            target, steps = by_path[target.link], steps + 1
+        if member.link and not target.link:
+            members[place] = target._replace(name=member.name)
+    return members
+
+
+def _read_label(tar: _TarFile, member: _Member) -> str | list[str]:
+    name, offset, length = _place(tar.file, member)
+    where = f"{tar.file}: {printable(name)}"
+    if length > MOST_LABEL_BYTES:
+        raise DataError(f"{where}: has {length} bytes: a label may have at most {MOST_LABEL_BYTES}")
+    return _label(where, name, tar.read(offset, length))
+
+
+def _label(where: str, name: str, content: bytes) -> str | list[str]:
+    """One label, or a list of them. Raises DataError, which begins with `where`."""
+    try:
+        text = content.decode().strip()
+        if not name.lower().endswith(".json"):
+            return text
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: cannot be read: {error}") from error
+    if isinstance(found, dict):
+        keys = [key for key in LABEL_KEYS if key in found]
+        if not keys:
+            must = f"must hold one of {', '.join(LABEL_KEYS)}"
+            raise DataError(
+                f"{where}: holds {', '.join(map(printable, found)) or 'nothing'}: {must}"
+            )
+        found = found[keys[0]]
+    labels = found if isinstance(found, list) else [found]
+    for label in labels:
+        if type(label) not in (str, int, float) or (
+            isinstance(label, float) and not math.isfinite(label)
+        ):
+            raise DataError(f"{where}: the label must be a text, a number, or a list of these")
+    texts = [str(label) for label in labels]
+    return texts if isinstance(found, list) else texts[0]
+
+
+# -- the format
+
+
+class _TarFile:
+    """Reads the members of a tar file; raises DataError for what a sound writer never wrote."""
+
+    def __init__(self, file: str, descriptor: int) -> None:
+        self.file, self._descriptor = file, descriptor
+        self._size = os.fstat(descriptor).st_size
+        self._start, self._window = 0, b""
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Raises OSError if the file became shorter."""
+        start = offset - self._start
+        if start < 0 or start + length > len(self._window):
+            wanted = min(max(length, _WINDOW), self._size - offset)
+            window = os.pread(self._descriptor, wanted, offset)
+            while len(window) < wanted:  # the kernel may return less than requested
+                more = os.pread(self._descriptor, wanted - len(window), offset + len(window))
+                if not more:
+                    raise OSError(errno.EIO, "it ended before its size", self.file)
+                window += more
+            self._start, self._window, start = offset, window, 0
+        return self._window[start : start + length]
+
+    def members(self) -> list[_Member]:
+        """The files and the links, in their order."""
+        members, offset, is_extended = list[_Member](), 0, False
+        for_all, for_next = dict[str, str](), dict[str, str]()
+        while (header := self._block(offset)) != _ZEROS:
+            if sum(header) - sum(header[148:156]) + 8 * ord(" ") != _number(header[148:156]):
+                raise self._damaged(offset, f"the header at byte {offset} is damaged")
+            kind, data = header[156:157], offset + _BLOCK
+            fields = {**for_all, **for_next} if for_all else for_next
+            size = self._length(offset, header, fields)
+            offset = data + -(-size // _BLOCK) * _BLOCK
+            if kind in _EXTENSIONS:
+                target = for_all if kind == b"g" else for_next
+                target.update(self._extension(kind, data, size))
+                is_extended = kind != b"g"
+                continue
+            if kind in b"SM":
+                raise self._sparse(data)
+            name = self._name(fields.get("path") or _name_in(header))
+            if kind in _FILE:
+                members.append(_Member(name, data, size))
+            elif kind in _LINK + _SYMLINK:
+                link = self._name(fields.get("linkpath") or _text(header[157:257]))
+                start = "" if kind == _LINK else dirname(name)
+                path = normpath(join(start, link))
+                members.append(_Member(name, -1, link=path, is_hard=kind == _LINK))
+            for_next, is_extended = {}, False
+        if is_extended:
+            raise self._damaged(offset, "its last header describes a missing member")
+        self._require_zeros(offset)
+        if not offset:
+            raise DataError(f"{self.file} holds no samples, only zeros: copy it again or remove it")
+        return members
+
+    def _length(self, offset: int, header: bytes, fields: dict[str, str]) -> int:
+        """Of the member's bytes in this file."""
+        kind, size = header[156:157], _number(header[124:136])
+        if kind in _LINK + _SYMLINK + _WITHOUT_DATA:
+            return 0  # tar and tarfile ignore their sizes, too
+        if fields.get("size") and kind not in _EXTENSIONS:
+            size = int(fields["size"]) if re.fullmatch("[0-9]{1,20}", fields["size"]) else -1
+        if size < 0:
+            raise self._damaged(offset, f"the header at byte {offset} has no valid size")
+        if offset + _BLOCK + size > self._size:
+            raise self._damaged(offset, f"it is cut off in the member at byte {offset}")
+        return size
+
+    def _block(self, offset: int) -> bytes:
+        if offset + _BLOCK > self._size:
+            reason = f"it is cut off in the header at byte {offset}"
+            if offset >= self._size:
+                reason = "it is cut off between members: there is no end-of-archive block"
+            raise self._damaged(offset, reason if self._size else "it is empty")
+        return self.read(offset, _BLOCK)
+
+    def _require_zeros(self, offset: int) -> None:
+        """From the end-of-archive block to the end of the file."""
+        for start in range(offset, self._size, _CHUNK):
+            rest = self.read(start, min(_CHUNK, self._size - start))
+            if rest != bytes(len(rest)):
+                at = start + len(rest) - len(rest.lstrip(b"\0"))
+                raise DataError(
+                    f"{self.file} has data at byte {at}, behind its end-of-archive block: it is "
+                    "damaged (copy it again), or several tar files in one (use each by itself)"
+                )
+
+    def _extension(self, kind: bytes, offset: int, size: int) -> Iterator[tuple[str, str]]:
+        """What the header of a name, or of pax records, says about the members behind it."""
+        if size > _MOST_NAME_BYTES:
+            raise self._damaged(offset, f"the name at byte {offset} has {size} bytes")
+        content = self.read(offset, size)
+        if kind in b"LK":
+            field = "path" if kind == b"L" else "linkpath"
+            yield field, content.rstrip(b"\0").decode(errors="surrogateescape")
+            return
+        start = 0
+        while start < size:
+            found = _RECORD.match(content, start)
+            end = start + int(found[1]) if found else 0
+            if not found or not found.end() < end <= size or content[end - 1] != ord("\n"):
+                raise self._damaged(offset, f"the pax header at byte {offset} is damaged")
+            if found[2].startswith(b"GNU.sparse."):
+                raise self._sparse(offset)
+            if found[2] in (b"path", b"linkpath", b"size"):
+                value = content[found.end() : end - 1]
+                yield found[2].decode(), value.decode(errors="surrogateescape")
+            start = end
+
+    def _sparse(self, offset: int) -> DataError:
+        return DataError(
+            f"{self.file}: the member at byte {offset} is a sparse file, or a part of a file: make "
+            "the tar file again without --sparse and --multi-volume"
+        )
+
+    def _name(self, name: str) -> str:
+        if "\0" in name:
+            raise DataError(
+                f"{self.file}: the name {printable(name)} contains a NUL: no file can have it; "
+                "make the tar file again"
+            )
+        return name
+
+    def _damaged(self, offset: int, reason: str) -> DataError:
+        start = self.read(0, min(6, self._size))
+        for magic, (name, program) in _UNPACK.items():
+            if not offset and start.startswith(magic):
+                return DataError(
+                    f"{self.file} is compressed with {name}: replace it by the output of "
+                    f"`{program} < {shlex.quote(self.file)}`"
+                )
+        return DataError(f"{self.file} is no complete tar file ({reason}): copy it again")
+
+
+def _number(field: bytes) -> int:
+    """Octal digits, or a binary number of GNU; -1 if neither."""
+    if field[0] & 0x80:
+        if field[0] & 0x40:  # negative
+            return -1
+        return int.from_bytes(field, "big") & ((1 << (8 * len(field) - 1)) - 1)
+    digits = field.strip(b" \0") or b"0"
+    try:
+        return int(digits, 8) if digits.isdigit() else -1
+    except ValueError:
+        return -1
+
+
+def _name_in(header: bytes) -> str:
+    name = _text(header[:100])
+    # GNU's own format has times in the place of ustar's prefix.
+    prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
+    return f"{prefix}/{name}" if prefix else name
+
+
+def _text(field: bytes) -> str:
+    return field.partition(b"\0")[0].decode(errors="surrogateescape")

@@ -1,0 +1,465 @@
+"""Samples in the tar files of others: every writer's layout is read, damage is refused."""
+
+import io
+import json
+import logging
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import webdataset
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entry_point.data.errors import DataError
+from entry_point.data.sources.tar_samples import TarSample, read_samples
+from tests.entry_point.data.sources.pipes import pipe_at
+
+FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
+Member = tuple[str, bytes | str, dict[str, str]]
+"""Name; bytes, or the target of a link: "hard TARGET" or "soft TARGET"; pax records."""
+
+
+def member(name: str, content: bytes | str, **pax: str) -> Member:
+    return name, content, pax
+
+
+def pair(number: int) -> list[Member]:
+    return [
+        member(f"{number:02}.jpg", b"image %d" % number * 99),
+        member(f"{number:02}.cls", b"%d" % (number % 3)),
+    ]
+
+
+def pairs(count: int, first: int = 0) -> list[Member]:
+    return [each for number in range(first, first + count) for each in pair(number)]
+
+
+def tar_of(members: list[Member], format: int = tarfile.USTAR_FORMAT) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=format) as tar:
+        for name, content, pax in members:
+            info = tarfile.TarInfo(name)
+            info.pax_headers = pax
+            if isinstance(content, str):
+                kind, _, info.linkname = content.partition(" ")
+                info.type = tarfile.LNKTYPE if kind == "hard" else tarfile.SYMTYPE
+                tar.addfile(info)
+            else:
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+    return file.getvalue()
+
+
+def header(name: bytes, size: bytes = b"", kind: bytes = b"0") -> bytes:
+    """With a valid checksum, whatever it says."""
+    block = bytearray(name.ljust(124, b"\0") + size.ljust(24, b"\0") + b" " * 8 + kind)
+    block = block.ljust(257, b"\0") + b"ustar\x0000"
+    block = block.ljust(512, b"\0")
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def padded(content: bytes) -> bytes:
+    return content.ljust(-(-len(content) // 512) * 512, b"\0")
+
+
+def records(**fields: str) -> bytes:
+    return b"".join(
+        b"%03d %b" % (len(line) + 4, line)
+        for field, value in fields.items()
+        for line in [f"{field.replace('__', '.')}={value}\n".encode()]
+    )
+
+
+def read(file: Path, content: bytes, labeled: bool = True) -> list[TarSample]:
+    file.write_bytes(content)
+    return read_samples(str(file), labeled)
+
+
+def contents(file: Path, samples: list[TarSample]) -> list[tuple[str, bytes, object]]:
+    whole = file.read_bytes()
+    return [(s.name, whole[s.offset : s.offset + s.length], s.label) for s in samples]
+
+
+def expected(count: int, first: int = 0) -> list[tuple[str, bytes, object]]:
+    return [
+        (f"{number:02}.jpg", b"image %d" % number * 99, f"{number % 3}")
+        for number in range(first, first + count)
+    ]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "photos.tar"
+
+
+# -- sound files
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_every_format_of_tarfile_is_read(file: Path, format: int) -> None:
+    assert contents(file, read(file, tar_of(pairs(20), format))) == expected(20)
+
+
+@pytest.mark.parametrize("format", ["v7", "ustar", "oldgnu", "gnu", "pax"])
+def test_every_format_of_gnu_tar_is_read(file: Path, tmp_path: Path, format: str) -> None:
+    deep = ("d" * 90 + "/") * (1 if format in ("v7", "ustar") else 4)
+    folder = tmp_path / "files" / deep
+    folder.mkdir(parents=True)
+    for name, content, _ in pairs(20):
+        assert isinstance(content, bytes)
+        (folder / name).write_bytes(content)
+    command = ["tar", f"--format={format}", "-cf", str(file), "-C", str(tmp_path / "files")]
+    subprocess.run([*command, deep.partition("/")[0]], check=True)  # in the disk's order
+    found = sorted(contents(file, read_samples(str(file), True)))
+    assert found == [(deep + name, *others) for name, *others in expected(20)]
+
+
+def test_the_layout_of_webdataset_is_read(file: Path) -> None:
+    with webdataset.TarWriter(str(file)) as writer:
+        for number in range(4):
+            label = {"label": ["a", number]}
+            writer.write({"__key__": f"{number:04}", "jpg": b"image", "json": label})
+    found = contents(file, read_samples(str(file), True))
+    assert found == [(f"{i:04}.jpg", b"image", ["a", f"{i}"]) for i in range(4)]
+
+
+def test_incremental_tars_have_times_in_place_of_a_prefix(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "0.jpg").write_bytes(b"image")
+    subprocess.run(
+        ["tar", "--format=gnu", "--incremental", "-cf", file, "-C", tmp_path, "0.jpg"], check=True
+    )
+    assert [sample.name for sample in read_samples(str(file), False)] == ["0.jpg"]
+
+
+PATHS = st.lists(
+    st.text(st.characters(exclude_characters="\0/", exclude_categories=["Cs"]), min_size=1),
+    max_size=3,
+).map("/".join)
+
+
+@given(
+    st.lists(st.tuples(PATHS, st.integers(0, 2000), st.integers(0, 200)), max_size=6),
+    st.sampled_from(FORMATS[1:]),
+)
+def test_any_archive_of_tarfile_has_the_same_members(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, int, int]], format: int
+) -> None:
+    names = [f"{folder}/{'n' * long}{place}.jpg" for place, (folder, _, long) in enumerate(rows)]
+    names = [name.lstrip("/") for name in names]
+    members = [member(name, bytes(row[1])) for name, row in zip(names, rows, strict=True)]
+    file = tmp_path_factory.mktemp("any") / "photos.tar"
+    file.write_bytes(tar_of([*members, member("last.jpg", b"")], format))
+    with tarfile.open(file) as tar:
+        right = [(each.name, each.offset_data, each.size, "") for each in tar]
+    assert [tuple(sample) for sample in read_samples(str(file), False)] == right
+
+
+@pytest.mark.parametrize("zeros", [512, 1024, 10240, 3 << 20])
+def test_an_end_of_archive_block_of_any_length_is_sound(file: Path, zeros: int) -> None:
+    whole = tar_of(pairs(3))
+    end = len(padded(whole.rstrip(b"\0")))
+    assert contents(file, read(file, whole[:end] + bytes(zeros))) == expected(3)
+
+
+def test_binary_sizes_and_pax_records_replace_those_of_the_header(file: Path) -> None:
+    size = b"\x80" + (5).to_bytes(11, "big")
+    pax = records(path="00.cls", size="1", comment="=\n=", empty="")
+    content = b"".join(
+        [
+            header(b"00.jpg", size) + padded(b"image"),
+            header(b"pax", b"%o" % len(pax), b"x") + padded(pax),
+            header(b"other", b"777") + padded(b"2"),
+            bytes(1024),
+        ]
+    )
+    assert contents(file, read(file, content)) == [("00.jpg", b"image", "2")]
+    shared = records(size="5")
+    content = header(b"g", b"%o" % len(shared), b"g") + padded(shared)
+    content += header(b"0.jpg") + padded(b"image") + header(b"1.jpg") + padded(b"other")
+    found = contents(file, read(file, content + bytes(1024), labeled=False))
+    assert found == [("0.jpg", b"image", ""), ("1.jpg", b"other", "")]
+
+
+# -- damaged and hostile files
+
+
+def test_a_tar_that_is_cut_off_anywhere_is_refused(file: Path) -> None:
+    whole = tar_of(pairs(3))
+    end = len(padded(whole.rstrip(b"\0")))
+    for length in [*range(0, end, 128), end, end + 100]:
+        with pytest.raises(DataError, match=r"photos\.tar is no complete tar file \(.*copy it"):
+            read(file, whole[:length])
+
+
+def header_places(content: bytes) -> Iterator[int]:
+    with tarfile.open(fileobj=io.BytesIO(content)) as tar:
+        for each in tar:
+            if each.isreg():
+                yield from {each.offset, each.offset_data - 512}
+
+
+LONG = [member("n" * 120 + ".jpg", b"image"), member("n" * 120 + ".cls", b"1")]
+WHOLE = [tar_of([*pairs(2), *([] if f == FORMATS[0] else LONG), *pairs(1, 5)], f) for f in FORMATS]
+
+
+@given(st.data())
+def test_any_byte_changed_in_a_header_is_refused_or_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    file = tmp_path_factory.mktemp("changed") / "photos.tar"
+    whole = data.draw(st.sampled_from(WHOLE))
+    right = read(file, whole)
+    start = data.draw(st.sampled_from(sorted(header_places(whole))))
+    at = start + data.draw(st.integers(0, 511))
+    changed = bytearray(whole)
+    changed[at] = data.draw(st.integers(0, 255))
+    try:
+        assert read(file, bytes(changed)) == right
+    except DataError as error:
+        assert f"{file}" in str(error)
+
+
+@pytest.mark.parametrize("place", [0, 1, 4, 5])
+def test_a_header_of_zeros_amid_members_is_refused(file: Path, place: int) -> None:
+    whole = tar_of(pairs(3))
+    start = sorted(header_places(whole))[place]
+    with pytest.raises(DataError, match=r"data at byte \d+, behind its end-of-archive block"):
+        read(file, whole[:start] + bytes(512) + whole[start + 512 :])
+
+
+def test_a_pax_header_without_its_member_is_refused(file: Path) -> None:
+    pax = records(mtime="1.5")
+    content = (
+        padded(tar_of(pairs(1)).rstrip(b"\0"))
+        + header(b"pax", b"%o" % len(pax), b"x")
+        + padded(pax)
+        + bytes(1024)
+    )
+    with pytest.raises(DataError, match="describes a missing member"):
+        read(file, content)
+
+
+@pytest.mark.parametrize("padding", [0, 10240])
+def test_two_tars_in_one_file_are_refused(file: Path, padding: int) -> None:
+    with pytest.raises(DataError, match=r"several tar files in one \(use each by itself\)"):
+        read(file, tar_of(pairs(3)) + bytes(padding) + tar_of(pairs(3, 3)))
+
+
+def test_a_tar_of_zeros_or_of_nothing_is_refused(file: Path) -> None:
+    with pytest.raises(DataError, match=r"photos\.tar holds no samples, only zeros"):
+        read(file, tar_of([]))
+    with pytest.raises(DataError, match="it is empty"):
+        read(file, b"")
+
+
+@pytest.mark.parametrize("program", ["gzip", "bzip2", "xz", "zstd"])
+@pytest.mark.parametrize("count", [1, 30])
+def test_a_compressed_tar_names_the_program_that_unpacks_it(
+    file: Path, program: str, count: int
+) -> None:
+    whole = tar_of(pairs(count))
+    packed = subprocess.run([program, "-qc"], input=whole, stdout=-1, check=True).stdout
+    with pytest.raises(DataError, match=r"is compressed with .*: replace it by") as raised:
+        read(file, packed)
+    command = str(raised.value).split("`")[1]
+    unpacked = subprocess.run(command, shell=True, stdout=-1, check=True).stdout
+    assert len(read(file, unpacked)) == count
+
+
+def negative(size: int) -> bytes:
+    return ((1 << 96) + size).to_bytes(12, "big")
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (negative(-512), "no valid size"),  # CVE-2025-8194
+        (negative(-1), "no valid size"),
+        (b"-0000001000", "no valid size"),
+        (b"0o17", "no valid size"),
+        (b"1_0", "no valid size"),
+        (b"1289", "no valid size"),
+        (b"\x80" + b"\xff" * 11, "is cut off in the member at byte 1024"),
+        (b"77777777777", "is cut off in the member at byte 1024"),
+    ],
+)
+@pytest.mark.parametrize("kind", [b"0", b"x", b"g", b"L", b"Z"])
+def test_sizes_that_lead_nowhere_are_refused(
+    file: Path, size: bytes, message: str, kind: bytes
+) -> None:
+    sound = header(b"0.cls", b"1") + padded(b"1")
+    with pytest.raises(DataError, match=message):
+        read(file, sound + header(b"0.jpg", size, kind) + sound + bytes(1024))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (records(path="0\0x.jpg"), "the name 0.x00x.jpg contains a NUL"),
+        (records(size="-512"), "no valid size"),
+        (records(size="1e3"), "no valid size"),
+        (records(size="9" * 19), "is cut off in the member"),
+        (records(GNU__sparse__major="1"), "sparse file"),
+        (b"999 path=0.jpg\n", "the pax header at byte 512 is damaged"),
+        (b"005 path=0.jpg\n", "the pax header at byte 512 is damaged"),
+        (b"000 path=0.jpg\n", "the pax header at byte 512 is damaged"),
+        (b"path=0.jpg\n", "the pax header at byte 512 is damaged"),
+        (records(path="0.jpg") + b"\0", "the pax header at byte 512 is damaged"),
+        (b"1" * (2 << 20), "the name at byte 512 has 2097152 bytes"),
+    ],
+)
+def test_pax_headers_that_mean_nothing_are_refused(
+    file: Path, content: bytes, message: str
+) -> None:
+    for kind in b"x", b"g":
+        extended = header(b"pax", b"%o" % len(content), kind) + padded(content)
+        with pytest.raises(DataError, match=message):
+            read(file, extended + header(b"0.jpg", b"0") + bytes(1024), labeled=False)
+
+
+def test_a_nul_in_a_link_or_a_long_name_is_refused(file: Path) -> None:
+    links = [member("0.jpg", b""), member("1.jpg", "soft x", linkpath="0.jpg\0x")]
+    with pytest.raises(DataError, match=r"the name 0\.jpg.x00x contains a NUL"):
+        read(file, tar_of(links, tarfile.PAX_FORMAT), labeled=False)
+    name = b"0.jpg\0x.jpg\0"
+    content = header(b"long", b"%o" % len(name), b"L") + padded(name) + header(b"0.jpg")
+    with pytest.raises(DataError, match="contains a NUL"):
+        read(file, content + bytes(1024), labeled=False)
+
+
+def test_sparse_files_are_refused(file: Path, tmp_path: Path) -> None:
+    with (tmp_path / "0.jpg").open("wb") as image:
+        os.ftruncate(image.fileno(), 1 << 20)
+        os.pwrite(image.fileno(), b"image", 1 << 19)
+    for format in "gnu", "pax":
+        command = ["tar", f"--format={format}", "--sparse", "-cf", str(file), "-C", str(tmp_path)]
+        subprocess.run([*command, "0.jpg"], check=True)
+        with pytest.raises(DataError, match="make the tar file again without --sparse"):
+            read_samples(str(file), False)
+
+
+def test_a_pipe_or_device_is_refused(file: Path) -> None:
+    with pipe_at(file), pytest.raises(OSError, match="is not a regular file"):
+        read_samples(str(file), True)
+    file.unlink(missing_ok=True)
+    file.symlink_to("/dev/zero")
+    with pytest.raises(OSError, match="is not a regular file"):
+        read_samples(str(file), True)
+
+
+# -- links
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_link_is_the_member_that_it_names(file: Path, format: int) -> None:
+    members = [
+        member("a/00.jpg", b"image"),
+        member("a/00.cls", b"7"),
+        member("a/01.jpg", "hard a/00.jpg"),
+        member("a/01.cls", "hard ./a/00.cls"),
+        member("a/02.jpg", "soft 01.jpg"),
+        member("a/02.cls", "soft ../b/later.cls"),
+        member("a/03.jpg", "hard a/02.jpg"),
+        member("a/03.cls", "hard a/02.cls"),
+        member("b/later.cls", b"8"),
+    ]
+    found = contents(file, read(file, tar_of(members, format)))
+    labels = ["7", "7", "8", "8"]
+    assert found == [(f"a/{i:02}.jpg", b"image", label) for i, label in enumerate(labels)]
+
+
+def test_links_of_gnu_tar_are_followed(file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "files"
+    folder.mkdir()
+    (folder / "0.jpg").write_bytes(b"image")
+    (folder / "0.cls").write_bytes(b"7")
+    for suffix in "jpg", "cls":
+        (folder / f"1.{suffix}").hardlink_to(folder / f"0.{suffix}")
+        (folder / f"2.{suffix}").symlink_to(f"0.{suffix}")
+    subprocess.run(["tar", "-cf", file, "-C", folder, "."], check=True)
+    found = sorted(contents(file, read_samples(str(file), True)))
+    assert found == [(f"./{number}.jpg", b"image", "7") for number in range(3)]
+
+
+@pytest.mark.parametrize(
+    "link", ["hard 9.jpg", "soft 9.jpg", "soft /0.jpg", "soft ../0.jpg", "soft 1.jpg", "soft ."]
+)
+def test_a_link_to_nothing_is_refused(file: Path, link: str) -> None:
+    members = [*pairs(1), member("1.jpg", link), member("1.cls", b"1")]
+    for labeled in True, False:
+        with pytest.raises(DataError, match=r"1\.jpg is a link to .*tar --dereference"):
+            read(file, tar_of(members), labeled)
+
+
+def test_a_hard_link_names_the_last_member_before_it(file: Path) -> None:
+    """As where two tars with the same names were joined by `tar --concatenate`."""
+    members = [
+        each
+        for label in (b"1", b"2")
+        for each in (
+            *(member("0.jpg", b"image"), member("0.cls", label)),
+            *(member("1.jpg", b"image"), member("1.cls", "hard 0.cls")),
+        )
+    ]
+    assert [sample.label for sample in read(file, tar_of(members))] == ["1", "1", "2", "2"]
+    members[3] = member("1.cls", "soft 0.cls")
+    with pytest.raises(DataError, match="is not exactly one file of this tar file"):
+        read(file, tar_of(members))
+
+
+# -- samples
+
+
+def test_members_of_a_sample_may_be_apart(file: Path) -> None:
+    members = sorted(pairs(20), key=lambda each: each[0][3:])
+    assert members[0][0].endswith(".cls") and members[19][0].endswith(".cls")
+    assert contents(file, read(file, tar_of(members))) == expected(20)
+
+
+def test_a_second_member_of_a_name_starts_another_sample(file: Path) -> None:
+    assert contents(file, read(file, tar_of(pairs(3) + pairs(3)))) == expected(3) + expected(3)
+    with pytest.raises(DataError, match=r"sample 00 has no label.*several samples have this key"):
+        read(file, tar_of(pairs(3) + pairs(1)[:1]))
+
+
+@pytest.mark.parametrize("suffixes", [("v1.jpg", "v1.cls"), ("v1.jpg", "v2.jpg", "cls")])
+def test_dots_in_names_are_named(file: Path, suffixes: tuple[str, ...]) -> None:
+    members = [member(f"00.{suffix}", b"1") for suffix in suffixes]
+    with pytest.raises(DataError, match=r"\.v1\.jpg.*the key of a sample ends at the first dot"):
+        read(file, tar_of(members))
+
+
+@pytest.mark.parametrize(
+    ("content", "label"),
+    [
+        ("1.5", "1.5"),
+        ("1.0", "1.0"),
+        ("1e-7", "1e-07"),
+        ("[0.1, 2, \"x\"]", ["0.1", "2", "x"]),
+        ('{"class": -3.25}', "-3.25"),
+    ],
+)  # fmt: skip
+def test_numbers_in_json_are_labels(file: Path, content: str, label: object) -> None:
+    found = read(file, tar_of([member("0.jpg", b""), member("0.json", content.encode())]))
+    assert found[0].label == label
+
+
+@pytest.mark.parametrize("content", ["NaN", "1e999", "true", "null", "[[1]]", '[{"label": 1}]'])
+def test_other_json_is_refused(file: Path, content: str) -> None:
+    assert json.loads(content) != 1.5
+    with pytest.raises(DataError, match=r"0\.json: the label must be a text, a number, or a list"):
+        read(file, tar_of([member("0.jpg", b""), member("0.json", content.encode())]))
+
+
+def test_members_without_an_image_are_told_and_hidden_ones_are_not(
+    file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    members = [member("notes.md", b""), member("._00.jpg", b""), member("a/.b.cls", b"")]
+    with caplog.at_level(logging.WARNING):
+        assert len(read(file, tar_of([*members, *pairs(1), member("01.cls", b"1")]))) == 1
+    assert "members without an image are ignored: 1 .md, 1 .cls" in caplog.text
