@@ -51,6 +51,8 @@ from entry_point.config.train_config import ModelConfig, TrainConfig
 from entry_point.contract.own_code import PACKAGE, find_project_in
 from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing, sync, write_text
+from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
 from entry_point.training.class_rows import CLASSES
 from entry_point.training.models import Normalize, build_model
@@ -320,8 +322,8 @@ def read_config(folder: Path) -> SavedConfig:
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: name the model folder of a finished run")
     try:
-        return load_resolved((folder / CONFIG).read_text(encoding="utf-8"), SavedConfig)
-    except (ConfigError, ValueError, YAMLError) as error:
+        return load_resolved(read_text(folder / CONFIG), SavedConfig)
+    except (ConfigError, DataError, OSError, ValueError, YAMLError) as error:
         reason = " ".join(str(error).split())
         must = "use the image that trained the model, or copy the file again"
         raise ModelError(f"{folder / CONFIG}: {reason}: {must}") from error
@@ -329,8 +331,8 @@ def read_config(folder: Path) -> SavedConfig:
 
 def _read_json(file: Path) -> Any:
     try:
-        return json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return json.loads(read_text(file))
+    except (OSError, DataError, ValueError) as error:
         raise ModelError(f"{file} cannot be read ({error}): copy the model again") from error
 
 

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.contract.printable import printable
+from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import read_text
 
 CLASSES = "classes.json"
 """The names of the classes, labels or numbers, beside the weights in a model folder."""
@@ -31,11 +33,11 @@ def read_class_names(path: Path, content: Any) -> list[str] | None:
     if isinstance(identity, dict):
         return [str(v) for key, v in identity.items() if re.fullmatch(r"class \d+", str(key))]
     beside = path.with_name(CLASSES)
-    if not beside.is_file():
+    if not beside.exists():
         return None
     try:
-        names = json.loads(beside.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        names = json.loads(read_text(beside))
+    except (OSError, DataError, ValueError, RecursionError) as error:
         must = f"{beside} cannot be read ({error}); correct or remove it"
         raise ConfigError("model.weights", path, must) from error
     if not isinstance(names, list):

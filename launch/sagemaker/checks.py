@@ -299,7 +299,7 @@ def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[s
     """Inputs that no channel provides. Other absolute paths may exist in your own image."""
     data, weights = train.data, train.model.weights
     if data.format != "demo":
-        if data.root is None and DATA_CHANNEL not in channels:
+        if data.root is None and not holds_data(channels):
             yield (
                 f"data={data.format}: data.root is not set and there is no channel {DATA_CHANNEL}; "
                 f"add {_channel(DATA_CHANNEL)}"
@@ -312,6 +312,11 @@ def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[s
         folder = PurePosixPath(weights)
         named = not folder.suffix and (len(folder.parts) == 1 or folder.parts[0] in channels)
         yield from _missing_path("model.weights", weights, channels, CHANNELS if named else None)
+
+
+def holds_data(channels: Collection[str]) -> bool:
+    """Whether a job finds a dataset in these channels, see `RunFolder.has_data`."""
+    return DATA_CHANNEL in channels or "train" in channels
 
 
 def _missing_path(

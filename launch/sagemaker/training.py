@@ -14,6 +14,7 @@ from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
 from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
 from launch.sagemaker.checks import (
+    holds_data,
     job_problems,
     launch_problems,
     missing,
@@ -62,7 +63,7 @@ class TrainingSpec:
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
     """Read the overrides of a launch, and the code that `job.code=true` sends; raises UserError."""
     config, overrides = load_launch_config(arguments, TrainConfig)
-    train, _ = load_train_config(overrides)
+    train, _ = load_train_config(overrides, has_channels=holds_data(config.job.channels))
     if not config.job.code:
         return TrainingSpec(config, overrides, train, None)
     code = collect()

@@ -92,6 +92,11 @@ def _read_once(file: str | Path, start: int, length: int | None, state: FileStat
         return data
 
 
+def read_text(file: str | Path) -> str:
+    """The whole file, which is UTF-8. Raises as `read_bytes`, and UnicodeDecodeError."""
+    return read_bytes(file).numpy().tobytes().decode()
+
+
 def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
     """CRC-32 of a stretch of a file, or of one that follows what has the CRC-32 `checksum`.
 

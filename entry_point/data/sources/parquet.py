@@ -148,6 +148,8 @@ class ParquetSource(StreamSource):
     def _read_shard(self, number: int) -> HeldRows:
         shard = self._shards[number]
         groups = range(shard.first, shard.end)
+        if shard.file.stat().st_mtime_ns != shard.changed:
+            raise DataError(f"{shard.file} was replaced while it was in use: start again")
         with _damage_named(shard.file), _opened_file(shard.file) as file:
             name = _bytes_of(file.schema_arrow, self._column)
             column = file.read_row_groups(groups, columns=[name], use_threads=False)[self._column]

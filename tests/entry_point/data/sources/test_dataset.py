@@ -1,0 +1,257 @@
+"""A dataset is opened once: what lies there, its splits and its labels, for every program."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from entry_point.config.data_config import DataConfig
+from entry_point.config.train_config import load_train_config
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
+from entry_point.data.sources.dataset import Dataset, open_dataset, warn_of_gaps
+from entry_point.data.sources.splits import WHOLE
+from tests.entry_point.data.packing.pack_command import pack
+from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
+
+NAMES = [f"{name}/{number}.jpg" for name in ("cat", "dog") for number in range(20)]
+
+
+def write(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_bytes(jpeg())
+    return root
+
+
+def splits(root: Path, *words: str) -> Path:
+    return write(root, *(f"{word}/{name}" for word in words for name in NAMES))
+
+
+def table(file: Path, rows: Sequence[str], header: str = "path,label") -> Path:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("\n".join([header, *rows, ""]))
+    return file
+
+
+def labeled(*names: str) -> list[str]:
+    return [f"{name},{name.split('/')[-2]}" for name in names]
+
+
+def opened(root: Path, *, for_training: bool = True, **data: Any) -> Dataset:
+    return open_dataset(DataConfig(root=str(root), **data), root, for_training=for_training)
+
+
+def counts(dataset: Dataset) -> dict[str, int]:
+    return {split: len(dataset.source(split)) for split in dataset.splits}
+
+
+def _tars(root: Path) -> Path:
+    for split in ("train", "val"):
+        members = [(f"{i}.{kind}", content) for i in range(20) for kind, content in
+                   (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
+        write_tar(root / f"{split}.tar", *members)
+    return root
+
+
+def _parquet(root: Path) -> Path:
+    root.mkdir(parents=True, exist_ok=True)
+    images = [{"bytes": jpeg(), "path": None}] * 20
+    rows = pa.table({"image": images, "label": ["cat", "dog"] * 10})
+    for split in ("train", "validation"):
+        pq.write_table(rows, root / f"{split}-00000-of-00001.parquet")
+    return root
+
+
+def _packed(root: Path) -> Path:
+    assert pack(splits(root / "photos", "train", "val"), root / "packed") == 0
+    return root / "packed"
+
+
+def _tables(root: Path) -> Path:
+    splits(root / "images", "one", "two")
+    table(root / "train.csv", labeled(*(f"images/one/{name}" for name in NAMES)))
+    table(root / "val.csv", labeled(*(f"images/two/{name}" for name in NAMES)))
+    return root
+
+
+FORMS: dict[str, tuple[Callable[[Path], Path], str]] = {
+    "class folders": (lambda root: splits(root, "train", "val"), "folder"),
+    "class folders called otherwise": (lambda root: splits(root, "Training", "dev"), "folder"),
+    "tables of splits": (_tables, "manifest"),
+    "tars": (_tars, "webdataset"),
+    "parquet": (_parquet, "parquet"),
+    "packed": (_packed, "shards"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_lies_there_is_found_and_said(
+    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_form, expected = FORMS[form]
+    root = write_form(tmp_path / "data")
+    with caplog.at_level(logging.INFO):
+        dataset = opened(root)
+    assert dataset.data.format == expected and [*dataset.splits] == ["train", "val"]
+    assert [*counts(dataset).values()] in ([40, 40], [20, 20])
+    (line,) = [r.getMessage() for r in caplog.records if " for train, " in r.getMessage()]
+    assert str(root) in line and line.endswith("2 classes")
+    named = opened(root, format=expected)
+    for split in ("train", "val"):
+        one, other = dataset.source(split), named.source(split)
+        assert [*map(one.key, range(len(one)))] == [*map(other.key, range(len(other)))]
+
+
+def test_the_demos_pixels_never_meet_the_users_photographs(tmp_path: Path) -> None:
+    assert load_train_config([])[0].data.format == "demo"
+    assert load_train_config(["trainer.epochs=1"])[0].data.image_size == 64
+    for override in (f"data.root={tmp_path}", "data=auto", "experiment=finetune"):
+        data = load_train_config([override])[0].data
+        assert (data.format, data.image_size, data.scale) == ("auto", 224, [0.08, 1.0])
+    assert load_train_config([], has_channels=True)[0].data.image_size == 224
+
+
+def test_two_readings_are_said_with_the_setting_that_chooses(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write(tmp_path, *NAMES)
+    table(root / "labels.csv", labeled(*NAMES))
+    with caplog.at_level(logging.INFO):
+        assert opened(root).data.format == "folder"
+    assert "may also be read as a table (data.format=manifest)" in caplog.text
+    assert opened(root, format="manifest").data.format == "manifest"
+
+
+def test_a_set_of_no_split_is_whole_except_for_training(tmp_path: Path) -> None:
+    root = write(tmp_path / "flat", *NAMES)
+    assert counts(opened(root, for_training=False)) == {WHOLE: 40}
+    divided = counts(opened(root))
+    assert divided.keys() == {"train", "val"} and sum(divided.values()) == 40
+
+
+def test_the_split_test_is_kept_apart(tmp_path: Path) -> None:
+    root = splits(tmp_path, "train", "val", "test")
+    assert counts(opened(root)) == {"train": 40, "val": 40, "test": 40}
+    assert len(opened(root).source(WHOLE)) == 120
+    alone = opened(splits(tmp_path / "other", "test"), for_training=False)
+    assert counts(alone) == {"test": 40}
+
+
+def test_what_is_missing_for_training_names_the_way_out(tmp_path: Path) -> None:
+    root = splits(tmp_path, "train", "test")
+    with pytest.raises(DataError, match=r"no image is for val, only 40 images for train, 40 for"):
+        opened(root).source("val")
+    found = counts(opened(root, val_fraction=0.2))
+    assert found["train"] + found["val"] == 40 and found["test"] == 40
+
+
+def test_folders_in_the_paths_of_a_table_tell_splits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    splits(tmp_path, "train", "val")
+    names = [f"{split}/{name}" for split in ("train", "val") for name in NAMES]
+    file = table(tmp_path / "labels.csv", labeled(*names))
+    with caplog.at_level(logging.INFO):
+        assert counts(opened(file)) == {"train": 40, "val": 40}
+    assert "by the folders in their paths" in caplog.text
+    assert counts(opened(file, val_fraction=0.5))["train"] not in (0, 40)
+
+
+def test_channels_called_as_splits_are_the_dataset(tmp_path: Path) -> None:
+    splits(tmp_path, "train", "validation")
+    (tmp_path / "weights").mkdir()
+    assert len(open_source(DataConfig(), "val", tmp_path)) == 40
+
+
+def test_classes_without_images_are_named_and_allowed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = splits(tmp_path, "train", "val")
+    write(root, "train/emu/1.jpg")
+    (root / "val/fox").mkdir()
+    dataset = opened(root)
+    train, val = dataset.source("train"), dataset.source("val")
+    assert train.classes == val.classes == ["cat", "dog", "emu", "fox"]
+    warn_of_gaps(train, val)
+    assert "train has no image of 1 of 4 classes (fox): the model cannot learn them" in caplog.text
+    assert "val has no image of 2 of 4 classes (emu, fox)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "kind", "classes"),
+    [
+        ("path,labels", ["cat", "dog"], "class", ["cat", "dog"]),
+        ("path,labels", ["cat", ""], "labels", ["cat"]),
+        ("path,labels", ["cat|dog", "dog"], "labels", ["cat", "dog"]),
+        ("path,label", ["0.0", "1.0"], "class", ["0", "1"]),
+        ("path,label", ["0.5", "1.0"], "numbers", ["label"]),
+    ],
+)
+def test_cells_say_what_labels_are(
+    tmp_path: Path, header: str, cells: list[str], kind: str, classes: list[str]
+) -> None:
+    write(tmp_path, *NAMES)
+    rows = [f"{name},{cells[i % 2]}" for i, name in enumerate(NAMES)]
+    source = opened(table(tmp_path / "t.csv", rows, header)).source("train")
+    assert (source.kind, source.classes) == (kind, classes)
+
+
+def test_cells_of_several_names_name_the_separator(tmp_path: Path) -> None:
+    write(tmp_path, *NAMES)
+    cells = ["cat", "dog", '"cat, dog"', '"dog, cat"']
+    rows = [f"{name},{cells[i % 4]}" for i, name in enumerate(NAMES)]
+    file = table(tmp_path / "t.csv", rows)
+    with pytest.raises(DataError, match=r"row 3: .*data\.table\.separator=','.*kind=class"):
+        opened(file)
+    places = ['"Paris, France"', '"Lyon, France"']
+    rows = [f"{name},{places[i % 2]}" for i, name in enumerate(NAMES)]
+    assert len(opened(table(file, rows)).source("train").classes) == 2
+
+
+def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
+    tmp_path: Path,
+) -> None:
+    paths = [{"bytes": None, "path": f"{i}.jpg"} for i in range(20)]
+    (tmp_path / "rows").mkdir()
+    pq.write_table(
+        pa.table({"image": pa.array(paths, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+                  "label": ["cat", "dog"] * 10}),
+        tmp_path / "rows/train.parquet",
+    )  # fmt: skip
+    with pytest.raises(DataError, match=r"has paths, not the images' bytes.*embed_table_storage"):
+        opened(tmp_path / "rows")
+    saved = tmp_path / "saved"
+    saved.mkdir()
+    (saved / "state.json").write_text("{}")
+    (saved / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
+    for form in ("auto", "folder", "parquet", "manifest"):
+        with pytest.raises(DataError, match=r"Arrow files.*load_from_disk.*to_parquet"):
+            opened(saved, format=form)
+
+
+@pytest.mark.parametrize("write_form", [_tars, _parquet])
+def test_a_file_that_is_replaced_while_it_is_read_is_named(
+    tmp_path: Path, write_form: Callable[[Path], Path]
+) -> None:
+    source = opened(write_form(tmp_path / "data")).source("train")
+    for file in (tmp_path / "data").iterdir():
+        status = file.stat()
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns + 1))
+    with pytest.raises(DataError, match="was replaced while it was in use"):
+        source.read(0)
+
+
+def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    root = _parquet(tmp_path)
+    (root / "train-00000-of-00001.parquet").unlink()
+    os.mkfifo(root / "train-00000-of-00001.parquet")
+    with pytest.raises(OSError, match="is not a regular file"):
+        opened(root)
