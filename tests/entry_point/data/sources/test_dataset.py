@@ -221,11 +221,9 @@ def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
 ) -> None:
     paths = [{"bytes": None, "path": f"{i}.jpg"} for i in range(20)]
     (tmp_path / "rows").mkdir()
-    pq.write_table(
-        pa.table({"image": pa.array(paths, pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
-                  "label": ["cat", "dog"] * 10}),
-        tmp_path / "rows/train.parquet",
-    )  # fmt: skip
+    form = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    rows = pa.table({"image": pa.array(paths, form), "label": ["cat", "dog"] * 10})
+    pq.write_table(rows, tmp_path / "rows/train.parquet")
     with pytest.raises(DataError, match=r"has paths, not the images' bytes.*embed_table_storage"):
         opened(tmp_path / "rows")
     saved = tmp_path / "saved"
