@@ -19,6 +19,8 @@ DIFFERS: dict[str, str] = {
     "request: several_hosts_sharded": "every host reads the whole channel",
     "request: queue": "job.queue is retired: the SDK's TrainingQueue",
     "command: make sagemaker-sweep...": "sagemaker-sweep is retired: launch.notebook.tuner",
+    "layout: demo": "simpler patterns",
+    "samples: demo...": "simpler patterns",
     "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the

@@ -1,9 +1,9 @@
-"""The demo dataset: ten textures in random colors, generated once, complete or not at all.
+"""The demo dataset: ten simple patterns in random colors, generated once, complete or not at all.
 
-A class is a structure (stripes, honeycomb, rings ...). Color, contrast and its sign, scale and
-position are drawn independently of the class, so only the structure distinguishes classes. Each
-picture also shows the structure of another class, weaker, so that good settings score better than
-others. The detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
+A class is a pattern (stripes, dots, rings ...). Color, contrast and its sign, scale and position
+are drawn independently of the class, so only the pattern distinguishes classes. Each picture also
+shows the pattern of another class, weaker, so that good settings score better than others. The
+detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
 """
 
 from __future__ import annotations
@@ -29,16 +29,13 @@ from entry_point.data.plan.philox import philox
 from entry_point.data.progress_bar import in_threads
 
 RECIPE = "recipe.json"
-_RECIPE_VERSION = 1
+_RECIPE_VERSION = 2
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
 _FIELD_SIDE = 1024
 _FIELDS = 3
-_BEND_PIXELS = 5
 _MOST_OF_ANOTHER = 0.45
-"""Share of a picture's structure that is another class's, at most."""
+"""Share of a picture's pattern that is another class's, at most."""
 _PICTURE_STREAM, _FIELD_STREAM = 11, 12
-
-_HEXAGON = np.float32(np.sqrt(3))
 
 Plane = NDArray[np.floating[Any]]
 
@@ -111,67 +108,62 @@ def draw_jpeg(seed: int, number: int, label: int) -> bytes:
     """Picture `number` of class `label` as a 533x800 JPEG of quality 90, 4:2:0."""
     words = philox((seed, _PICTURE_STREAM), (number, 0, 0, 0))
     rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
-    pixels = _paint(_picture(label, rng, seed), rng, seed)
+    other = (label + int(rng.integers(1, len(PATTERNS)))) % len(PATTERNS)
+    share = rng.uniform(0, _MOST_OF_ANOTHER)
+    pattern = (1 - share) * _pattern(label, rng) + share * _pattern(other, rng)
+    pixels = _paint(pattern, rng, seed)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
     return file.getvalue()
 
 
-def _picture(label: int, rng: np.random.Generator, seed: int) -> Plane:
-    """The structure of the class, over that of another class: float32 from -1 to 1, (533, 800)."""
-    other = (label + int(rng.integers(1, len(PATTERNS)))) % len(PATTERNS)
-    share = np.float32(rng.uniform(0, _MOST_OF_ANOTHER))
-    return (1 - share) * _pattern(label, rng, seed) + share * _pattern(other, rng, seed)
-
-
-def _pattern(label: int, rng: np.random.Generator, seed: int) -> Plane:
-    """The structure of a class, float32 from -1 to 1, shape (533, 800)."""
-    y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
-    y += _BEND_PIXELS * _detail(rng, seed, smooth=True)
-    x += _BEND_PIXELS * _detail(rng, seed, smooth=True)
-    angle = np.float32(rng.uniform(-0.15, 0.15))
-    period = np.float32(rng.uniform(70, 120))
-    u = (x * np.cos(angle) + y * np.sin(angle)) / period + np.float32(rng.uniform(0, 8))
-    v = (y * np.cos(angle) - x * np.sin(angle)) / period + np.float32(rng.uniform(0, 8))
-    sharp = np.float32(rng.uniform(2.0, 5.0))
-    wave = list(PATTERNS.values())[label](u, v)
-    return np.asarray(np.tanh(sharp * wave), dtype=np.float32)
+def _pattern(label: int, rng: np.random.Generator) -> Plane:
+    """The pattern of a class, float32 from -1 to 1, shape (533, 800)."""
+    period, angle = rng.uniform(70, 120), rng.uniform(-0.15, 0.15)
+    y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) / np.float32(period)
+    u = (
+        x * np.float32(np.cos(angle))
+        + y * np.float32(np.sin(angle))
+        + np.float32(rng.uniform(0, 8))
+    )
+    v = (
+        y * np.float32(np.cos(angle))
+        - x * np.float32(np.sin(angle))
+        + np.float32(rng.uniform(0, 8))
+    )
+    return np.tanh(np.float32(rng.uniform(2, 5)) * list(PATTERNS.values())[label](u, v))
 
 
 def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.uint8]:
     """Mix two random colors by the pattern and add detail of all sizes."""
-    middle = rng.uniform(90, 165, size=3).tolist()
-    contrast = float(rng.uniform(22, 45) * rng.choice([-1, 1]))
-    tint = rng.uniform(0.5, 1.5, size=3).tolist()
+    middle = rng.uniform(90, 165, size=3)
+    contrast = rng.uniform(22, 45) * rng.choice([-1, 1]) * rng.uniform(0.5, 1.5, size=3)
     light = 12 * _detail(rng, seed)
     picture = np.empty((HEIGHT, WIDTH, 3), dtype=np.float32)
     for channel in range(3):
         fine = 4 * _detail(rng, seed)
-        picture[..., channel] = middle[channel] + contrast * tint[channel] * pattern + light + fine
+        picture[..., channel] = middle[channel] + contrast[channel] * pattern + light + fine
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
-def _detail(rng: np.random.Generator, seed: int, smooth: bool = False) -> Plane:
+def _detail(rng: np.random.Generator, seed: int) -> Plane:
     """A random section of one of the seed's periodic noise fields, with standard deviation 1."""
-    field = _noise_field(seed, int(rng.integers(_FIELDS)), smooth)
+    field = _noise_field(seed, int(rng.integers(_FIELDS)))
     rows = (np.arange(HEIGHT) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
     columns = (np.arange(WIDTH) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
-    if rng.integers(2):
-        columns = columns[::-1]
     return field[rows][:, columns]
 
 
 @cache
-def _noise_field(seed: int, number: int, smooth: bool) -> Plane:
-    """Periodic noise with amplitude 1/frequency, or 1/frequency^3 where `smooth`."""
-    words = philox((seed, _FIELD_STREAM), (number, int(smooth), 0, 0))
+def _noise_field(seed: int, number: int) -> Plane:
+    """Periodic noise with amplitude 1/frequency."""
+    words = philox((seed, _FIELD_STREAM), (number, 0, 0, 0))
     rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
     frequency = np.hypot(
         np.fft.fftfreq(_FIELD_SIDE)[:, None], np.fft.rfftfreq(_FIELD_SIDE)[None, :]
     )
     # No lower frequency than three waves per field: colors must not drift across the picture.
-    amplitude = np.where(frequency < 3 / _FIELD_SIDE, 0, 1 / np.maximum(frequency, 1e-9))
-    amplitude = amplitude**3 if smooth else amplitude**1.1
+    amplitude = np.where(frequency < 3 / _FIELD_SIDE, 0, 1 / np.maximum(frequency, 1e-9) ** 1.1)
     white = np.fft.rfft2(rng.standard_normal((_FIELD_SIDE, _FIELD_SIDE)))
     field = np.fft.irfft2(white * amplitude, s=(_FIELD_SIDE, _FIELD_SIDE))
     return (field / field.std()).astype(np.float32)
@@ -187,48 +179,31 @@ def _cell(x: Plane) -> Plane:
 
 
 def _bricks(u: Plane, v: Plane) -> Plane:
-    course = np.floor(2 * v)
-    joint = np.minimum(np.abs(_cell(u + 0.5 * course)), 0.5 * np.abs(_cell(2 * v)))
+    joint = np.minimum(np.abs(_cell(u + 0.5 * np.floor(2 * v))), 0.5 * np.abs(_cell(2 * v)))
     return 12 * (joint - 0.09)
 
 
-def _honeycomb(u: Plane, v: Plane) -> Plane:
-    border = np.minimum(_hexagon_distance(u, v), _hexagon_distance(u + 0.5, v + _HEXAGON / 2))
-    return 14 * (0.5 - border - 0.12)
+def _center(u: Plane, v: Plane, period: int) -> tuple[Plane, Plane]:
+    """Distance and angle in turns to the nearest point of a square lattice."""
+    x, y = _cell(u / period), _cell(v / period)
+    return np.hypot(x, y), np.arctan2(y, x) / (2 * np.pi)
 
 
-def _hexagon_distance(u: Plane, v: Plane) -> Plane:
-    """Distance in hexagons on a rectangular lattice: 0 at the center, 0.5 at the border."""
-    x, y = np.abs(_cell(u)), np.abs(_HEXAGON * _cell(v / _HEXAGON))
-    return np.maximum(x, x / 2 + _HEXAGON / 2 * y)
-
-
-def _triangles(u: Plane, v: Plane) -> Plane:
-    rising, falling = _HEXAGON / 2 * v + u / 2, _HEXAGON / 2 * v - u / 2
-    return 4 * _wave(v) * _wave(rising) * _wave(falling)
-
-
-def _wave(x: Plane) -> Plane:
-    return np.sin(0.9 * np.pi * x)
-
-
-def _rings(u: Plane, v: Plane) -> Plane:
-    return _turn(5 * np.hypot(_cell(u / 2), _cell(v / 2)))
-
-
-def _rays(u: Plane, v: Plane) -> Plane:
-    return np.cos(8 * np.arctan2(_cell(v / 3), _cell(u / 3)))
+def _spiral(u: Plane, v: Plane) -> Plane:
+    distance, angle = _center(u, v, 3)
+    return _turn(6 * distance + 3 * angle)
 
 
 PATTERNS: dict[str, Callable[[Plane, Plane], Plane]] = {
     "bricks": _bricks,
     "checker": lambda u, v: 2 * _turn(u / 2) * _turn(v / 2),
+    "diagonal": lambda u, v: _turn((u + v) / 1.5),
     "dots": lambda u, v: 8 * (0.32 - np.hypot(_cell(u), _cell(v))),
-    "honeycomb": _honeycomb,
     "horizontal": lambda u, v: _turn(v) + 0 * u,
-    "rays": _rays,
-    "rings": _rings,
-    "triangles": _triangles,
+    "rays": lambda u, v: _turn(8 * _center(u, v, 3)[1]),
+    "rings": lambda u, v: _turn(5 * _center(u, v, 2)[0]),
+    "spiral": _spiral,
     "vertical": lambda u, v: _turn(u) + 0 * v,
     "waves": lambda u, v: _turn(v + 0.35 * np.sin(2 * np.pi * u / 1.3)),
 }
+"""`u` to the right and `v` down, in periods; values above 0 are in one color."""
