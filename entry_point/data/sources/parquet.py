@@ -91,7 +91,8 @@ class ParquetSource(StreamSource):
         self.shard_files = [shard.file for shard in shards]
         self._shards, self._column = shards, column
         self._shard_of, self._rows = shard_of, rows
-        self.labels = torch.from_numpy(labels.values)
+        dtype = torch.int64 if labels.kind == "class" else torch.float32
+        self.labels = torch.from_numpy(labels.values).to(dtype)
         self._memory = {}
         self._recent: dict[int, HeldRows] = {}
 

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
@@ -202,6 +203,15 @@ def test_cells_say_what_labels_are(
     rows = [f"{name},{cells[i % 2]}" for i, name in enumerate(NAMES)]
     source = opened(table(tmp_path / "t.csv", rows, header)).source("train")
     assert (source.kind, source.classes) == (kind, classes)
+
+
+def test_labels_of_parquet_are_float32_as_those_of_tables(tmp_path: Path) -> None:
+    images = [{"bytes": jpeg(), "path": None}] * 20
+    rows = pa.table({"image": images, "label": [["cat"], ["cat", "dog"]] * 10})
+    pq.write_table(rows, tmp_path / "train.parquet")
+    source = opened(tmp_path).source("train")
+    assert source.kind == "labels" and source.labels.dtype == torch.float32
+    assert source.labels[:2].tolist() == [[1, 0], [1, 1]]
 
 
 def test_cells_of_several_names_name_the_separator(tmp_path: Path) -> None:
