@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -164,7 +164,11 @@ def _job_configs_composed_once() -> Iterator[None]:
     """Most launches here have the same overrides for the job, which take long to compose."""
     compose = functools.cache(load_train_config)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training, "load_train_config", lambda overrides: compose(tuple(overrides)))
+
+        def once(overrides: Sequence[str], *, has_channels: bool = False) -> Any:
+            return compose(tuple(overrides), has_channels=has_channels)
+
+        patch.setattr(training, "load_train_config", once)
         yield
 
 

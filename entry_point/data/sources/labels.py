@@ -6,6 +6,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,13 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
 from entry_point.data.sources.listing import Cells, Labels
-from entry_point.data.sources.table_files import quoted
 
 log = logging.getLogger(__name__)
 
 MOST_VALUES = 1 << 30
 """Images times labels (or numbers). Training takes them as float32, 4 GB at most."""
+MUST_BE = "must be text, a number, or a list of these"
+_LONGEST_QUOTE = 80
 _WHOLE = r"^[+-]?\d{1,18}$"
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 """As programs write whole numbers in a column with gaps."""
@@ -178,3 +180,29 @@ class _Reader(NamedTuple):
                 f"together: a dataset may have at most {MOST_VALUES}; remove labels that few rows "
                 "have, or rows"
             )
+
+
+def text_column(file: Path, column: pl.Series) -> pl.Series:
+    """The column as text or lists of text. Raises DataError for one of another type."""
+    dtype = column.dtype
+    inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
+    if inner.is_nested() or inner in (pl.Binary, pl.Object):
+        must = (
+            "read it with data=parquet, or choose a column of paths"
+            if _is_image(dtype)
+            else MUST_BE
+        )
+        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {must}")
+    return column.cast(pl.String if inner is dtype else pl.List(pl.String))
+
+
+def _is_image(dtype: pl.DataType) -> bool:
+    """Whether the column holds images, not their paths."""
+    fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
+    return dtype == pl.Binary or any(field.name == "bytes" for field in fields)
+
+
+def quoted(value: object) -> str:
+    """A cell's content in a message: on one line, and not long."""
+    text = printable(str(value)[: _LONGEST_QUOTE + 1])
+    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")

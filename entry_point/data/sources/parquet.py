@@ -33,11 +33,11 @@ from entry_point.data.plan.stream_order import WINDOW_SHARDS
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.labels import text_column
 from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing, Words
 from entry_point.data.sources.source import PathList
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.stream import StreamSource
-from entry_point.data.sources.table_files import text_column
 
 SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""

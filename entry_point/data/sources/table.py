@@ -28,11 +28,12 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
+from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing, Words
 from entry_point.data.sources.missing_files import cause, with_suffixes
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
-from entry_point.data.sources.table_files import METADATA, column_names, quoted, read_columns
+from entry_point.data.sources.table_files import METADATA, column_names, read_columns
 
 log = logging.getLogger(__name__)
 

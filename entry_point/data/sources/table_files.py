@@ -17,19 +17,17 @@ from typing import Any
 import msgspec
 import polars as pl
 
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
+from entry_point.data.sources.labels import MUST_BE, quoted, text_column
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
 _CSV = (".csv", ".tsv")
-_LONGEST_QUOTE = 80
 _LONGEST_CELL = 1 << 23
 """Characters. A quote that is never closed makes one cell of all that follows."""
 _OBJECTS = "write one object per line"
-_MUST = "must be text, a number, or a list of these"
 
 
 def column_names(file: Path) -> list[str]:
@@ -194,29 +192,5 @@ def _text(cell: Any) -> str | list[str] | None:
 
 def _text_of_one(value: Any) -> str:
     if type(value) not in (str, bool, int, float):
-        raise TypeError(_MUST)
+        raise TypeError(MUST_BE)
     return str(value).lower() if type(value) is bool else str(value)
-
-
-def text_column(file: Path, column: pl.Series) -> pl.Series:
-    """The column as text or lists of text. Raises DataError for one of another type."""
-    dtype = column.dtype
-    inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
-    if inner.is_nested() or inner in (pl.Binary, pl.Object):
-        must = (
-            "read it with data=parquet, or choose a column of paths" if _is_image(dtype) else _MUST
-        )
-        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {must}")
-    return column.cast(pl.String if inner is dtype else pl.List(pl.String))
-
-
-def _is_image(dtype: pl.DataType) -> bool:
-    """Whether the column holds images, not their paths."""
-    fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
-    return dtype == pl.Binary or any(field.name == "bytes" for field in fields)
-
-
-def quoted(value: object) -> str:
-    """A cell's content in a message: on one line, and not long."""
-    text = printable(str(value)[: _LONGEST_QUOTE + 1])
-    return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")

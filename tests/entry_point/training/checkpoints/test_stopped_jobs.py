@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
 from itertools import islice
@@ -93,7 +94,9 @@ def predicted(root: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> s
     """What `predict` prints."""
     output = root / "predictions" / str(len(list(root.glob("predictions/*"))))
     where = [f"model_dir={root / 'model'}", f"input={images}", f"output_dir={output}"]
+    before = [*sys.path]
     assert predict.main([*where, "pipeline=pillow", "pipeline.num_workers=0"]) == 0
+    sys.path[:] = before  # of the model's own code, which jobs started from here would take, too
     return capsys.readouterr().err
 
 
