@@ -163,6 +163,14 @@ def _beside_splits(root: Path, splits: list[str]) -> list[str]:
     return sorted(name for name in names if name not in known and not name.startswith("."))
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a folder, or a link to one."""
+    try:
+        return entry.is_dir()
+    except OSError:  # a link to itself
+        return False
+
+
 def visible_files(folder: Path) -> Iterator[str]:
     """Paths of the files below `folder`, relative to it and sorted, without hidden ones."""
     for parent, folders, files in os.walk(folder, onerror=_raise_unlistable, followlinks=True):

@@ -15,7 +15,7 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.dataset_description import is_packed
-from entry_point.data.sources.folder import IMAGE_SUFFIXES, split_folders
+from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, split_folders
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.splits import split_called
@@ -46,8 +46,8 @@ class Glance:
         try:
             entries = patiently(lambda folder: sorted(os.scandir(folder), key=_name), root)
             visible = [entry for entry in entries if not entry.name.startswith(".")]
-            folders = [entry.name for entry in visible if entry.is_dir()]
-            files = [entry.name for entry in visible if not entry.is_dir()]
+            folders = [entry.name for entry in visible if is_folder(entry)]
+            files = [entry.name for entry in visible if not is_folder(entry)]
             return cls(root, files, folders, _some_below(root, folders))
         except OSError as error:
             raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
@@ -73,7 +73,7 @@ def _some_below(root: Path, folders: list[str]) -> list[str]:
             for entry in islice(visible, min(left, _MOST_OF_FOLDER)):
                 left -= 1
                 path = f"{folder}/{entry.name}"
-                if entry.is_dir():
+                if is_folder(entry):
                     waiting.append(path)
                 else:
                     found.append(path)

@@ -25,7 +25,7 @@ from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.folder import IMAGE_SUFFIXES, visible_files
+from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, visible_files
 
 log = logging.getLogger(__name__)
 
@@ -175,7 +175,7 @@ def _look(folder: Path, most: int | None = _LOOKED_AT) -> tuple[dict[str, str], 
 
 def _entries(folder: Path, most: int | None) -> list[tuple[str, bool]]:
     with os.scandir(folder) as entries:
-        found = ((entry.name, entry.is_dir()) for entry in islice(entries, most))
+        found = ((entry.name, is_folder(entry)) for entry in islice(entries, most))
         return sorted(entry for entry in found if not entry[0].startswith("."))
 
 

@@ -263,3 +263,11 @@ def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
     os.mkfifo(root / "train-00000-of-00001.parquet")
     with pytest.raises(OSError, match="is not a regular file"):
         opened(root)
+
+
+def test_links_to_themselves_and_to_nothing_do_not_hide_a_dataset(tmp_path: Path) -> None:
+    root = splits(tmp_path, "train", "val")
+    for place in (root, root / "train", root / "train/cat"):
+        (place / "loop.jpg").symlink_to("loop.jpg")
+        (place / "gone").symlink_to("nowhere")
+    assert opened(root).data.format == "folder"
