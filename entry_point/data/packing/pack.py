@@ -88,14 +88,14 @@ def _plan(
 ) -> Packing:
     """List all files of `source`."""
     dataset = open_dataset(options.dataset(str(source)), source, for_training=not own_files)
-    if dataset.data.format in ("shards", "masks"):
-        what = {"shards": "is packed already", "masks": "holds masks, which are not packed"}
-        raise DataError(f"source={source} {what[dataset.data.format]}: train on it as it is")
+    if dataset.data.format == "shards":
+        raise DataError(f"source={source} is packed already: train on it as it is")
     splits = {split: dataset.source(split) for split in dataset.splits}
     listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
     first = next(iter(splits.values()))
     classes, kind = first.classes, first.kind
-    assert kind != "targets"  # own sources are not packed
+    if kind == "targets":
+        raise DataError(f"source={source} holds masks, which are not packed: train on it as it is")
     files, times = hashlib.sha256(json.dumps(classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
         files.update(split.encode())

@@ -284,13 +284,13 @@ def _own(data: DataConfig, root: Path) -> Dataset:
         _check(data.format, own, split)
         return own
 
-    return Dataset(data, root, SPLITS, "", source)
+    return Dataset(data, root, SPLITS[:2], "those of train and val", source)
 
 
 def _check(path: str, source: object, split: str) -> None:
     """Raise ConfigError unless your own source has what `Source` asks for."""
     if not isinstance(source, Source):
-        must = f"must return a Source; {type(source).__name__} is none"
+        must = f"must return a Source; {type(source).__name__} is not one"
         raise ConfigError("data.format", path, must)
     if missing := [name for name in ("classes", "labels") if not hasattr(source, name)]:
         must = f"must return a source that has {' and '.join(missing)}"

@@ -90,7 +90,7 @@ def list_classes(root: Path) -> Listing:
 
     words = Words("the folders", list(tops), tops_of)
     found = Labels("class", classes, np.array(labels, np.int64))
-    return Listing(root, "class folders", paths, found, words, source, paths.jpegs)
+    return Listing("class folders", paths, found, words, source, paths.jpegs)
 
 
 def list_images(path: Path) -> Listing:
@@ -118,7 +118,7 @@ def list_images(path: Path) -> Listing:
         return FileSource(paths.only(rows), labels.values[rows], labels.names, folder=folder)
 
     none = Labels.unknown(len(names))
-    return Listing(path, "images", paths, none, Words.none(len(names)), source, paths.jpegs)
+    return Listing("images", paths, none, Words.none(len(names)), source, paths.jpegs)
 
 
 def split_folders(root: Path) -> dict[str, str]:

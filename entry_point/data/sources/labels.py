@@ -101,9 +101,8 @@ class _Reader(NamedTuple):
         values = np.zeros((len(column), len(names)), np.uint8)
         values[places.to_numpy(), numbers] = 1
         if column.dtype == pl.String and (values.sum(axis=1) <= 1).all():
-            line = "%s: no row has several labels; %s.separator=%s separates them in a cell"
-            where = printable(str(self.cells.place)), self.cells.key, self.settings.separator
-            log.warning(line, *where)
+            line = "%s: no row has several labels; data.table.separator=%s separates them in a cell"
+            log.warning(line, printable(str(self.cells.place)), self.settings.separator)
         return Labels(kind, names, values)
 
     def _items(self, column: pl.Series, kind: Kind) -> tuple[pl.Series, pl.Series]:
@@ -113,7 +112,7 @@ class _Reader(NamedTuple):
             if kind == "class":
                 wrong = column.list.len() != 1
                 shown = quoted(column[wrong.arg_max() or 0].to_list())
-                must = f"set {self.cells.key}.kind=labels"
+                must = "set data.table.kind=labels"
                 self.refuse(wrong, f"the label {shown} is not one class: {must}")
             frame = frame.filter(column.list.len() > 0).explode("item")
         elif kind == "labels":
@@ -140,9 +139,9 @@ class _Reader(NamedTuple):
             count = Counter(part for each in parts.values() for part in {*each})
             for name, each in parts.items():
                 if len(each) > 1 and all(count[part] > 1 for part in each):
-                    key, place = self.cells.key, (column.str.strip_chars() == name).arg_max() or 0
-                    must = f"set {key}.separator='{separator}', or {key}.kind=class if it is one"
-                    reason = f"the label {quoted(name)} looks like several: {must}"
+                    place = (column.str.strip_chars() == name).arg_max() or 0
+                    must = f"set data.table.separator='{separator}', or data.table.kind=class"
+                    reason = f"the label {quoted(name)} looks like several: {must} if it is one"
                     raise self.cells.error(place, reason)
 
     def numbers(self, columns: list[pl.Series], kind: Kind) -> Labels:
@@ -161,12 +160,12 @@ class _Reader(NamedTuple):
         for i, column in enumerate(columns):
             numbers = column.str.strip_chars().cast(pl.Float64, strict=False).cast(pl.Float32)
             wrong = ~numbers.is_finite().fill_null(False)
-            must = f"correct it, remove the row, or set {self.cells.key}.kind=class"
+            must = "correct it, remove the row, or set data.table.kind=class"
             shown = quoted(column[wrong.arg_max() or 0])
             self.refuse(wrong, f"the label {shown} is no finite number: {must}")
             if kind == "labels":
                 wrong = (numbers != 0) & (numbers != 1)
-                must = f"must be 0 or 1, or set {self.cells.key}.kind=numbers"
+                must = "must be 0 or 1, or set data.table.kind=numbers"
                 shown = quoted(column[wrong.arg_max() or 0])
                 self.refuse(wrong, f"{quoted(names[i])} is {shown}: {must}")
             values[:, i] = numbers.to_numpy()

@@ -39,12 +39,6 @@ class Labels:
         """Of images that have no labels, or whose labels nobody needs."""
         return cls("class", [], np.full(images, -1))
 
-    def has(self, rows: Ints) -> NDArray[np.bool_]:
-        """Which names occur in `rows`; of classes and labels."""
-        if self.kind == "labels":
-            return np.asarray(self.values[rows].any(axis=0))
-        return np.bincount(self.values[rows], minlength=len(self.names)) > 0
-
 
 @dataclass(frozen=True)
 class Cells:
@@ -56,8 +50,6 @@ class Cells:
     """The file or folder, for messages."""
     error: Callable[[int, str], DataError]
     """Makes an error that names the row, or the file, of the image at a place."""
-    key: str = "data.table"
-    """Group of the settings of a table, in messages."""
     order: Sequence[str] = ()
     """All classes in their order, where the dataset itself names them."""
 
@@ -84,8 +76,6 @@ class Words:
 class Listing:
     """The images of a dataset, of all splits."""
 
-    place: Path
-    """The folder or file, for messages."""
     what: str
     """What was found there, as in "2 tar files"."""
     names: PathList

@@ -14,7 +14,7 @@ from entry_point.config.data_config import TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
-from entry_point.data.sources.dataset_description import is_packed
+from entry_point.data.sources.dataset_description import SPLITS, is_packed
 from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, split_folders
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
@@ -118,7 +118,7 @@ def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str
         raise DataError(f"data.root={root}: no such file or folder")
     if not root.is_dir():
         return _format_of_file(root, table, labeled), ""
-    if is_packed(root) or (root.name in ("train", "val", "test") and is_packed(root.parent)):
+    if is_packed(root) or (root.name in SPLITS and is_packed(root.parent)):
         return "shards", ""
     seen = Glance.at(root)
     readings = _readings(seen, table.path, labeled)

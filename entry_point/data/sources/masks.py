@@ -129,7 +129,7 @@ def list_masks(root: Path, data: DataConfig) -> Listing:
         return found
 
     found = Labels("targets", classes, np.zeros(len(images)))
-    return Listing(root, what, images, found, words, source, images.jpegs, check)
+    return Listing(what, images, found, words, source, images.jpegs, check)
 
 
 def _read_mask(file: str) -> NDArray[np.uint8]:

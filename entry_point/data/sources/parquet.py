@@ -194,7 +194,7 @@ def list_parquet(root: Path, table: TableConfig, labeled: bool) -> Listing:
     cells = _cells(files, columns) if labeled else Labels.unknown(len(rows))
     what = f"{len(files)} Parquet file{'' if len(files) == 1 else 's'}"
     found = Words("the names of the Parquet files", [*words.values()], file_of, left_out)
-    return Listing(root, what, names, cells, found, source)
+    return Listing(what, names, cells, found, source)
 
 
 def _refuse_paths(shard: Shard, column: str) -> None:

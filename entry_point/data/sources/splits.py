@@ -71,8 +71,10 @@ class Splits:
         """As in "300 images for train, 40 for val (by the folders)"."""
         if [*self.rows] == [WHOLE]:
             return f"{len(self.rows[WHOLE])} images ({self.how})"
-        counts = ", ".join(f"{len(rows)} for {split}" for split, rows in self.rows.items())
-        return f"{counts.replace(' for', ' images for', 1)} ({self.how}){self.unused}"
+        numbers = {split: len(rows) for split, rows in self.rows.items()}
+        counts = ", ".join(f"{number} for {split}" for split, number in numbers.items())
+        images = "image" if next(iter(numbers.values())) == 1 else "images"
+        return f"{counts.replace(' for', f' {images} for', 1)} ({self.how}){self.unused}"
 
 
 def named(words: Words) -> Splits:

@@ -73,7 +73,7 @@ def list_table(where: Path, tables: Mapping[str, Path], data: DataConfig) -> Lis
 
     cells = Cells(frame.select(labels).get_columns(), where, rows.error)
     what = "a table" if len(tables) == 1 else f"{len(tables)} tables"
-    return Listing(where, what, listed, cells, words, source, listed.jpegs, check)
+    return Listing(what, listed, cells, words, source, listed.jpegs, check)
 
 
 def list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing:
@@ -92,7 +92,7 @@ def list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing
         return _Named(typed.only(chosen), listed.only(chosen), values, folder)
 
     none = Labels.unknown(len(given))
-    return Listing(file, "a table", typed, none, Words.none(len(given)), source, listed.jpegs)
+    return Listing("a table", typed, none, Words.none(len(given)), source, listed.jpegs)
 
 
 def masked_rows(

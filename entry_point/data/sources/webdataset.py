@@ -84,7 +84,7 @@ def list_tars(root: Path, labeled: bool) -> Listing:
         cells = Cells([column_of("label", [sample.label for _, sample in found])], root, error)
     what = f"{len(tars)} tar file{'' if len(tars) == 1 else 's'}"
     split_of = Words("the names of the tar files", [*words.values()], places[:, 0], left_out)
-    return Listing(root, what, paths, cells, split_of, source, paths.jpegs)
+    return Listing(what, paths, cells, split_of, source, paths.jpegs)
 
 
 def _tar_files(root: Path) -> tuple[str, dict[str, FileState]]:

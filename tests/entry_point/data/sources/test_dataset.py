@@ -271,3 +271,11 @@ def test_links_to_themselves_and_to_nothing_do_not_hide_a_dataset(tmp_path: Path
         (place / "loop.jpg").symlink_to("loop.jpg")
         (place / "gone").symlink_to("nowhere")
     assert opened(root).data.format == "folder"
+
+
+def test_an_own_source_has_train_and_val_and_no_test_that_is_kept_out(tmp_path: Path) -> None:
+    write(tmp_path, *(name.replace("/", "_") for name in NAMES))
+    dataset = opened(tmp_path, format="project.sources.by_file_name")
+    assert [*dataset.splits] == ["train", "val"]
+    with pytest.raises(DataError, match="no image is for test, only those of train and val"):
+        dataset.source("test")

@@ -37,7 +37,7 @@ def test_the_example_of_project_splits_and_labels_by_file_name(flat: Path) -> No
     [
         (
             "without_read",
-            "must return a Source; SimpleNamespace is none",
+            "must return a Source; SimpleNamespace is not one",
         ),
         ("empty", "the split train holds no images"),
         ("out_of_range", "its labels must be from 0 to 1, positions in its classes"),
