@@ -25,6 +25,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 
 STARTED = time.time()
+COLLECTED: dict[str, ModuleType] = {}
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -40,16 +41,22 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
                 file.unlink()
 
 
+def pytest_collection_finish() -> None:
+    """Keep the package `project` that the test files have imported."""
+    COLLECTED.update(own_modules())
+
+
 @pytest.fixture(autouse=True)
 def own_project() -> Iterator[None]:
     """Loading a model folder with own code replaces `project` in its process: restore it."""
-    before, modules = [*sys.path], own_modules()
+    before = [*sys.path]
     yield
-    if sys.path != before:
+    found = own_modules()
+    if sys.path != before or any(found.get(name) is not COLLECTED[name] for name in COLLECTED):
         sys.path[:] = before
-        for name in own_modules():
+        for name in found:
             del sys.modules[name]
-        sys.modules.update(modules)
+        sys.modules.update(COLLECTED)
 
 
 def own_modules() -> dict[str, ModuleType]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
@@ -69,6 +70,8 @@ def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:
     try:
         yield from batches
     except (OSError, EOFError) as error:  # the worker's shared memory went with it
+        # torch's handler of SIGCHLD, which says why, raises here: not later, within a destructor.
+        time.sleep(5)
         raise RuntimeError("DataLoader worker exited before its batch was received") from error
 
 
