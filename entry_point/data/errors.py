@@ -13,6 +13,7 @@ from entry_point.contract.program import UserError
 
 _OF_DATA = re.compile(
     r"\bdata\.(?=(?:table\.(?:path|prefix|labels|split|kind|separator)|images|val_fraction)\b)"
+    r"|^data\.(?=index_root=)"
 )
 
 

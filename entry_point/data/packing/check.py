@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,6 @@ from torch import Tensor
 
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import CheckConfig
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
@@ -24,8 +22,10 @@ from entry_point.data.decode.metadata import UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError, ReadError
+from entry_point.data.plan.crops import Geometry
+from entry_point.data.plan.samples import Ints
 from entry_point.data.progress_bar import in_threads
-from entry_point.data.sources.dataset import open_dataset, with_format
+from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.dataset_description import (
     Dataset,
     Shard,
@@ -34,10 +34,9 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import crc32, read_bytes
 from entry_point.data.sources.folder import visible_files
-from entry_point.data.sources.index_file import FOLDER_INDEX, index_holder, look_up
-from entry_point.data.sources.masks import MaskSource
+from entry_point.data.sources.index_file import IndexFile
 from entry_point.data.sources.shards import PartIndex
-from entry_point.data.sources.source import Encoded, FileSource, Source, read_image
+from entry_point.data.sources.source import Encoded, Source, read_image, read_labels
 from entry_point.data.sources.splits import WHOLE
 
 _HEADER = ("height", "width", "orientation")
@@ -47,19 +46,15 @@ _WRONG_INDEX = (
     'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
 )
 
-log = logging.getLogger(__name__)
-
 
 @dataclass(frozen=True)
 class Image:
-    """An image to check; `read` raises OSError or DataError."""
+    """An image to check; its functions raise OSError or DataError."""
 
     key: str
     read: Callable[[], Tensor]
-    read_index: Callable[[], Tensor] | None = None
-    """Of a folder index; empty for an image that has none there."""
-    check_mask: Callable[[Tensor], object] | None = None
-    """Gets the encoded image. Raises DataError."""
+    check: Callable[[Tensor], object] | None = None
+    """Gets the encoded image, which can be decoded."""
 
 
 class Unread(Damage):
@@ -73,7 +68,19 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
     argument that the dataset cannot use.
     """
     damage: list[Damage] = []
-    total, images = _images(config, damage)
+    dataset = open_dataset(config.dataset(), Path(config.root), for_training=False)
+    images: Iterable[Image]
+    if dataset.data.format == "shards":
+        if config.index_root is not None:
+            must = f"needs images that are not packed; {dataset.root} has its own side indexes"
+            raise ConfigError("index_root", config.index_root, must)
+        packed = read_dataset(dataset.root)
+        total = sum(map(packed.samples, dataset.splits))
+        parts = (_packed_images(dataset.root, packed, split, damage) for split in dataset.splits)
+        images = chain.from_iterable(parts)
+    else:
+        source = dataset.source(WHOLE)
+        total, images = len(source), _images(source, damage)
     checked = 0
     for found in in_threads(_check, images, total, "checking"):
         checked += 1
@@ -83,16 +90,13 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
 
 def _check(image: Image) -> Damage | None:
     try:
-        jpeg = image.read()
-        if not is_jpeg(jpeg):
-            read_photo(jpeg)
+        file = image.read()
+        if not is_jpeg(file):
+            read_photo(file)
         else:
-            decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
-        if image.check_mask is not None:
-            image.check_mask(jpeg)
-        index = None if image.read_index is None else image.read_index()
-        if index is not None and len(index) and not torch.equal(index_jpeg(jpeg), index):
-            return Damage(image.key, _WRONG_INDEX)
+            decode_and_crop_jpeg(file, 0, 0, *jpeg_size(file))
+        if image.check is not None:
+            image.check(file)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
     # Also DataError, JpegError and torch's own
@@ -105,49 +109,30 @@ def _found(key: str, error: Exception, more: str = "") -> Damage:
     return (Unread if isinstance(error, ReadError) else Damage)(key, f"{error}{more}")
 
 
-def _images(config: CheckConfig, damage: list[Damage]) -> tuple[int, Iterable[Image]]:
-    """The images of a dataset, and how many there are; adds to `damage` what is not an image's."""
-    root, data = Path(config.root), config.dataset()
-    data, _ = with_format(data, root)
-    if data.format == "shards":
-        if config.index_root is not None:
-            must = f"needs images that are not packed; {root} has its own side indexes"
-            raise ConfigError("index_root", config.index_root, must)
-        packed = read_dataset(root)
-        images_of = (_packed_images(root, packed, split, damage) for split in packed.splits)
-        return sum(map(packed.samples, packed.splits)), chain.from_iterable(images_of)
-    dataset = open_dataset(data, root, for_training=False)
-    images = dataset.source(WHOLE)
-    return len(images), _plain_images(images, data, root, damage)
+def _images(source: Source, damage: list[Damage]) -> Iterator[Image]:
+    """The images of a source; adds to `damage` a side index that cannot be read."""
+    if source.index_file is not None:
+        try:
+            IndexFile(source.index_file, {})
+        except (OSError, DataError, ReadError) as error:
+            damage.append(_found(str(source.index_file), error))
+    for i in range(len(source)):
+        key, read = source.place(i) + source.key(i), partial(read_image, source, i)
+        yield Image(key, read, partial(_check_beside, source, np.array([i])))
 
 
-def _plain_images(
-    images: Source, data: DataConfig, root: Path, damage: list[Damage]
-) -> Iterator[Image]:
-    """The images of a source, with what else is to be checked of each."""
-    read_index: Callable[[int], Tensor] | None = None
-    if isinstance(images, FileSource) and data.format != "webdataset":
-        index_root = Path(data.index_root) if data.index_root else None
-        folder = root if root.is_dir() and data.format != "manifest" else Path(images.folder)
-        holder = index_holder(index_root, folder, data.index_command(), "index_root")
-        if holder is not None:
-            paths = [images.file(i).removeprefix(f"{folder}/") for i in range(len(images))]
-            try:
-                read_index = look_up(holder, paths)[0].one
-            except (OSError, DataError, ReadError) as error:
-                damage.append(_found(str(holder / FOLDER_INDEX), error))
-    for i in range(len(images)):
-        yield Image(
-            images.place(i) + images.key(i),
-            partial(read_image, images, i),
-            None if read_index is None else partial(read_index, i),
-            partial(_check_mask, images, i) if isinstance(images, MaskSource) else None,
-        )
-
-
-def _check_mask(source: MaskSource, index: int, file: Tensor) -> None:
-    heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
-    source.mask(index, int(heights[0]), int(widths[0]))
+def _check_beside(source: Source, image: Ints, file: Tensor) -> None:
+    """Check what belongs to an image: its targets, and its side index."""
+    if source.kind == "targets":
+        heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
+        whole = np.array([[0, 0, heights[0], widths[0]]])
+        unflipped, side = np.zeros(1, bool), int(heights[0])
+        geometry = Geometry(side, whole, unflipped, heights, widths, training=False)
+        read_labels(source, image, geometry)
+    if source.index_file is not None:
+        index = (source.indexes(image) or [torch.empty(0)])[0]
+        if len(index) and not (is_jpeg(file) and torch.equal(index_jpeg(file), index)):
+            raise DataError(_WRONG_INDEX)
 
 
 # Packed datasets

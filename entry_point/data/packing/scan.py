@@ -12,9 +12,7 @@ import numpy as np
 
 from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import permutation
-from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Source
-from entry_point.data.sources.stream import StreamSource
 
 _SEED, _SHUFFLE_STREAM = 0, 21
 
@@ -66,9 +64,10 @@ class Listing:
 
     def _cut(self, shard_bytes: float) -> list[list[int]]:
         """Start a new shard when the source bytes fill one."""
+        order = permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0)
         shards: list[list[int]] = []
         filled = 0
-        for i in self._shuffled().tolist():
+        for i in self.source.in_reading_order(order).tolist():
             size = int(self._bytes[i])
             if not shards or filled + size > shard_bytes:
                 shards.append([])
@@ -76,17 +75,6 @@ class Listing:
             shards[-1].append(i)
             filled += size
         return shards
-
-    def _shuffled(self) -> Ints:
-        """All images; those of a stream by its shards, each of which is read whole."""
-        order = permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0)
-        if not isinstance(self.source, StreamSource):
-            return order
-        shard_of = self.source.shard_of[order]
-        _, first = np.unique(shard_of, return_index=True)
-        place = np.zeros(shard_of.max() + 1, np.int64)
-        place[shard_of[first]] = first
-        return order[np.argsort(place[shard_of], kind="stable")]
 
 
 def _key(path: PurePosixPath, file: str) -> str:

@@ -248,44 +248,35 @@ class SideIndexes:
         return {name: value for name, value in vars(self).items() if name != "_bytes"}
 
 
-def index_holder(
-    index_root: Path | None, root: Path, command: str, key: str = "data.index_root"
-) -> Path | None:
-    """The folder that holds the index of images below `root`; None if there is none.
+def index_below(index_root: Path | None, root: Path, command: str) -> Path | None:
+    """The file of side indexes of the images below `root`; None if there is none.
 
-    Raises DataError if `index_root`, the setting `key`, is given and holds none, which `command`
-    makes.
+    Raises DataError if `data.index_root` is given and holds none, which `command` makes.
     """
-    holder = index_root or root
-    if (holder / FOLDER_INDEX).exists():
-        return holder
+    file = (index_root or root) / FOLDER_INDEX
+    if file.exists():
+        return file
     if index_root is None:
         return None
-    raise DataError(f"{key}={index_root}: holds no {FOLDER_INDEX}; make it with `{command}`")
+    raise DataError(
+        f"data.index_root={index_root}: holds no {FOLDER_INDEX}; make it with `{command}`"
+    )
 
 
-def find_side_indexes(holder: Path, paths: Sequence[str]) -> SideIndexes | None:
-    """As `look_up`, with a warning that counts the images without one; None if there are none."""
+def find_side_indexes(file: Path, paths: Sequence[str]) -> SideIndexes | None:
+    """The side indexes that the file has for these paths; None if it has none, or is damaged.
+
+    A warning says so, or counts the images without one.
+    """
     try:
-        found, new = look_up(holder, paths)
+        index = IndexFile(file, {})
+        rows = {key: row for row, key in enumerate(index.keys())}
     except (OSError, DataError, ReadError) as error:
         log.warning("%s; %d images %s", error, len(paths), _CONSEQUENCE)
         return None
-    if new:
-        file = holder / FOLDER_INDEX
-        log.warning("%s: %d of %d images are new: they %s", file, new, len(paths), _CONSEQUENCE)
-    return found if found.lengths.any() else None
-
-
-def look_up(holder: Path, paths: Sequence[str]) -> tuple[SideIndexes, int]:
-    """The side indexes that the folder `holder` has for these paths; how many are not in it.
-
-    Raises OSError or DataError if the folder's index is damaged.
-    """
-    file = holder / FOLDER_INDEX
-    index = IndexFile(file, {})
     none = len(index)
-    rows = {key: row for row, key in enumerate(index.keys())}
     places = np.array([rows.get(os.fsencode(path), none) for path in paths], np.int64)
+    if new := int((places == none).sum()):
+        log.warning("%s: %d of %d images are new: they %s", file, new, len(paths), _CONSEQUENCE)
     offsets, lengths = (np.append(index[name], 0)[places] for name in (SIDE_OFFSET, SIDE_LENGTH))
-    return SideIndexes([file], offsets, lengths), int((places == none).sum())
+    return SideIndexes([file], offsets, lengths) if lengths.any() else None

@@ -22,7 +22,7 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
-from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_holder
+from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_below
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")
@@ -62,6 +62,8 @@ class Source:
     """The images' sizes, or None if they are not known without reading the images."""
     index_cache: IndexCache | None = None
     """Where the side indexes are that decoding makes; None if it makes none."""
+    index_file: Path | None = None
+    """The file that holds the side indexes of `indexes`, made beforehand."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,6 +88,10 @@ class Source:
         """Where the dataset lists the image, as in "row 4: ", to begin a line about it."""
         del index
         return ""
+
+    def in_reading_order(self, indices: Ints) -> Ints:
+        """These images in the order in which they are read fast."""
+        return indices
 
     def following(self, indices: Ints) -> Ints:
         """The images that replace these if they are damaged: the next ones."""
@@ -329,9 +335,9 @@ class FileSource(Source):
         Raises DataError if `index_root` is given and holds none: `command` makes them.
         """
         root = root or self.folder
-        if holder := index_holder(index_root, Path(root), command):
+        if file := index_below(index_root, Path(root), command):
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
-            self._side_indexes = find_side_indexes(holder, paths)
+            self.index_file, self._side_indexes = file, find_side_indexes(file, paths)
         else:
             self.index_cache = IndexCache(Path(root))
 

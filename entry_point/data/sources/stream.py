@@ -41,6 +41,14 @@ class StreamSource(Source):
     def __len__(self) -> int:
         return len(self.shard_of)
 
+    def in_reading_order(self, indices: Ints) -> Ints:
+        """Shard by shard, each of which is read whole; else in the order that is given."""
+        shard_of = self.shard_of[indices]
+        _, first = np.unique(shard_of, return_index=True)
+        place = np.zeros(shard_of.max() + 1, np.int64)
+        place[shard_of[first]] = first
+        return indices[np.argsort(place[shard_of], kind="stable")]
+
     def _read_shard(self, number: int) -> Any:
         """What is kept of a shard. Raises OSError and DataError."""
         raise NotImplementedError
