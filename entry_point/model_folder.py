@@ -139,6 +139,7 @@ class Model:
     image_size: int
     resize: int
     crop: Crop
+    gray_bits: int
     device: torch.device
     unfinished: str | None = None
     """What to print if a stopped job left it."""
@@ -266,6 +267,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         image_size=data.image_size,
         resize=data.resize,
         crop=data.crop,
+        gray_bits=data.gray_bits,
         device=device,
         unfinished=trained.config.describe_unfinished(),
     )

@@ -235,6 +235,7 @@ def _rows(
         config.batch_size,
         model.device,
         model.crop,
+        model.gray_bits,
     )
     left = prediction.places
     try:

@@ -19,7 +19,7 @@ from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive, 
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Crop = Literal["center", "squash"]
-Access = Literal["map", "stream"]
+Access = Literal["auto", "map", "stream"]
 FORMATS = ("auto", "demo", "folder", "manifest", "shards", "webdataset", "parquet", "masks")
 
 
@@ -140,9 +140,13 @@ class DataConfig:
     """Mean of red, green and blue on the 0 to 1 scale. The device subtracts it."""
     std: list[Positive] = Field(default=[0.229, 0.224, 0.225], min_length=3, max_length=3)
     """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it."""
-    access: Access = "map"
+    gray_bits: Int = Field(default=16, ge=9, le=16)
+    """Bits that gray images of 16 bits use: 12 for those of many microscopes, scanners and cameras.
+    A value with all of them set is white."""
+    access: Access = "auto"
     """How `format=shards` is read. `map`: memory-mapped local files. `stream`: whole shards in
-    order, for FastFile and network file systems."""
+    order, for FastFile and network file systems. `auto`: `stream` where the shards lie on a file
+    system of a user-space program (FUSE), as those that show objects of S3, else `map`."""
     index_root: FilePath | None = None
     """Folder of the indexes, when another channel or folder holds them: of streamed shards all
     files of the dataset but the shards, with `folder` and `manifest` the file
@@ -164,7 +168,7 @@ class DataConfig:
         for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
                 raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
-        if self.access != "map" and self.format not in ("auto", "shards"):
+        if self.access == "stream" and self.format not in ("auto", "shards"):
             must = f"needs data=shards, not data={self.format}"
             raise ConfigError("data.access", self.access, must)
 
@@ -220,7 +224,7 @@ class DataConfig:
     @property
     def streams(self) -> bool:
         """Whether shards are read whole, and each rank gets its own."""
-        return self.access != "map" or self.format == "parquet"
+        return self.access == "stream" or self.format == "parquet"
 
     def check_command(self) -> str:
         """How to list all damaged images at once."""

@@ -108,6 +108,11 @@ class OptimizeConfig:
         given = {"val_fraction": self.val_fraction, "images": self.images}
         return dataset_settings({"root": root, **given}, self.table, self.data)
 
+    @property
+    def gray_bits(self) -> int:
+        """`data.gray_bits`, for images that are stored with 8 bits; see `dataset`."""
+        return int(self.data.get("gray_bits", 16))
+
     def chosen_part(self) -> Part | None:
         """`part`, parsed. Raises ConfigError."""
         part = None if self.part is None else Part.parse(self.part)

@@ -202,14 +202,20 @@ def build_prediction_loader(
     batch_size: int,
     device: torch.device = CPU,
     crop: Crop = "center",
+    gray_bits: int = 16,
 ) -> Loader:
     """The `samples` of a source, images of any size and format, each cropped once, in order.
 
     They are resized to a shorter side of `resize` and cropped to `image_size`, or squashed to it.
-    Images that are not complete are left out
-    and listed in `Batch.damage`.
+    Images that are not complete are left out and listed in `Batch.damage`.
     """
-    data = DataConfig(image_size=image_size, resize=resize, crop=crop, max_bad_fraction=1.0)
+    data = DataConfig(
+        image_size=image_size,
+        resize=resize,
+        crop=crop,
+        gray_bits=gray_bits,
+        max_bad_fraction=1.0,
+    )
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     plan = RangePlan(samples, batch_size)
     return build_loader(source, spec, build_decoder(spec), plan)
@@ -253,13 +259,13 @@ def _engine(maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> Engine
 def build_decoder(spec: LoaderSpec) -> Decoder:
     """The decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
     if spec.pipeline.engine == "dali":
-        return AnyFormat(_dali(spec))
+        return AnyFormat(_dali(spec), spec.data.gray_bits)
     if spec.pipeline.decoder == "pillow":
         from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
 
-        return PillowDecoder()
+        return PillowDecoder(spec.data.gray_bits)
     custom_op.load()  # once, before any worker starts
-    return AnyFormat(OperatorDecoder())
+    return AnyFormat(OperatorDecoder(), spec.data.gray_bits)
 
 
 def _dali(spec: LoaderSpec) -> Decoder:

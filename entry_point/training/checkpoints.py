@@ -43,7 +43,7 @@ Settings = dict[str, Any]
 STEPS = "steps per epoch"
 _PIXELS = (
     *("image_size", "progressive", "crop", "resize", "scale", "ratio", "hflip"),
-    *("views", "mean", "std"),
+    *("views", "mean", "std", "gray_bits"),
 )
 
 
@@ -274,7 +274,7 @@ def sample_order(config: TrainConfig, ranks: int) -> Settings:
     Of a stream, each rank gets its own shards; else the order does not depend on their number.
     """
     data = config.data
-    settings: Settings = {"data.access": data.access}
+    settings: Settings = {"data.access": "stream" if data.access == "stream" else "map"}
     if data.balance is not None:
         settings["data.balance"] = data.balance
     if data.repeats > 1:

@@ -3,10 +3,12 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from torchvision.transforms import v2
 from torchvision.tv_tensors import BoundingBoxes
 
+from entry_point.check_dataset import main as check_dataset
 from entry_point.config.train_config import load_train_config
 from entry_point.data.plan.crops import Geometry
 from examples.boxes import LEAST_SHOWN, Boxes, BoxSource, Detector, detections
@@ -52,6 +54,19 @@ def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(tmp_path: Pat
         assert found[:, 0].tolist() == rows[:, 0][shown.numpy()].tolist()
         seen += len(found)
     assert seen > CASES / 2
+
+
+def test_check_dataset_names_the_image_whose_boxes_cannot_be_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = write_boxes(tmp_path, train=3, val=2)
+    arguments = [f"root={root}", "data.format=examples.boxes.BoxSource"]
+    assert check_dataset(arguments) == 0
+    file = sorted((root / "val" / "labels").rglob("*.txt"))[0]
+    file.write_text("0 0.5 0.5\n")
+    with caplog.at_level("INFO"):
+        assert check_dataset(arguments) == 1
+    assert f"{file.stem}.jpg: " in caplog.text and "5 images checked, problems: 1" in caplog.text
 
 
 def test_an_image_may_have_no_boxes_and_a_class_two_words(tmp_path: Path) -> None:

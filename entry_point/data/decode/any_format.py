@@ -23,6 +23,8 @@ class AnyFormat:
     """Leaves JPEGs to another decoder; Pillow decodes other formats."""
 
     jpegs: Decoder
+    gray_bits: int = 16
+    """See DataConfig."""
 
     @property
     def uses_indexes(self) -> bool:
@@ -34,7 +36,7 @@ class AnyFormat:
             return self.jpegs.open(encoded)
         others = sorted({*range(len(encoded))} - {*jpegs})
         parts = [(jpegs, self.jpegs.open(encoded.only(jpegs)))] if jpegs else []
-        parts.append((others, _pillow().open(encoded.only(others))))
+        parts.append((others, _pillow(self.gray_bits).open(encoded.only(others))))
         return OpenedMixture(encoded, parts)
 
     def close(self) -> None:
@@ -45,10 +47,10 @@ def is_jpeg(file: Tensor) -> bool:
     return file.numpy()[:3].tobytes() == _START_OF_JPEG
 
 
-def _pillow() -> Decoder:
+def _pillow(gray_bits: int) -> Decoder:
     from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
 
-    return PillowDecoder()
+    return PillowDecoder(gray_bits)
 
 
 @dataclass(frozen=True)

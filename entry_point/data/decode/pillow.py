@@ -66,11 +66,15 @@ class PillowDecoder:
 
     uses_indexes = False
 
+    def __init__(self, gray_bits: int = 16) -> None:
+        """`gray_bits`: see DataConfig."""
+        self._gray_bits = gray_bits
+
     def open(self, encoded: Encoded) -> OpenedPhotos:
         """Reads the headers."""
         sizes = [_upright_size(encoded.files[i]) for i in range(len(encoded))]
         heights, widths = np.array(sizes).T
-        return OpenedPhotos(encoded, (heights, widths))
+        return OpenedPhotos(encoded, (heights, widths), self._gray_bits)
 
     def close(self) -> None:
         """There is nothing to end."""
@@ -82,6 +86,7 @@ class OpenedPhotos:
 
     encoded: Encoded
     sizes: tuple[Ints, Ints]
+    gray_bits: int
 
     def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
         images = empty_images(allocate, len(plan), plan.side)
@@ -91,7 +96,8 @@ class OpenedPhotos:
             samples = range(i * each, (i + 1) * each)
             boxes = plan.boxes[samples]
             try:
-                photo = read_photo(self.encoded.files[i], int((boxes[:, 0] + boxes[:, 2]).max()))
+                end = int((boxes[:, 0] + boxes[:, 2]).max())
+                photo = read_photo(self.encoded.files[i], end, self.gray_bits)
             except UnusableImageError as error:
                 damage[i] = str(error)
                 continue
@@ -111,8 +117,8 @@ def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
         out.copy_(augmented(out, plan.operations[sample]))
 
 
-def read_photo(file: Tensor, rows: int | None = None) -> Image.Image:
-    """The whole upright image as RGB; rows after the first `rows` may be black.
+def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Image.Image:
+    """The whole upright image as RGB, see `rgb`; rows after the first `rows` may be black.
 
     Raises UnusableImageError if it cannot be decoded.
     """
@@ -122,7 +128,7 @@ def read_photo(file: Tensor, rows: int | None = None) -> Image.Image:
         if turn is None and rows is not None:
             _decode_only(image, rows)
         image.load()
-        return rgb(image if turn is None else image.transpose(turn))[0]
+        return rgb(image if turn is None else image.transpose(turn), gray_bits)[0]
 
 
 def _upright_size(file: Tensor) -> tuple[int, int]:
@@ -202,20 +208,21 @@ def is_self_explaining(image: Image.Image) -> bool:
     return tags.get(_BITS_PER_SAMPLE) != (12,)
 
 
-def rgb(image: Image.Image) -> tuple[Image.Image, str]:
+def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
     """The image with 8 bits for each of red, green and blue; and what it lost, if anything.
 
-    Gray values of 16 bits are divided by 257, so that white stays white; of colors of 16 bits,
-    Pillow keeps the upper 8. What is transparent shows the background, not the color that the file
-    has there. Raises UnusableImageError for 32 bits per value.
+    Gray values of 16 bits, of which `gray_bits` are used, are divided so that white stays white,
+    those that use all of them by 257; of colors of 16 bits, Pillow keeps the upper 8. What is
+    transparent shows the background, not the color that the file has there. Raises
+    UnusableImageError for 32 bits per value.
     """
     explains_itself = is_self_explaining(image)
     # Pillow reads PGM, and before release 11 also PNG, of 16 bits as 32-bit integers.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
-        bits = 16 if explains_itself else 12
+        bits = gray_bits if explains_itself else 12
         scale = (2**bits - 1) / 255
-        levels = np.rint(np.asarray(image, dtype=np.float32) / scale).astype(np.uint8)
-        return Image.fromarray(levels).convert("RGB"), f"{bits} bits became 8"
+        levels = np.rint(np.asarray(image, dtype=np.float32) / scale).clip(max=255)
+        return Image.fromarray(levels.astype(np.uint8)).convert("RGB"), f"{bits} bits became 8"
     if image.mode in ("I", "F"):
         raise UnusableImageError(
             "has 32 bits per pixel without a defined range: convert it to 8 or 16"

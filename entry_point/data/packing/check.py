@@ -18,7 +18,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import CheckConfig
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
-from entry_point.data.decode.metadata import UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError, ReadError
@@ -99,8 +98,8 @@ def _check(image: Image) -> Damage | None:
             image.check(file)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
-    # Also DataError, JpegError and torch's own
-    except (ReadError, RuntimeError, UnusableImageError) as error:
+    # Also DataError, JpegError, UnusableImageError, torch's own, and what your own source raises.
+    except (ReadError, RuntimeError, ValueError) as error:
         return _found(image.key, error)
     return None
 

@@ -164,7 +164,7 @@ def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
     with _damage_rejected():
         image.load()  # it turns a TIFF
         (width, height), turned = image.size, orientation(image)
-        stored, lost = rgb(image)
+        stored, lost = rgb(image, options.gray_bits)
         place = height, width, turned
         if kept := _KEPT.get(str(image.format)):
             note = f"{image.format} is decoded by Pillow"
@@ -184,7 +184,7 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
     with _damage_rejected():
         image = open_image(original)
         image.load()
-        stored, lost = rgb(image)
+        stored, lost = rgb(image, options.gray_bits)
         lost = _of_several(image, lost)
         if options.max_side is not None:
             stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)

@@ -47,7 +47,7 @@ from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexWriter
 from entry_point.data.sources.shards import LABEL_END, columns_of
 
-_SETTINGS = ("max_side", "convert", "quality", "shard_mb")
+_SETTINGS = ("max_side", "convert", "quality", "shard_mb", "gray_bits")
 """What decides about the bytes of a shard, besides its files."""
 
 log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import call, resolve
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources import looking
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
@@ -35,6 +37,8 @@ from entry_point.data.sources.splits import WHOLE, divided, named
 from entry_point.data.sources.stream import PackedStream
 
 log = logging.getLogger(__name__)
+
+MOUNTS = Path("/proc/self/mountinfo")
 
 
 @dataclass(frozen=True)
@@ -107,16 +111,34 @@ def open_dataset(
 
 
 def with_format(data: DataConfig, root: Path, labeled: bool = True) -> tuple[DataConfig, str]:
-    """The settings with the format that lies in `root`, and a line if another may be meant.
+    """The settings with the format that lies in `root` and the way in which shards are read, and a
+    line if another format may be meant.
 
     Raises DataError and ConfigError.
     """
-    if data.format != "auto":
-        return data, ""
-    found, also = looking.find_format(root, data.table, labeled)
+    found, also = data.format, ""
+    if found == "auto":
+        found, also = looking.find_format(root, data.table, labeled)
     if found == looking.IMAGES:
         return data, also
-    return check_config({**asdict(data), "format": found}, DataConfig, "data"), also
+    changes = {} if found == data.format else {"format": found}
+    if found == "shards" and data.access == "auto":
+        changes["access"] = "stream" if _is_shown_by_a_program(root) else "map"
+    return check_config({**asdict(data), **changes}, DataConfig, "data") if changes else data, also
+
+
+def _is_shown_by_a_program(folder: Path) -> bool:
+    """Whether the folder lies on FUSE, where each read of a mapped page may be a request.
+
+    https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
+    """
+    if not folder.exists():
+        return False
+    device = folder.stat().st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    mounts = (line.partition(" - ") for line in MOUNTS.read_text().splitlines())
+    types = [kind.split()[0] for mount, _, kind in mounts if mount.split()[2] == number]
+    return any(kind == "fuse" or kind.startswith("fuse.") for kind in types)
 
 
 def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
@@ -263,6 +285,14 @@ class Several(Source):
     def name(self, index: int) -> str:
         number, place = self._place(index)
         return f"{self._names[number]}/{self._sources[number].name(place)}"
+
+    def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
+        found = []
+        for i, index in enumerate(indices.tolist()):
+            number, place = self._place(index)
+            one = geometry.of(np.array([i]))
+            found.append(self._sources[number].targets(np.array([place]), one))
+        return torch.cat(found)
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         places = map(self._place, indices.tolist())

@@ -160,7 +160,9 @@ def masks_of(
     `network` is in eval mode.
     """
     planner, device = CropPlanner(data, train=False, seed=0), next(network.parameters()).device
-    batch = BatchMaker(source, planner, PillowDecoder())(0, np.array([index]), reused_memory)
+    batch = BatchMaker(source, planner, PillowDecoder(data.gray_bits))(
+        0, np.array([index]), reused_memory
+    )
     normalize = Normalize(data.mean, data.std).to(device)
     (answer,) = network(normalize(batch.images.to(device))).float().cpu()
     mask = batch.labels[0].numpy()

@@ -19,9 +19,10 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.metadata import UnusableImageError
 from entry_point.data.decode.pillow import FORMATS, read_photo
-from entry_point.data.loader import build_loader, open_source
+from entry_point.data.loader import build_loader, build_prediction_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import DALI, Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import pack
 
@@ -94,6 +95,31 @@ def test_a_mixed_folder_is_packed_without_a_change_of_its_samples(
         )
         assert of_files.keys() == of_shards.keys() and len(of_files) > 20
         assert all(torch.equal(of_files[name], of_shards[name]) for name in of_files)
+
+
+@pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
+def test_values_of_12_bits_in_16_are_those_of_8_bits_where_a_setting_says_so(
+    engine: Way, tmp_path: Path
+) -> None:
+    levels = np.random.default_rng(0).integers(0, 256, (80, 90))
+    for form, image in (
+        ("wide", Image.fromarray(np.rint(levels * 4095 / 255).astype(np.uint16))),
+        ("narrow", Image.fromarray(levels.astype(np.uint8))),
+    ):
+        for place in ("train/a", "train/b", "val/a", "val/b"):
+            (tmp_path / form / place).mkdir(parents=True)
+            for number in range(6):
+                image.save(tmp_path / form / place / f"{number}.png")
+    for split in ("train", "val"):
+        (wide,) = epoch(tmp_path / "wide", engine, split, gray_bits=12)
+        (narrow,) = epoch(tmp_path / "narrow", engine, split)
+        assert torch.equal(wide.images, narrow.images)
+    files = FileSource([tmp_path / "wide/val/a/1.png"], [0], ["a"])
+    predicted = build_prediction_loader(
+        files, range(1), 64, 72, pipeline_of(engine, 1), 1, gray_bits=12
+    )
+    with closing(predicted) as loader:
+        assert torch.equal(next(iter(loader.epoch(0))).images, narrow.images[:1])
 
 
 def by_name(root: Path, split: str, **data: Any) -> dict[str, torch.Tensor]:

@@ -30,6 +30,7 @@ from entry_point.data.sources.source import Source
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
 from tests.entry_point.data.sources.packed_loaders import epoch_of
+from tests.entry_point.data.sources.test_webdataset import write_tar
 
 
 @pytest.fixture
@@ -205,6 +206,23 @@ def test_check_dataset_finds_the_indexes_of_files_that_have_changed(
         assert f"{large}: its side index does not match the file" in log
         assert log.count("its side index") == 1
         assert _check_dataset(caplog, f"root={root}")[0] == 0
+
+
+def test_check_dataset_compares_the_indexes_of_images_in_tar_files(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = sorted(photos.rglob("*.jpg"), key=lambda file: file.stat().st_size)
+    names = [f"{i}.{suffix}" for i in range(len(files)) for suffix in ("jpg", "cls")]
+    contents = [part for file in files for part in (file.read_bytes(), b"cat")]
+    tar = tmp_path / "tars/images.tar"
+    write_tar(tar, *zip(names, contents, strict=True))
+    assert _index(tar.parent) == 0
+    assert _check_dataset(caplog, f"root={tar.parent}")[0] == 0
+    contents[-2] = contents[0].ljust(len(contents[-2]), b"\0")
+    write_tar(tar, *zip(names, contents, strict=True))
+    code, log = _check_dataset(caplog, f"root={tar.parent}")
+    assert code == exit_codes.FAILED and "problems: 1" in log
+    assert f"images.tar/{names[-2]}: its side index does not match" in log
 
 
 def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(

@@ -139,6 +139,16 @@ def test_16_bits_become_8_and_keep_their_levels(tmp_path: Path, kind: str) -> No
     assert note == "16 bits became 8"
 
 
+def test_12_bits_in_16_become_8_where_a_setting_says_so(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 4095, 256 * 64).astype(np.uint16).reshape(64, 256)
+    ramp[:16] = 65535  # above white
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    pixels, note = _pixels(tmp_path / "ramp.png", convert="jpeg", data={"gray_bits": 12})
+    expected = np.rint(ramp / (4095 / 255)).clip(max=255)[..., None]
+    assert np.abs(pixels.astype(int) - expected).max() <= 4
+    assert note == "12 bits became 8"
+
+
 def test_big_endian_16_bits_keep_their_levels(tmp_path: Path) -> None:
     Image.new("I;16B", (64, 64), 257 * 200).save(tmp_path / "big.tiff")
     assert abs(int(_pixels(tmp_path / "big.tiff")[0].mean()) - 200) <= 1

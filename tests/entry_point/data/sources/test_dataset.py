@@ -93,6 +93,26 @@ FORMS: dict[str, tuple[Callable[[Path], Path], str]] = {
 }
 
 
+def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits(tmp_path / "photos", "train", "val")
+    root = tmp_path / "packed"
+    assert pack(tmp_path / "photos", root) == 0
+    device = root.stat().st_dev
+    mounts = tmp_path / "mounts"
+    monkeypatch.setattr("entry_point.data.sources.dataset.MOUNTS", mounts)
+    for kind, access in (("fuse.s3", "stream"), ("fuse", "stream"), ("ext4", "map")):
+        number = f"{os.major(device)}:{os.minor(device)}"
+        other = "23 28 0:1 / /proc rw shared:14 - fuse proc rw"
+        mounts.write_text(f"{other}\n36 35 {number} / /mnt rw,noatime - {kind} source rw\n")
+        for data in ({}, {"format": "shards"}):
+            assert opened(root, **data).data.access == access
+        for chosen in ("map", "stream"):
+            assert opened(root, access=chosen).data.access == chosen
+    assert opened(tmp_path / "photos").data.access == "auto"
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_what_lies_there_is_found_and_said(
     tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
