@@ -19,7 +19,7 @@ RETIRED = {
     "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",
     "augment.name=rand": "rand_timm, whose strength m is of 10, or "
     "torchvision.transforms.v2.RandAugment with augment.per=sample (slower)",
-    "augment.name=three": "the recipe 3-Augment in docs/data.md (slower)",
+    "augment.name=three": "the recipe 3-Augment in docs/samples.md (slower)",
 }
 
 

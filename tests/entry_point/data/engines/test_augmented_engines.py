@@ -229,7 +229,7 @@ def test_a_transform_draws_by_seed_and_sample_and_leaves_the_process_generator(n
 def test_three_augment_of_the_documents_is_a_transform(
     photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    document = Path("docs/data.md").read_text()
+    document = Path("docs/samples.md").read_text()
     (recipe,) = re.findall(r"```python\n(.*?three_augment.*?)```", document, re.DOTALL)
     (tmp_path / "recipe_of_three.py").write_text(recipe)
     monkeypatch.syspath_prepend(tmp_path)
