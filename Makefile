@@ -77,7 +77,7 @@ sweep: ## Train each combination: ARGS="name=lr optim.lr=0.01,0.1"
 	@$(PY) -m entry_point.sweep $(ARGS)
 
 bench: ## Compare pipeline engines: ARGS="data.root=DIR"
-	@$(READY) job bench
+	@$(READY) job
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
 setup: ## Create .venv: EXTRAS="timm dali"

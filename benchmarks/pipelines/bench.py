@@ -1,8 +1,8 @@
 """Every pipeline engine on your data and machine: `make bench`.
 
-    python -m benchmarks.pipelines.bench [data.root=PATH] [seconds=1] [rounds=3] [publish=false] ...
+    python -m benchmarks.pipelines.bench [data.root=PATH] [seconds=0.5] [rounds=2] ...
 
-Each engine runs with 1, 2, 4 ... workers, up to the number of cores. Each run is a new process, and
+Each engine runs with one worker and with as many as there are cores. Each run is a new process, and
 rounds alternate. The medians go into tables, a plot and an HTML page under `output`, with the
 recommended settings. publish=true also writes docs/results/pipelines.md and its pictures.
 """
@@ -57,7 +57,7 @@ START_S = 4.0
 @dataclass(config=SETTINGS)
 class Data:
     root: str | None = None
-    """A folder with train/<class>/*.jpg, or the output of `make dataset`; null: the demo."""
+    """Any dataset with JPEGs; null: the demo."""
 
 
 @dataclass(config=SETTINGS)
@@ -68,24 +68,27 @@ class BenchConfig:
     images: Count = 1000
     """The number of images to pack and read from a folder."""
     ways: list[str] | None = None
-    """null: all engines, the loaders of `peers.py`, and DALI and spdl.io if they are installed."""
+    """null: all engines, and of the loaders of `peers.py`, DALI and spdl.io those installed."""
     workers: list[Count] | None = None
-    """null: 1, 2, 4 ... and the number of usable cores."""
-    seconds: Positive = 1.0
+    """null: 1 and the number of usable cores; with `publish`, also 2, 4 ..."""
+    seconds: Positive = 0.5
     """Duration of each stage of each run, after a warm-up of half that."""
-    rounds: Count = 3
+    rounds: Count = 2
     augment: AugmentConfig = Field(default_factory=AugmentConfig)
     """Policies of training, as in `augment.name=trivial`. Other loaders are left out."""
     output: str = "runs/bench/pipelines"
     publish: Bool = False
-    """Also measure photographs of 12 megapixels, and write docs/results/pipelines.md and its
-    pictures."""
+    """Also measure photographs of 12 megapixels and all peers, and write docs/results/pipelines.md
+    and its pictures."""
 
     def __post_init__(self) -> None:
         for way in self.ways or ():
             if way not in (known := (*ENGINES, *MODULES)):
                 must = f"must be one of {', '.join(known)}{near(way, known)}"
                 raise ConfigError("ways", way, must)
+        if self.publish and (missing := [p for p in PEERS if not installed(PEERS[p].module)]):
+            must = f'needs {", ".join(missing)}: run `make setup EXTRAS="dev bench"` first'
+            raise ConfigError("publish", self.publish, must)
         if self.images < self.batch_size:
             raise ConfigError(
                 "images", self.images, f"must be at least batch_size={self.batch_size}"
@@ -112,7 +115,8 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     if images.files is None:
         found = [way for way in found if way not in NEED_FILES]
     ways = config.ways or [*ENGINES, *found]
-    counts = config.workers or worker_counts(usable_cores())
+    cores = usable_cores()
+    counts = config.workers or (worker_counts(cores) if config.publish else sorted({1, cores}))
     augment = json.dumps(asdict(config.augment))
     size = (config.image_size, config.batch_size, config.seconds, augment)
     if images.files is None and (need := sorted(set(NEED_FILES) & set(ways))):

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from dataclasses import dataclass
-from itertools import islice, zip_longest
 from pathlib import Path
 
-from benchmarks.sample_photographs import phone_photographs
-from entry_point.config.data_config import DemoConfig
+import numpy as np
+
+from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.decode.any_format import is_jpeg
 from entry_point.data.errors import DataError
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
-from entry_point.data.sources.dataset_description import is_packed, read_dataset
-from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import visible_files
-from entry_point.data.sources.source import JPEG_SUFFIXES
+from entry_point.data.sources.dataset import open_dataset
+from entry_point.data.sources.source import Source, read_image
+from entry_point.data.sources.splits import WHOLE
 
 DEMO_ROOT = Path("data/demo")
 
@@ -34,24 +36,26 @@ class Images:
 
 
 def prepare(root: Path | None, most: int, work: Path) -> Images:
-    """Use packed shards as they are; of a folder, pack up to `most` images in `work`."""
-    if root is not None and is_packed(root):
-        count = read_dataset(root).samples("train")
-        return Images(f"{root} ({count} packed images)", count, root)
-    if root is None:
-        root = DEMO_ROOT
-        ensure_demo(root, DemoConfig())
+    """Use packed shards as they are; of any other dataset, pack up to `most` images in `work`."""
+    data = DataConfig(format="auto" if root else "demo", root=str(root or DEMO_ROOT))
+    dataset = open_dataset(data, Path(str(data.root)), for_training=False)
+    split = "train" if "train" in dataset.splits else WHOLE
+    source = dataset.source(split)
+    if dataset.data.format == "shards":
+        return Images(f"{data.root} ({len(source)} packed images)", len(source), dataset.root)
     files, indexed = work / "files", work / "indexed"
-    count = _link(root, files, most)
-    _link(root, indexed, most)
+    count = _write_jpegs(source, most, files)
+    shutil.copytree(files, indexed, copy_function=os.link)
     index_folder(indexed, None, OptimizeConfig(output_format="index"))
     pack(files, work / "shards", OptimizeConfig())
-    described = f"{count} images of {root}, packed"
+    described = f"{count} images of {data.root}, packed"
     return Images(described, count, work / "shards", files, indexed)
 
 
 def write_phone_photographs(root: Path) -> Path:
     """Write 36 JPEGs of 12 megapixels under root/train; returns root."""
+    from benchmarks.sample_photographs import phone_photographs  # of the tests' packages
+
     folder = root / "train" / "photograph"
     folder.mkdir(parents=True)
     for step in range(6):
@@ -60,21 +64,18 @@ def write_phone_photographs(root: Path) -> Path:
     return root
 
 
-def _link(root: Path, target: Path, most: int) -> int:
-    """Link up to `most` images, taking the classes in turn; returns their number."""
-    train = root / "train"
-    names = sorted(folder.name for folder in train.iterdir() if folder.is_dir())
-    by_class = [[f"{name}/{file}" for file in _jpegs(train / name)] for name in names]
-    in_turn = (file for row in zip_longest(*by_class) for file in row if file is not None)
-    chosen = list(islice(in_turn, most))
-    if not chosen:
-        raise DataError(f"{train}: contains no JPEG file")
-    for file in chosen:
-        link = target / "train" / file
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to((train / file).resolve())
-    return len(chosen)
-
-
-def _jpegs(folder: Path) -> list[str]:
-    return [file for file in visible_files(folder) if file.lower().endswith(JPEG_SUFFIXES)]
+def _write_jpegs(source: Source, most: int, folder: Path) -> int:
+    """Write up to `most` JPEGs from everywhere in the source as train/<class>/<number>.jpg; returns
+    their number."""
+    count = 0
+    for i in np.linspace(0, len(source) - 1, min(most, len(source))).astype(int).tolist():
+        image = read_image(source, i)
+        if is_jpeg(image):
+            kind = int(source.labels[i]) if source.kind == "class" else 0
+            file = folder / "train" / f"{kind:04d}" / f"{count:06d}.jpg"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(image.numpy())
+            count += 1
+    if not count:
+        raise DataError(f"{source.key(0)} and the images after it: none is a JPEG")
+    return count

@@ -90,7 +90,8 @@ class Page:
             "chance. Memory leaves out mapped files; the pipeline's memory also leaves out what "
             "the process had before (mostly torch). threads and workers are this "
             f"template's engines. {DALI_WAYS} {PEER_WAYS} "
-            f'`make bench ARGS="publish=true"`; {machine()}; {versions(_PACKAGES)}.'
+            '`make bench ARGS="publish=true seconds=1 rounds=3"`; '
+            f"{machine()}; {versions(_PACKAGES)}."
         )
 
     def markdown(self, plot_address: str) -> str:

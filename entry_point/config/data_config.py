@@ -20,7 +20,16 @@ SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Crop = Literal["center", "squash"]
 Access = Literal["auto", "map", "stream"]
-FORMATS = ("auto", "demo", "folder", "manifest", "shards", "webdataset", "parquet", "masks")
+READERS = {
+    "demo": "entry_point.data.sources.demo.list_demo",
+    "folder": "entry_point.data.sources.folder.list_classes",
+    "manifest": "entry_point.data.sources.table.list_table",
+    "webdataset": "entry_point.data.sources.webdataset.list_tars",
+    "parquet": "entry_point.data.sources.parquet.list_parquet",
+    "masks": "entry_point.data.sources.masks.list_masks",
+}
+"""Each is a function of `root`, a DataConfig, and whether labels are needed; returns a Listing."""
+FORMATS = ("auto", "shards", *READERS)
 
 
 @dataclass(config=SETTINGS)

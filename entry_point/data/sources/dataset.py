@@ -6,11 +6,11 @@ the labels mean, `splits` decides which images are train, val and test.
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import READERS, DataConfig
 from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import call, resolve
 from entry_point.contract.printable import printable
@@ -27,8 +27,7 @@ from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources import looking
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
-from entry_point.data.sources.demo import ensure_demo
-from entry_point.data.sources.folder import list_classes, list_images, log_formats
+from entry_point.data.sources.folder import list_images, log_formats
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.shards import ShardSource
@@ -142,48 +141,23 @@ def _is_shown_by_a_program(folder: Path) -> bool:
 
 
 def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
-    """What the reader of the format says. Formats with dependencies are imported when used."""
+    """What the reader of the format says. Readers are imported when used: some are slow to."""
     if data.format == "auto":
         return list_images(root)
-    if data.format == "demo":
-        ensure_demo(root, data.demo())
-    if data.format in ("demo", "folder"):
-        if root.is_dir() and looks_like_masks(root):
-            raise DataError(
-                f"{root} holds images and their masks, not classes: train on them with data=masks "
-                "task=segmentation"
-            )
-        return list_classes(root)
-    if data.format == "webdataset":
-        from entry_point.data.sources.webdataset import list_tars
-
-        return list_tars(root, labeled)
-    if data.format == "parquet":
-        _require_pyarrow()
-        from entry_point.data.sources.parquet import list_parquet
-
-        return list_parquet(root, data.table, labeled)
-    if data.format == "masks":
-        from entry_point.data.sources.masks import list_masks
-
-        return list_masks(root, data)
-    from entry_point.data.sources import table
-
-    if not labeled:
-        return table.list_paths(root, data.images, data.table)
-    tables = looking.tables_in(root) if root.is_dir() else {"": root}
-    if not tables:
-        raise DataError(f"{root} must hold one table: name it with data.root={root}/FILE")
-    return table.list_table(root, tables, data)
-
-
-def _require_pyarrow() -> None:
-    if importlib.util.find_spec("pyarrow") is None:
+    if data.format == "folder" and root.is_dir() and looks_like_masks(root):
+        raise DataError(
+            f"{root} holds images and their masks, not classes: train on them with data=masks "
+            "task=segmentation"
+        )
+    if data.format == "parquet" and find_spec("pyarrow") is None:
         must = (
             "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
             "`make image EXTRAS=parquet`"
         )
         raise ConfigError("data.format", "parquet", must)
+    reader = resolve("data.format", READERS[data.format], {})
+    found: Listing = reader(root, data, labeled)
+    return found
 
 
 def _labels(listing: Listing, data: DataConfig) -> Labels:

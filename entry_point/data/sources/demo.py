@@ -23,10 +23,12 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from PIL import Image
 
-from entry_point.config.data_config import DemoConfig
+from entry_point.config.data_config import DataConfig, DemoConfig
 from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import philox
 from entry_point.data.progress_bar import in_threads
+from entry_point.data.sources.folder import list_classes
+from entry_point.data.sources.listing import Listing
 
 RECIPE = "recipe.json"
 _RECIPE_VERSION = 2
@@ -38,6 +40,12 @@ _MOST_OF_ANOTHER = 0.45
 _PICTURE_STREAM, _FIELD_STREAM = 11, 12
 
 Plane = NDArray[np.floating[Any]]
+
+
+def list_demo(root: Path, data: DataConfig, labeled: bool) -> Listing:
+    """The pictures in their class folders, generated on first use. Raises DataError."""
+    ensure_demo(root, data.demo())
+    return list_classes(root, data, labeled)
 
 
 def ensure_demo(root: Path, demo: DemoConfig) -> None:

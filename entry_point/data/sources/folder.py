@@ -38,7 +38,7 @@ def require_folder(key: str, folder: Path) -> None:
         raise DataError(f"{key}={folder}: is a file; it must be a folder")
 
 
-def list_classes(root: Path) -> Listing:
+def list_classes(root: Path, *_: object) -> Listing:
     """The images in class folders, sorted by split, class and path. Raises DataError.
 
     All class folders of all splits are the classes, also those without images.

@@ -18,16 +18,10 @@ from entry_point.data.sources.dataset_description import SPLITS, is_packed
 from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, split_folders
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
-from entry_point.data.sources.splits import split_called
 
 IMAGES = "images"
 """What a folder of images without labels is called; no format of `data.format`."""
 _MOST_BELOW, _MOST_OF_FOLDER = 100, 10
-
-
-def is_table(path: Path) -> bool:
-    """Whether it is a file with the name of a table."""
-    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
 
 
 @dataclass(frozen=True)
@@ -78,34 +72,6 @@ def _some_below(root: Path, folders: list[str]) -> list[str]:
                 else:
                     found.append(path)
     return found
-
-
-def tables_in(root: Path) -> dict[str, Path]:
-    """Split -> its table in a folder; "" -> the only table; none if there is none.
-
-    Tables of splits lie in the folders of the splits, as `train/metadata.csv`, or are named by
-    them, as `train.csv` and `val.csv`. Raises DataError for several tables of no splits.
-    """
-    tops = split_folders(root)
-    names = [f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
-    apart = {
-        split: root / top / name
-        for split, top in tops.items()
-        for name in names
-        if (root / top / name).is_file()
-    }
-    if "train" in apart:
-        return apart
-    tables = sorted(entry for entry in root.iterdir() if is_table(entry) and entry.name[0] != ".")
-    by_split = {split: file for file in tables if (split := split_called(file.stem))}
-    if len(by_split) > 1 or (by_split and len(tables) > 1):
-        return by_split
-    if len(tables) > 1:
-        found = ", ".join(printable(file.name) for file in tables[:5])
-        raise DataError(
-            f"{root} must hold one table, but holds {found}: name it with data.root={root}/FILE"
-        )
-    return {"": tables[0]} if tables else {}
 
 
 def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str]:

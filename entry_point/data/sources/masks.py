@@ -108,7 +108,7 @@ class MaskSource(FileSource):
         return cut.flip(1) if geometry.flips[i] else cut
 
 
-def list_masks(root: Path, data: DataConfig) -> Listing:
+def list_masks(root: Path, data: DataConfig, *_: object) -> Listing:
     """The images of a folder, or of a table, that have a mask each. Raises DataError."""
     if root.is_dir():
         require_folder("data.root", root)

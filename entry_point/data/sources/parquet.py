@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.config.config_errors import near
-from entry_point.config.data_config import TableConfig
+from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
@@ -164,11 +164,12 @@ class ParquetSource(StreamSource):
         return HeldRows(torch.from_numpy(writable), bounds)
 
 
-def list_parquet(root: Path, table: TableConfig, labeled: bool) -> Listing:
+def list_parquet(root: Path, data: DataConfig, labeled: bool) -> Listing:
     """The rows of a Parquet file, or of those below a folder. Raises DataError.
 
     A word of a file's path may tell the split. Files of no split are not read if others are of one.
     """
+    table = data.table
     folder, every = _files_of(root)
     words, left_out = words_of_files(every, skip=labeled)
     files = [folder / name for name in words]

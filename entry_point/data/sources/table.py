@@ -28,8 +28,16 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
+from entry_point.data.sources.folder import split_folders
 from entry_point.data.sources.labels import quoted
-from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing, Words
+from entry_point.data.sources.listing import (
+    LABEL_NAMES,
+    TABLE_SUFFIXES,
+    Cells,
+    Labels,
+    Listing,
+    Words,
+)
 from entry_point.data.sources.missing_files import cause, with_suffixes
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
@@ -43,12 +51,15 @@ _ODD_PATH = r"^\s*$|(^|/)(\.|/|$)|://|\x00"
 _EXAMPLES = 3
 
 
-def list_table(where: Path, tables: Mapping[str, Path], data: DataConfig) -> Listing:
-    """The rows of a table, or of one for each split: split -> table; "" for the only one.
+def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
+    """The rows of a table, or of those in a folder; without labels, the images that it names.
 
     Raises DataError, which names the file and the row, for whatever cannot be used. A file that
     does not exist counts as a damaged image, see `data.max_bad_fraction`.
     """
+    if not labeled:
+        return _list_paths(where, data.images, data.table)
+    tables = _tables_in(where) if where.is_dir() else {"": where}
     settings = data.table
     first = next(iter(tables.values()))
     names = column_names(first)
@@ -76,7 +87,7 @@ def list_table(where: Path, tables: Mapping[str, Path], data: DataConfig) -> Lis
     return Listing(what, listed, cells, words, source, listed.jpegs, check)
 
 
-def list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing:
+def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing:
     """The images that a table names, whatever their labels. Raises DataError."""
     names, folder = column_names(file), _folder(images, file)
     column = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
@@ -121,6 +132,38 @@ def masked_rows(
         check_files(folder, of_masks, rows, splits, data, may_skip=False)
 
     return folder, listed, of_masks, words, check
+
+
+def _tables_in(root: Path) -> dict[str, Path]:
+    """Split -> its table in a folder; "" -> the only table.
+
+    Tables of splits lie in the folders of the splits, as `train/metadata.csv`, or are named by
+    them, as `train.csv` and `val.csv`. Raises DataError for no table, and for several of no splits.
+    """
+    tops = split_folders(root)
+    names = [f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
+    apart = {
+        split: root / top / name
+        for split, top in tops.items()
+        for name in names
+        if (root / top / name).is_file()
+    }
+    if "train" in apart:
+        return apart
+    tables = sorted(entry for entry in root.iterdir() if _is_table(entry))
+    by_split = {split: file for file in tables if (split := split_called(file.stem))}
+    if len(by_split) > 1 or (by_split and len(tables) > 1):
+        return by_split
+    if len(tables) != 1:
+        found = ", ".join(printable(file.name) for file in tables[:5]) or "none"
+        raise DataError(
+            f"{root} must hold one table, but holds {found}: name it with data.root={root}/FILE"
+        )
+    return {"": tables[0]}
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file() and path.name[0] != "."
 
 
 class TableSource(FileSource):

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 from torch import Tensor
 
+from entry_point.config.data_config import DataConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
@@ -55,7 +56,7 @@ class TarSource(FileSource):
         return read_bytes(f"{self.folder}/{self._tars[tar]}", offset, length, self._states[tar])
 
 
-def list_tars(root: Path, labeled: bool) -> Listing:
+def list_tars(root: Path, _: DataConfig, labeled: bool) -> Listing:
     """The images of the tar files in the folder `root`, or of those of a pattern with braces.
 
     A word of a tar file's path may tell the split. Tar files of no split are not read if others are

@@ -106,8 +106,8 @@ def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
         number = f"{os.major(device)}:{os.minor(device)}"
         other = "23 28 0:1 / /proc rw shared:14 - fuse proc rw"
         mounts.write_text(f"{other}\n36 35 {number} / /mnt rw,noatime - {kind} source rw\n")
-        for data in ({}, {"format": "shards"}):
-            assert opened(root, **data).data.access == access
+        for word in ("auto", "shards"):
+            assert opened(root, format=word).data.access == access
         for chosen in ("map", "stream"):
             assert opened(root, access=chosen).data.access == chosen
     assert opened(tmp_path / "photos").data.access == "auto"

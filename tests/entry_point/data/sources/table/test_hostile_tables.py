@@ -34,7 +34,7 @@ class Table(NamedTuple):
 def read(file: Path, val_fraction: float | None = None, **settings: Any) -> Table:
     """Its rows, which need no files."""
     data = DataConfig("manifest", root=str(file), table=TableConfig(**settings))
-    listing = list_table(file, {"": file}, data)
+    listing = list_table(file, data)
     assert isinstance(listing.labels, Cells)
     found = read_cells(listing.labels, data.table)
     splits = divided(named(listing.words), listing.names, val_fraction, str(file))
@@ -248,7 +248,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "labels.xlsx").touch()
     assert "must end in one of .csv, .tsv, .parquet" in complaint(tmp_path / "labels.xlsx")
     (tmp_path / "folder.csv").mkdir()
-    assert "no such table" in complaint(tmp_path / "folder.csv")
+    assert "must hold one table, but holds none" in complaint(tmp_path / "folder.csv")
 
 
 @pytest.mark.parametrize(
