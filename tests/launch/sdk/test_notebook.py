@@ -6,6 +6,7 @@ Against moto over HTTP.
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
@@ -477,6 +478,21 @@ def test_the_example_of_a_pipeline_registers_what_is_good_enough(
     assert container["ModelDataUrl"] == {"Get": "Steps.train.ModelArtifacts.S3ModelArtifacts"}
 
 
+def test_the_example_of_a_tuner_starts_one(
+    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cells = execute("tuner.ipynb", ROLE, aws.push_image(), tmp_path, monkeypatch)
+    (sent,) = aws.made("CreateHyperParameterTuningJob")
+    name = sent["HyperParameterTuningJobName"]
+    assert cells[-1].outputs[-1].data["text/plain"] == repr(name)
+
+
+def test_the_notebook_names_the_packages_that_launch_needs_for_it() -> None:
+    named = (ROOT / "requirements/launch-v3.in").read_text().splitlines()
+    (line,) = re.findall(r"%pip install ([^`]+)", (ROOT / "examples/notebook.ipynb").read_text())
+    assert {*shlex.split(line)} == {each for each in named if each[:1] not in ("#", "-")}
+
+
 def test_the_example_notebook_runs_in_a_kernel(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -485,6 +501,5 @@ def test_the_example_notebook_runs_in_a_kernel(
     assert sent["HyperParameters"]["optim.lr"] == "0.05"
     (trained,) = (cell for cell in cells if "t.train(wait" in cell.source)
     assert trained.outputs[-1].data["text/plain"] == repr(sent["TrainingJobName"])
-    assert len(aws.made("CreateHyperParameterTuningJob")) == 1
     shown = [output.text for cell in cells for output in cell.outputs if "text" in output]
     assert any("optim.learning_rate=0.1: no such key" in text for text in shown)
