@@ -86,7 +86,8 @@ class BenchConfig:
             if way not in (known := (*ENGINES, *MODULES)):
                 must = f"must be one of {', '.join(known)}{near(way, known)}"
                 raise ConfigError("ways", way, must)
-        if self.publish and (missing := [p for p in PEERS if not installed(PEERS[p].module)]):
+        every = self.publish and self.ways is None
+        if every and (missing := [p for p in PEERS if not installed(PEERS[p].module)]):
             must = f'needs {", ".join(missing)}: run `make setup EXTRAS="dev bench"` first'
             raise ConfigError("publish", self.publish, must)
         if self.images < self.batch_size:

@@ -143,6 +143,14 @@ def test_nothing_is_published_without_a_loader_that_was_to_be_measured(
     assert not (tmp_path / "results").exists()
 
 
+def test_all_loaders_are_published_or_the_missing_ones_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench, "installed", lambda module: module != "litdata")
+    with pytest.raises(ConfigError, match=r"publish=True: needs litdata: run `make setup EXTRAS="):
+        read_config(["publish=true"])
+
+
 def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
     with pytest.raises(ConfigError, match="secnds"):
         read_config(["secnds=2"])
