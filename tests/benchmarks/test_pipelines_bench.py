@@ -147,7 +147,7 @@ def test_all_loaders_are_published_or_the_missing_ones_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "installed", lambda module: module != "litdata")
-    with pytest.raises(ConfigError, match=r"publish=True: needs litdata: run `make setup EXTRAS="):
+    with pytest.raises(ConfigError, match=r"publish=true: needs litdata: run `make setup EXTRAS="):
         read_config(["publish=true"])
 
 
