@@ -14,6 +14,7 @@ from functools import partial
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.printable import counted
 from entry_point.contract.program import asks_for_help, end_process, run_program
 from entry_point.data.errors import DataError, ReadError, without_group
 from entry_point.data.packing.check import Unread, find_damage
@@ -43,7 +44,8 @@ def check(arguments: Sequence[str]) -> int:
         log.error("%s: %s", damaged.key, damaged.reason)
     unread = sum(isinstance(each, Unread) for each in damage)
     lost = f", could not be read: {unread}" if unread else ""
-    log.info("%d images checked, problems: %d%s", count, len(damage) - unread, lost)
+    problems = len(damage) - unread
+    log.info("%s checked, problems: %d%s", counted(count, "image"), problems, lost)
     if unread < len(damage):
         return exit_codes.FAILED
     return exit_codes.USAGE if unread else exit_codes.FINISHED

@@ -26,7 +26,7 @@ from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.metrics_line import LOSS
 from entry_point.contract.own_code import PACKAGE
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.contract.program import asks_for_help, end_process, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.contract.whole_file import write_text
@@ -189,7 +189,8 @@ def _write(
         if metric.name in evaluation.metrics:
             log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
     skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
-    log.info("%d images evaluated%s; written to %s", len(evaluation.indices), skipped, page)
+    count = counted(len(evaluation.indices), "image")
+    log.info("%s evaluated%s; written to %s", count, skipped, page)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,20 @@ def printable(text: str) -> str:
     return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
 
 
+def counted(number: int, noun: str) -> str:
+    """As in "1 image", "2 images" and "0 classes"."""
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "ch")) else "s"
+    return f"{number} {noun}{plural}"
+
+
+def duration(seconds: float) -> str:
+    """`25 s`, `3 min 20 s`, `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 class _DroppingText(io.TextIOWrapper):
     """Drops what cannot be written: it must not end the job before its checkpoint."""
 

@@ -9,6 +9,7 @@ import torch
 
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.contract.printable import counted
 
 CPU = torch.device("cpu")
 AHEAD = 2
@@ -60,8 +61,8 @@ class LoaderSpec:
         workers = self.pipeline.worker_count()
         megabytes = self.batches_ahead * self._batch_bytes() / 1e6
         return (
-            f"{self.pipeline.name()}; per rank and split {workers} workers and up to "
-            f"{self.batches_ahead} batches ahead, {megabytes:.0f} MB of {self._memory()}"
+            f"{self.pipeline.name()}; per rank and split {counted(workers, 'worker')} and up to "
+            f"{counted(self.batches_ahead, 'batch')} ahead, {megabytes:.0f} MB of {self._memory()}"
         )
 
     def _batch_bytes(self) -> int:

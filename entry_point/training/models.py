@@ -144,6 +144,14 @@ def checkpoint_gradients(model: nn.Module, name: str) -> None:
         raise ConfigError("model.gradient_checkpointing", True, must) from error
 
 
+def describe_parameters(model: nn.Module) -> str:
+    """As in "11,181,642 parameters", or "5,130 of 11,181,642 parameters train" if some do not."""
+    trainable, every = count_parameters(model), sum(p.numel() for p in model.parameters())
+    if trainable == every:
+        return f"{every:,} parameters"
+    return f"{trainable:,} of {every:,} parameters train"
+
+
 def count_parameters(model: nn.Module) -> int:
     """The number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +10,33 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig
 from entry_point.contract.metrics_line import Metric
+from entry_point.contract.printable import duration
 from entry_point.training.results.log import Record
+
+MINUTE_S = 60.0
+
+
+class TimeLeft:
+    """Says at most once a minute how far the run is, and how long the rest will probably take."""
+
+    def __init__(self, steps: int) -> None:
+        """`steps`: of the whole run."""
+        self._steps = steps
+        self._first: tuple[int, float] | None = None
+        """A step and its time: the speed is measured from there, evaluations included."""
+        self._said = 0.0
+
+    def line(self, step: int) -> str | None:
+        """What to log after `step`, if it is time to."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first, self._said = (step, now), now
+        first, started = self._first
+        if now - self._said < MINUTE_S or step == first:
+            return None
+        self._said = now
+        left = (self._steps - step) * (now - started) / (step - first)
+        return f"step {step:,} of {self._steps:,}; about {duration(left)} left"
 
 
 @dataclass

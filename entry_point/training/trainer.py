@@ -16,6 +16,7 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
+from entry_point.contract.printable import counted
 from entry_point.contract.program import UserError, end_at_once
 from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
@@ -31,8 +32,8 @@ from entry_point.training.measure.profiling import StepProfiler
 from entry_point.training.measure.step_log import DivergedError, LossGuard, StepLog
 from entry_point.training.measure.times import Startup, Stopwatch
 from entry_point.training.measure.totals import Totals
-from entry_point.training.models import count_parameters
-from entry_point.training.progress import Progress
+from entry_point.training.models import describe_parameters
+from entry_point.training.progress import Progress, TimeLeft
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
@@ -85,6 +86,7 @@ class Trainer:
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
+        self._time_left = TimeLeft(config.trainer.epochs * steps)
         self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
         self.startup.mark("data")
@@ -92,17 +94,18 @@ class Trainer:
     def opening_lines(self) -> list[str]:
         """What the run will do."""
         config, progress, epochs = self.config, self.progress, self.config.trainer.epochs
-        augment = config.augment.describe()
+        augment, steps = config.augment.describe(), progress.steps_per_epoch
         lines = [
             f"code     {code_version() or 'unknown revision'}",
-            f"model    {config.model.name}, {count_parameters(self.learner.model):,} parameters",
+            f"model    {config.model.name}, {describe_parameters(self.learner.model)}",
             f"task     {config.task.name}, best checkpoint by {progress.metric.label}",
             f"data     {self.input.describe()}",
             f"pipeline {loader_spec(config, self.devices, 'train').describe()}",
             *([f"augment  {augment}"] if augment else []),
             f"devices  {self.devices.describe()}",
-            f"plan     {epochs} epochs of {progress.steps_per_epoch} steps of "
-            f"{config.trainer.batch_size} images, {config.optim.name}",
+            f"plan     {counted(epochs, 'epoch')} of {counted(steps, 'step')} of "
+            f"{counted(config.trainer.batch_size, 'image')}, {config.optim.name}; "
+            f"{epochs * steps:,} steps in all",
             f"start    epoch {progress.epoch}, step {progress.step}; run folder {self.run.root}",
         ]
         if progress.ends(config.trainer):
@@ -175,6 +178,8 @@ class Trainer:
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
                         self.metrics.add(*self.log.records(progress, self.learner.record()))
+                    if line := self._time_left.line(progress.global_step):
+                        logger.info(line)
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
                 if stop:
                     raise Stopped
@@ -281,6 +286,7 @@ class Trainer:
             val=self.input.val,
             evaluation=evaluation,
             totals=totals,
+            show=self.metrics.show,
         )
         write_results(finished)
         for line in closing_lines(

@@ -16,6 +16,7 @@ from torch import Tensor
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import CheckConfig
+from entry_point.contract.printable import counted
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.operator import OperatorDecoder
@@ -174,7 +175,7 @@ def _shard_images(
     try:
         require_shard(folder, shard)
     except (OSError, DataError, ReadError) as error:
-        damage.append(_found(str(file), error, f" ({len(rows)} samples)"))
+        damage.append(_found(str(file), error, f" ({counted(len(rows), 'sample')})"))
         return
     try:  # names and labels have no checksum of their own
         if crc32(file, 0, shard.bytes) != shard.crc32:

@@ -13,7 +13,7 @@ from pathlib import Path
 import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.contract.whole_file import replacing
 from entry_point.data.packing.encode import RejectedError, index_image
 from entry_point.data.packing.output_folder import locked
@@ -79,6 +79,7 @@ def _index(images: FileSource, number: int) -> tuple[str, bytes | None, str]:
 
 
 def _report(counts: Counter[str], size: int) -> None:
-    log.info("%d files indexed, %.1f MB of side indexes", counts.pop("indexed", 0), size / 1e6)
+    indexed = counted(counts.pop("indexed", 0), "file")
+    log.info("%s indexed, %.1f MB of side indexes", indexed, size / 1e6)
     for reason, count in counts.most_common():
         log.info("  %d without: %s", count, reason)

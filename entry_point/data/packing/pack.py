@@ -26,7 +26,7 @@ import numpy as np
 
 import custom_op
 from entry_point.config.packing_config import OptimizeConfig, Part
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
@@ -376,7 +376,8 @@ def _log(split: str, report: dict[str, Any]) -> None:
     done = [f"{count} {name}" for name, count in sorted(how.items())]
     files = ", ".join([*done, f"{len(rejected)} rejected"])
     sizes = f"{report['bytes_before'] / 1e6:.1f} MB became {report['bytes_after'] / 1e6:.1f} MB"
-    log.info("%s: %d files: %s; %s", split, sum(how.values()) + len(rejected), files, sizes)
+    count = counted(sum(how.values()) + len(rejected), "file")
+    log.info("%s: %s: %s; %s", split, count, files, sizes)
     for note, count in report["notes"].most_common(5):
         log.info("%s", printable(f"  {count} {note}"))
     for path, reason in islice(rejected.items(), 5):

@@ -21,7 +21,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import READERS, DataConfig
 from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import call, resolve
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
@@ -173,7 +173,9 @@ def _with_side_indexes(source: Source, data: DataConfig, root: Path, split: str)
     below = root if data.format in ("folder", "demo") else None
     source.use_side_indexes(index_root, below, data.index_command())
     if split == "train" and source.index_cache and (known := source.index_cache.count()):
-        log.info("%s holds the side indexes of %d images", source.index_cache.file, known)
+        log.info(
+            "%s holds the side indexes of %s", source.index_cache.file, counted(known, "image")
+        )
     return source
 
 
@@ -222,7 +224,7 @@ def _packed(data: DataConfig, root: Path) -> Dataset:
         index_root = Path(data.index_root) if data.index_root else root
         return PackedStream(root, index_root, split)
 
-    found = ", ".join(f"{count} images for {split}" for split, count in counts.items())
+    found = ", ".join(f"{counted(count, 'image')} for {split}" for split, count in counts.items())
     kind = {"class": "classes"}.get(dataset.kind, dataset.kind)
     where = printable(str(root))
     log.info("%s: a packed dataset: %s; %d %s", where, found, len(dataset.classes), kind)

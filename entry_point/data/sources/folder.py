@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
@@ -67,8 +67,8 @@ def list_classes(root: Path, *_: object) -> Listing:
             labels += [number[name]] * len(images)
             top_of += [i] * len(images)
         if ignored:
-            line = "%s: %d files are ignored, for example %s: only images in class folders are read"
-            log.warning(line, root / top, len(ignored), printable(ignored[0]))
+            line = "%s: ignoring %s, for example %s: only images in class folders are read"
+            log.warning(line, root / top, counted(len(ignored), "file"), printable(ignored[0]))
     if others := _beside_splits(root, [*tops.values()]):
         line = "%s: only the folders of splits are read; ignored: %s"
         log.warning(line, root, printable(", ".join(others[:5])))
@@ -109,8 +109,8 @@ def list_images(path: Path) -> Listing:
     if others:
         kinds = ", ".join(f"{count} {printable(suffix)}" for suffix, count in others.most_common(9))
         log.warning(
-            "%s: skipping %d files, which are not images by their names: %s; images end in %s",
-            *(path, others.total(), kinds, ", ".join(IMAGE_SUFFIXES)),
+            "%s: skipping %s, not images by their names: %s; images end in %s",
+            *(path, counted(others.total(), "file"), kinds, ", ".join(IMAGE_SUFFIXES)),
         )
     paths, folder = PathList.of_names(names), str(path if path.is_dir() else path.parent)
 
@@ -212,7 +212,7 @@ def log_formats(source: object, jpegs: int, images: int) -> None:
     """Say what the images cost that are not JPEGs, if there are any."""
     if jpegs < images:
         log.info(
-            "%s: %d of %d images are not JPEGs: Pillow decodes them, and each takes 3 to 14 times "
-            "as long as a crop of a JPEG",
+            "%s: images that are not JPEGs: %d of %d; Pillow decodes them, and each takes 3 to 14 "
+            "times as long as a crop of a JPEG",
             *(source, images - jpegs, images),
         )

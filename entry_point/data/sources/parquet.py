@@ -25,7 +25,7 @@ from torch import Tensor
 
 from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, TableConfig
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
@@ -193,7 +193,7 @@ def list_parquet(root: Path, data: DataConfig, labeled: bool) -> Listing:
         return ParquetSource(folder, column, shards, shard_of[chosen], rows[chosen], found)
 
     cells = _cells(files, columns) if labeled else Labels.unknown(len(rows))
-    what = f"{len(files)} Parquet file{'' if len(files) == 1 else 's'}"
+    what = counted(len(files), "Parquet file")
     found = Words("the names of the Parquet files", [*words.values()], file_of, left_out)
     return Listing(what, names, cells, found, source)
 

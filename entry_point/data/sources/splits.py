@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.plan.samples import Ints
@@ -70,11 +70,12 @@ class Splits:
     def describe(self) -> str:
         """As in "300 images for train, 40 for val (by the folders)"."""
         if [*self.rows] == [WHOLE]:
-            return f"{len(self.rows[WHOLE])} images ({self.how})"
+            return f"{counted(len(self.rows[WHOLE]), 'image')} ({self.how})"
         numbers = {split: len(rows) for split, rows in self.rows.items()}
-        counts = ", ".join(f"{number} for {split}" for split, number in numbers.items())
-        images = "image" if next(iter(numbers.values())) == 1 else "images"
-        return f"{counts.replace(' for', f' {images} for', 1)} ({self.how}){self.unused}"
+        first, *others = numbers.items()
+        counts = [f"{counted(first[1], 'image')} for {first[0]}"]
+        counts += [f"{number} for {split}" for split, number in others]
+        return f"{', '.join(counts)} ({self.how}){self.unused}"
 
 
 def named(words: Words) -> Splits:

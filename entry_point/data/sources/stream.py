@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.contract.printable import counted
 from entry_point.data.errors import DataError, ReadError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
@@ -145,5 +146,5 @@ class PackedStream(StreamSource):
             if self.index.side_indexes is not None and len(rows):
                 return self.index.side_indexes.read(rows)
         except (OSError, DataError, ReadError) as error:
-            log.warning("%d images decode without a side index: %s", len(rows), error)
+            log.warning("%s without a side index: %s", counted(len(rows), "image"), error)
         return 0, torch.empty(0, dtype=torch.uint8)

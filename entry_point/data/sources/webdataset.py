@@ -18,7 +18,7 @@ import numpy as np
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import FileState, read_bytes
@@ -83,7 +83,7 @@ def list_tars(root: Path, _: DataConfig, labeled: bool) -> Listing:
         from entry_point.data.sources.labels import column_of  # it imports polars
 
         cells = Cells([column_of("label", [sample.label for _, sample in found])], root, error)
-    what = f"{len(tars)} tar file{'' if len(tars) == 1 else 's'}"
+    what = counted(len(tars), "tar file")
     split_of = Words("the names of the tar files", [*words.values()], places[:, 0], left_out)
     return Listing(what, paths, cells, split_of, source, paths.jpegs)
 

@@ -14,6 +14,7 @@ from typing import Any
 from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
 
+from entry_point.contract.printable import counted
 from entry_point.contract.whole_file import replacing, write_text
 from entry_point.training.devices import Devices
 from entry_point.training.input import DeviceBatch
@@ -98,7 +99,7 @@ def range_table(trace: Trace) -> list[str]:
     head, columns = ["ms/step"], [host]
     if any(gpu.values()):
         head, columns = ["host ms/step", "GPU ms/step"], [host, gpu]
-    title = f"profile of {steps} steps"
+    title = f"profile of {counted(steps, 'step')}"
     return [f"{title:26}{'calls/step':>11}" + "".join(f"{name:>14}" for name in head)] + [
         f"{name:26}{len(times) / steps:>11.1f}"
         + "".join(f"{sum(column.get(name, ())) / steps:>14.3f}" for column in columns)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -16,6 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from entry_point.contract.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics, metrics_line
 from entry_point.contract.run_folder import RunFolder, logs_are_collected
 from entry_point.contract.whole_file import naming, write_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +78,10 @@ def epoch_bar(
 
 
 class Logger(Protocol):
-    """Gets every record of the run, in order."""
+    """Gets every record of the run, in order.
+
+    One that has a method `show(name, figure)`, too, gets pictures, as figures of matplotlib.
+    """
 
     def log(self, record: Record) -> None:
         """`record` has `epoch`, `step`, and numbers by name."""
@@ -112,6 +118,12 @@ class MetricsLog:
             self._lines.append(_json_line(record))
             for sink in self._sinks:
                 sink.log(record)
+
+    def show(self, name: str, figure: Figure) -> None:
+        """Give a picture to the loggers that take some."""
+        for sink in self._sinks:
+            if hasattr(sink, "show"):
+                sink.show(name, figure)
 
     def text(self) -> str:
         """All records as in metrics.jsonl.

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.results.log import Logger, Record
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 logger = logging.getLogger(__name__)
 
@@ -69,7 +73,7 @@ class _Guarded:
 
     name: str
     logger: Any
-    _records: SimpleQueue[Record | None] = field(default_factory=SimpleQueue)
+    _calls: SimpleQueue[Callable[[], None] | None] = field(default_factory=SimpleQueue)
 
     def __post_init__(self) -> None:
         self._thread = threading.Thread(target=self._feed, name=f"logger {self.name}", daemon=True)
@@ -77,10 +81,14 @@ class _Guarded:
 
     def log(self, record: Record) -> None:
         if self._thread.is_alive():
-            self._records.put(record)
+            self._calls.put(partial(self.logger.log, record))
+
+    def show(self, name: str, figure: Figure) -> None:
+        if hasattr(self.logger, "show"):
+            self._calls.put(partial(self.logger.show, name, figure))
 
     def close(self) -> None:
-        self._records.put(None)
+        self._calls.put(None)
         self._thread.join(PATIENCE_S)
         if self._thread.is_alive():
             logger.warning(
@@ -91,8 +99,8 @@ class _Guarded:
 
     def _feed(self) -> None:
         try:
-            while (record := self._records.get()) is not None:
-                self.logger.log(record)
+            while (call_it := self._calls.get()) is not None:
+                call_it()
             self.logger.close()
         except Exception as error:
             _say_failed(self.name, error)

@@ -64,7 +64,8 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     figure.suptitle(title)
     (loss, quality), (speed, wait) = figure.subplots(2, 2, sharex=True)
     steps, val_steps = column(train, "step"), column(validation, "step")
-    loss.plot(steps, column(train, "loss"), color=TRAIN, label=TRAINING)
+    dot = "o" if len(steps) == 1 else ""  # a line needs two points
+    loss.plot(steps, column(train, "loss"), dot, color=TRAIN, label=TRAINING)
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
     _call(loss, "loss (log scale)")
     # An untrained model's validation loss can be far above the rest.
@@ -84,10 +85,10 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     _call(quality, f"validation {metric.label}{' (%)' if metric.percent else ''}")
     if metric.percent:
         quality.set_ylim(0, 101)
-    speed.plot(steps, column(train, "images_per_s"), color=TRAIN)
+    speed.plot(steps, column(train, "images_per_s"), dot, color=TRAIN)
     _call(speed, "images/s")
     speed.set_ylim(bottom=0)
-    wait.plot(steps, column(train, "data_wait_pct"), color=WAIT)
+    wait.plot(steps, column(train, "data_wait_pct"), dot, color=WAIT)
     _call(wait, "waiting for data (% of training time)")
     wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
     for axes in (loss, quality, speed, wait):

@@ -6,7 +6,7 @@ import base64
 import io
 import logging
 import platform
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +72,8 @@ class FinishedRun:
     evaluation: Evaluation
     """Of `network` on `val`."""
     totals: Totals
+    show: Callable[[str, Figure], None]
+    """Gives a picture and its name to the loggers."""
 
     @property
     def title(self) -> str:
@@ -97,6 +99,8 @@ def write_results(run: FinishedRun) -> None:
         samples = first_samples_alone(config, run.train, run.task, run.devices)
     with _optional("report.html"):
         write_report(folder.output_data / "report.html", run, samples)
+    if samples is not None:
+        run.show("training samples", samples)  # last: it is drawn in other threads
 
 
 def remove_results(run: RunFolder) -> None:
@@ -126,11 +130,27 @@ def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
         about=run_facts(run.folder, totals, run.devices),
         numbers=validation | _speed(totals),
         curves=_picture(draw(totals.records, run.title, run.metric), "png"),
+        losses=losses_differ_by(run.config),
         stalls=_stalls(totals),
         samples=samples and _picture(samples, "jpeg", pil_kwargs={"quality": 80}),
         config=run.yaml,
         **_of_evaluation(run.task, evaluation, run.val, run.network, run.config.data),
     )
+
+
+def losses_differ_by(config: TrainConfig) -> str:
+    """What only the training loss is of, in words."""
+    task, optim = config.task, config.optim
+    smooths = task.name in ("classification", "segmentation") and task.label_smoothing
+    blends = {"MixUp": optim.mixup_alpha, "CutMix": optim.cutmix_alpha}
+    parts = [
+        "random crops",
+        *(["augmented images"] if config.augment.describe() else []),
+        *(name for name, alpha in blends.items() if alpha),
+        *([f"label smoothing {task.label_smoothing:g}"] if smooths else []),
+        *(["class weights"] if task.class_weights else []),
+    ]
+    return ", ".join(parts)
 
 
 def write_evaluation(
@@ -163,7 +183,7 @@ def _write_page(path: Path, **content: Any) -> None:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    sections = dict.fromkeys(("curves", "stalls", "samples", "config"))
+    sections = dict.fromkeys(("curves", "losses", "stalls", "samples", "config"))
     page = environment.get_template(TEMPLATE).render(
         sections | {"environment": _environment()} | content
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
+from entry_point.contract.printable import duration
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
@@ -71,12 +72,6 @@ def _speed_rows(totals: Totals) -> dict[str, str]:
         **times,
         "verdict": totals.verdict,
     }
-
-
-def duration(seconds: float) -> str:
-    """`200` -> `3 min 20 s`."""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s"
 
 
 def _tensorboard_row(run: RunFolder) -> dict[str, str]:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import textwrap
 import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from omegaconf import OmegaConf
 
 from entry_point.contract.metrics_line import STEP_TIMES
 from entry_point.contract.whole_file import naming
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def tag(key: str) -> str:
@@ -24,7 +32,8 @@ def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
 
 
 class TensorBoardLogger:
-    """Writes scalars, and hides those that a resumed run repeats."""
+    """Writes scalars, and hides those that a resumed run repeats; also the configuration, and
+    pictures."""
 
     def __init__(self, run: LoggedRun) -> None:
         # Only the first rank needs it.
@@ -36,6 +45,9 @@ class TensorBoardLogger:
         lost = not any(self._folder.glob("events.out.tfevents.*"))
         with naming(self._folder):
             self._events = SummaryWriter(str(self._folder), purge_step=first)
+            if lost:
+                yaml = OmegaConf.to_yaml(OmegaConf.create(asdict(run.config)))
+                self._events.add_text("config", textwrap.indent(yaml, "    "))
         for record in run.earlier if lost else ():
             self.log(record)
 
@@ -44,6 +56,10 @@ class TensorBoardLogger:
             for key, value in record.items():
                 if key not in ("epoch", "step"):
                     self._events.add_scalar(tag(key), value, int(record["step"]))
+
+    def show(self, name: str, figure: Figure) -> None:
+        with naming(self._folder):
+            self._events.add_figure(name, figure, close=False)
 
     def close(self) -> None:
         with naming(self._folder):

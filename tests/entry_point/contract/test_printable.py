@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.contract.metrics_line import metric_regexes
-from entry_point.contract.printable import printable
+from entry_point.contract.printable import counted, duration, printable
 from entry_point.contract.program import failure_text
 from entry_point.data.errors import DataError
 
@@ -48,3 +48,17 @@ def test_errors_and_the_reason_they_leave_are_printable() -> None:
     reason = failure_text(ValueError("the first line\n" + HOSTILE))
     assert reason.startswith("ValueError: the first line\nx\n") and r"\x5bmetrics] val" in reason
     assert "\x1b" not in reason and reason.encode()
+
+
+def test_one_of_a_thing_has_no_plural() -> None:
+    counts = [counted(1, "image"), counted(0, "class"), counted(2, "batch"), counted(3, "tar file")]
+    assert counts == ["1 image", "0 classes", "2 batches", "3 tar files"]
+
+
+def test_a_duration_begins_with_its_largest_unit() -> None:
+    assert [*map(duration, (24.6, 59.6, 200, 7530))] == [
+        "25 s",
+        "1 min 0 s",
+        "3 min 20 s",
+        "2 h 5 min",
+    ]

@@ -12,8 +12,10 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from entry_point.config.train_config import load_train_config
 from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.training.results.pictures import TRAINING, draw
+from entry_point.training.results.report import losses_differ_by
 from tests.chromium import COMMAND, browser
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
@@ -35,6 +37,31 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
     assert np.asarray(figure.axes[1].lines[0].get_ydata()).tolist() == [10]
     unmeasured = draw([*train, measured], "a", error)
     assert unmeasured.axes[1].get_title(loc="left") == "validation mean absolute error"
+
+
+def test_curves_of_one_epoch_show_points() -> None:
+    (accuracy, *_) = METRICS_OF["classification"]
+    record = {"step": 10, "loss": 2.0, "images_per_s": 9.0, "data_wait_pct": 0.0}
+    evaluation = {"step": 10, "val_loss": 1.0, "val_accuracy": 0.5}
+    figure = draw([record, evaluation], "a", accuracy)
+    lines = [line for axes in figure.axes for line in axes.lines]
+    assert len(lines) == 5 and all(line.get_marker() == "o" for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "expected"),
+    [
+        ((), "random crops, label smoothing 0.1"),
+        (("optim.mixup_alpha=0.2", "task.label_smoothing=0"), "random crops, MixUp"),
+        (("augment.name=trivial", "task=regression"), "random crops, augmented images"),
+        (("task.class_weights=auto",), "random crops, label smoothing 0.1, class weights"),
+    ],
+)
+def test_the_report_says_what_only_the_training_loss_is_of(
+    overrides: tuple[str, ...], expected: str
+) -> None:
+    config, _ = load_train_config(["data=folder", *overrides])
+    assert losses_differ_by(config) == expected
 
 
 class _Page(HTMLParser):

@@ -37,6 +37,13 @@ def test_tensorboard_shows_training_validation_and_step_times_in_groups(tmp_path
     }
 
 
+def test_tensorboard_shows_the_configuration_and_the_training_samples(run: Path) -> None:
+    events = events_of(run)
+    assert events.Tags()["images"] == ["training samples"]
+    (text,) = events.Tensors("config/text_summary")
+    assert b"    lr: 0.05" in text.tensor_proto.string_val[0]
+
+
 def test_a_restart_from_scratch_hides_the_earlier_curves_in_tensorboard(tmp_path: Path) -> None:
     for values in ((5.0, 4.0, 3.0), (2.0, 1.0)):
         log_to(tmp_path, ["tensorboard"], losses(*values))

@@ -9,7 +9,8 @@ from entry_point.contract.metrics_line import LOSS
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.measure.totals import Totals
-from entry_point.training.progress import Progress
+from entry_point.training.models import describe_parameters
+from entry_point.training.progress import Progress, TimeLeft
 from entry_point.training.results.summary import closing_lines, code_version
 
 NOTHING = Evaluation(0.0, {}, torch.empty(0), torch.empty(0, 1), damaged=0)
@@ -44,3 +45,22 @@ def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path:
     run = RunFolder(tmp_path / "algo-2")
     lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
     assert not any("TensorBoard" in line for line in lines)
+
+
+def test_a_line_a_minute_says_how_far_the_run_is_and_what_is_left(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter([0.0, 30.0, 61.0, 100.0, 200.0])
+    monkeypatch.setattr("entry_point.training.progress.time.monotonic", lambda: next(clock))
+    left = TimeLeft(steps=5000)
+    lines = [left.line(step) for step in (10, 40, 70, 80, 210)]
+    assert lines[:2] == [None, None] and lines[3] is None
+    assert lines[2] == "step 70 of 5,000; about 1 h 23 min left"  # a step takes 61/60 s
+    assert lines[4] == "step 210 of 5,000; about 1 h 19 min left"
+
+
+def test_the_parameters_that_train_are_told_apart_from_the_others() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(1000, 2), torch.nn.Linear(2, 3))
+    assert describe_parameters(model) == "2,011 parameters"
+    model[0].requires_grad_(False)
+    assert describe_parameters(model) == "9 of 2,011 parameters train"
