@@ -1,46 +1,372 @@
 """Measures on a GPU whether training and serving keep their promises: docs/results/gpu-NAME.md.
 
 `python -m benchmarks.gpu.gpu_check [PART ...] [device=cpu] [out=FOLDER]`. Each part leaves
-PART.json and PART.log in FOLDER; `page` judges them and writes the page, on any machine. Without a
+PART.json and its logs in FOLDER; `page` judges them and writes the page, on any machine. Without a
 part, all run in turn. `device=cpu` is a dry run of little size, whose page goes into FOLDER.
+
+A part is a list of cases. A case is a process with a deadline; cases that are timed run alone.
 """
 
 from __future__ import annotations
 
+import datetime
+import json
+import os
+import re
+import shutil
+import signal
+import statistics
+import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
+from omegaconf import OmegaConf
 
-from benchmarks.gpu.gpu_jobs import PARTS, Plan, read_results, run_part
-from benchmarks.gpu.gpu_page import judge, report, write_page
+from benchmarks import measure
+from benchmarks.gpu import gpu_page
+from benchmarks.gpu.gpu_page import CORES, PEER_CASES, PEER_CORES, RECIPES, ROUNDS, Outcome
+from benchmarks.pipelines.process_tree import cpu_seconds
+from benchmarks.sample_photographs import many_photographs
+from entry_point.config.compose import CONFIGS
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.packing.pack import pack
+from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
+
+MINUTES = 9.5
+"""For one part: what does not fit into them is skipped."""
+PATIENCE = 3.0
+"""A case that takes this many times its estimate hangs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The workload."""
+
+    device: str
+    work: Path = Path("runs/gpu-work")
+    images: int = 12_800
+    batch: int = 256
+    own: tuple[str, ...] = ("trainer.precision=bf16",)
+    """Overrides of every job."""
+    model: tuple[str, ...] = ()
+    """Overrides in place of each model."""
+
+
+FULL = Plan("cuda")
+DRY = Plan(
+    "cpu", images=64, batch=8,
+    own=("trainer.precision=fp32", "trainer.device=cpu", "data.image_size=64", "data.resize=64"),
+    model=("model.name=tests.own_models.tiny_net_with_state", "~model.kwargs",
+           "data.progressive=[]"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Case:
+    """One process: `python ARGUMENTS`."""
+
+    name: str
+    arguments: tuple[str, ...]
+    estimate: float
+    """Seconds on an H200, with the start; of a timed compiled job after the part `tests`."""
+    cores: int | None = None
+    """It may run on the first of these cores only; None: on all."""
+    round: int = 1
+    timed: bool = True
+    """Others run beside each other."""
+
+    @property
+    def file_name(self) -> str:
+        return re.sub("[^a-z0-9]+", "-", f"{self.name} {self.round}".lower())
+
+
+# -- what is measured
+
+
+def tests(plan: Plan) -> list[Case]:
+    """The tests marked `gpu`, and beside them the compilation of each recipe."""
+    files = sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
+    options = ("-m", "gpu", "-q", "--timeout=120", "-p", "no:cacheprovider")
+    return [
+        Case(gpu_page.TESTS, ("-m", "pytest", *options, *map(str, files)), 120, timed=False),
+        *(
+            job(plan, f"{model}, compiles", 110, *training(plan, model, "compiled"), epochs=1)
+            for model in ("ResNet-50", *RECIPES)
+        ),
+    ]
+
+
+def goal(plan: Plan) -> list[Case]:
+    """ResNet-50, eager and compiled in turn, and their input from memory."""
+    cases = []
+    for number in range(1, ROUNDS + 1):
+        for how, estimate, cores in (("eager", 19, PEER_CORES), ("compiled", 28, CORES)):
+            settings = (*training(plan, "ResNet-50", how), "trainer.diagnose=headspace")
+            name = f"ResNet-50, {how}"
+            cases.append(job(plan, name, estimate, *settings, cores=cores, round=number))
+    return cases
+
+
+def recipes(plan: Plan) -> list[Case]:
+    """Each recipe, eager and compiled: an epoch for the losses, and ROUNDS to measure."""
+    return [
+        job(plan, f"{recipe}, {how}", estimate, *training(plan, recipe, how), epochs=1 + ROUNDS)
+        for recipe in RECIPES
+        for how, estimate in (("eager", 23), ("compiled", 31))
+    ]
+
+
+def peers(plan: Plan) -> list[Case]:
+    """The eager ResNet-50, fed by others' loaders."""
+    settings = training(plan, "ResNet-50", "eager")
+    return [
+        job(plan, name, 32, *settings, epochs=2, cores=PEER_CORES, peer=peer)
+        for name, peer in PEER_CASES.items()
+    ]
+
+
+def serving(plan: Plan) -> list[Case]:
+    arguments = ("-m", "benchmarks.gpu.gpu_serving", str(plan.work / "serving"), plan.device)
+    return [Case(gpu_page.SERVING, arguments, 50)]
+
+
+PARTS: dict[str, Callable[[Plan], list[Case]]] = {
+    "tests": tests,
+    "goal": goal,
+    "recipes": recipes,
+    "peers": peers,
+    "serving": serving,
+}
+"""By worth."""
+
+
+def training(plan: Plan, model: str, how: str) -> tuple[str, ...]:
+    """Returns the overrides of ResNet-50 at 224 pixels, or of a recipe.
+
+    Recipes have a tenth of the rate that belongs to batches of this size. A run at the full rate
+    diverges from the same run with other rounding within 20 steps.
+    """
+    mode = {"eager": "trainer.compile=null", "compiled": "trainer.compile=default"}[how]
+    if model == "ResNet-50":
+        resnet50 = plan.model or ("model=resnet50", "data.image_size=224")
+        return (*resnet50, mode)
+    own = OmegaConf.load(CONFIGS / "experiment" / f"{model}.yaml")
+    rate = f"optim.lr={0.1 * own.optim.lr * plan.batch / own.trainer.batch_size:g}"
+    return (f"experiment={model}", mode, rate, "optim.warmup_epochs=1", *plan.model)
+
+
+def job(
+    plan: Plan, name: str, estimate: float, *overrides: str, epochs: int = 3, cores: int = CORES,
+    round: int = 1, peer: str = "",
+) -> Case:  # fmt: skip
+    """A training on one GPU. A job of one epoch is not timed: figures leave out the first."""
+    program = ("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point.container", "train")
+    data = "folder" if peer else "shards"
+    settings = (
+        f"data={data}",
+        f"data.root={(plan.work / 'data' / data).resolve()}",
+        f"trainer.batch_size={plan.batch}",
+        f"trainer.epochs={epochs}",
+        f"trainer.evaluate_every_epochs={epochs}",
+        f"trainer.log_every_steps={min(10, plan.images // plan.batch)}",
+        "trainer.report=false",
+        "trainer.nproc_per_host=1",
+        f"pipeline.num_workers={cores}",
+    )
+    arguments = ("-m", *program, *settings, *plan.own, *overrides)
+    return Case(name, arguments, estimate, cores, round, timed=epochs > 1)
+
+
+def make_data(plan: Plan) -> None:
+    """Writes 48 JPEGs of 533x800 pixels, repeated, as plain files and as shards, once."""
+    root = plan.work / "data"
+    plain, done = root / "folder", root / f"complete-{plan.images}"
+    if done.exists():
+        return
+    shutil.rmtree(root, ignore_errors=True)
+    root.mkdir(parents=True)
+    files = many_photographs()
+    for number, content in enumerate(files):
+        (root / f"{number}.jpg").write_bytes(content)
+    for split, count in (("train", plan.images), ("val", min(plan.images, 512))):
+        for number in range(count):
+            label = number % len(files)
+            folder = plain / split / str(label)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number}.jpg").hardlink_to(root / f"{label}.jpg")
+    pack(plain, root / "shards", OptimizeConfig())
+    done.touch()
+
+
+# -- running
+
+
+def run_part(plan: Plan, part: str, cases: Sequence[Case], out: Path) -> dict[str, Any]:
+    """Runs a part's cases; writes OUT/PART.json after each: the machine may be taken away."""
+    result: dict[str, Any] = {"part": part, **origin(plan.device), "outcomes": []}
+    ends = time.monotonic() + 60 * MINUTES
+    out.mkdir(parents=True, exist_ok=True)
+    say(f"{part}: {len(cases)} cases, about {sum(c.estimate for c in cases) / 60:.1f} minutes")
+    waiting = list(cases)
+    while waiting:
+        count = 1 if waiting[0].timed else sum(not case.timed for case in waiting)
+        together, waiting = waiting[:count], waiting[count:]
+        with ThreadPoolExecutor(count) as pool:
+            outcomes = pool.map(lambda case: run_case(plan, case, ends, out), together)
+            result["outcomes"] += map(asdict, outcomes)
+        (out / f"{part}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    return result
+
+
+def run_case(plan: Plan, case: Case, ends: float, out: Path) -> Outcome:
+    """Runs a case to its end, or for PATIENCE times its estimate. Its log goes into `out`."""
+    outcome, left = Outcome(case.name, case.round, case.estimate), ends - time.monotonic()
+    say(f"{case.name}, round {case.round}: about {case.estimate:.0f} s")
+    if case.estimate > left:
+        outcome.ended = gpu_page.SKIPPED
+        outcome.why = f"takes about {case.estimate:.0f} s, of {MINUTES} minutes {left:.0f} s remain"
+        say(f"  {case.name}: {outcome.end}")
+        return outcome
+    folder = plan.work.resolve() / "cases" / case.file_name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began, log = time.monotonic(), out / f"{case.file_name}.log"
+    process = _start(plan, case, folder, log)
+    seen: list[tuple[int, float, float]] = []
+    while process.poll() is None and time.monotonic() - began < min(left, PATIENCE * case.estimate):
+        count = len(_records(folder, "images_per_s"))
+        if not seen or count > seen[-1][0]:
+            seen.append((count, time.monotonic(), cpu_seconds(process.pid)))
+        time.sleep(0.1)
+    outcome.seconds = round(time.monotonic() - began, 1)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        outcome.ended = gpu_page.CUT_OFF
+        outcome.why = f"killed after {outcome.seconds:.0f} s"
+    else:
+        last_line = log.read_text("utf-8", "replace").strip().rpartition("\n")[2].strip("= ")
+        outcome.code = process.returncode
+        if outcome.code:
+            reason = folder / "output" / "failure"  # a job's; other processes say it at last
+            why = reason.read_text("utf-8") if reason.exists() else last_line
+            outcome.why = why.split("\n")[0][:300]
+        outcome.values = _values(folder, case, last_line, seen)
+    say(f"  {case.name}: {outcome.end} after {outcome.seconds:.0f} s")
+    return outcome
+
+
+def _start(plan: Plan, case: Case, folder: Path, log: Path) -> subprocess.Popen[bytes]:
+    """Starts the case's process, in a session of its own."""
+    environment = {
+        **os.environ,
+        "ML_ROOT": str(folder),
+        "PYTHONUNBUFFERED": "1",
+        "OMP_WAIT_POLICY": "PASSIVE",  # the supervisor sets it; some cases run without one
+        # Timed jobs find what the part `tests` has compiled.
+        "TORCHINDUCTOR_CACHE_DIR": str(plan.work.resolve() / "inductor"),
+    }
+    cores = sorted(os.sched_getaffinity(0))[: case.cores]
+    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores)), sys.executable, *case.arguments]
+    with log.open("w", encoding="utf-8") as output:
+        return subprocess.Popen(
+            pinned, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+
+
+def _records(folder: Path, key: str) -> list[dict[str, float]]:
+    """Returns the job's records that have the key."""
+    path = folder / "output" / "data" / "metrics.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+    records = [json.loads(line) for line in lines if line.endswith("}")]
+    return [record for record in records if key in record]
+
+
+def _values(
+    folder: Path, case: Case, last_line: str, seen: Sequence[tuple[int, float, float]]
+) -> dict[str, Any]:
+    """Returns a test run's counts, a job's figures, or what the last line has as JSON.
+
+    `seen` has the number of log lines, the time, and the CPU seconds, for each new line of a job.
+    """
+    if case.name == gpu_page.TESTS:
+        passed = re.search(r"(\d+) passed", last_line)
+        return {"passed": int(passed[1]) if passed else 0, "said": last_line}
+    training = _records(folder, "images_per_s")
+    if not training:
+        return json.loads(last_line) if last_line.startswith("{") else {}
+    found: dict[str, list[float]] = {}
+    for key in ("images_per_s", "data_wait_pct", "step_ms_p50", "step_ms_p99", "headspace"):
+        epochs = defaultdict(list)
+        for record in _records(folder, key):
+            if record["epoch"] > 0 or key == "headspace":  # which follows the first epoch
+                epochs[record["epoch"]].append(record[key])
+        found[key] = [statistics.median(values) for values in epochs.values()]
+    found["losses"] = [record["loss"] for record in training if record["epoch"] == 0]
+    settled = [one for one in seen if one[0] > len(found["losses"])]
+    if len(settled) > 1:
+        (_, began, before), (_, ended, after) = settled[0], settled[-1]
+        found["cores"] = [(after - before) / (ended - began)]
+    return found
+
+
+def origin(device: str) -> dict[str, str]:
+    """Returns which code ran where."""
+    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
+    versions = measure.versions(("torchvision", "timm", "nvidia-dali-cuda130"))
+    return {
+        "files": gpu_page.source_hash(),
+        "machine": ", ".join([*gpus, measure.processor(), f"{os.cpu_count()} CPUs"]),
+        "device": device,
+        "date": datetime.date.today().isoformat(),
+        "system": f"{versions}; {describe_driver() if has_gpus() else 'no NVIDIA device'}",
+    }
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def read_results(out: Path) -> dict[str, Mapping[str, Any]]:
+    """Returns the parts that have run."""
+    paths = {part: out / f"{part}.json" for part in PARTS}
+    return {part: json.loads(path.read_text()) for part, path in paths.items() if path.exists()}
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit code 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
-    given = dict(argument.partition("=")[::2] for argument in arguments if "=" in argument)
-    parts = [argument for argument in arguments if "=" not in argument] or [*PARTS, "page"]
-    unknown = {*parts} - {*PARTS, "page"} | {*given} - {"device", "out", "work"}
-    device = given.get("device", "cuda")
+    """Returns 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
+    words = [argument.removeprefix("part=") for argument in arguments]
+    options = dict(word.split("=", 1) for word in words if "=" in word)
+    parts = [word for word in words if "=" not in word] or [*PARTS, "page"]
+    unknown = sorted({*parts} - {*PARTS, "page"} | {*options} - {"device", "out"})
+    device, out = options.get("device", "cuda"), Path(options.get("out", "runs/gpu-check"))
     if unknown or device not in ("cuda", "cpu"):
-        wrong = ", ".join(sorted(unknown)) or f"device={device}"
-        allowed = f"{', '.join([*PARTS, 'page'])}, device=cuda|cpu, out=FOLDER, work=FOLDER"
+        wrong = ", ".join(unknown) or f"device={device}"
+        allowed = f"{', '.join([*PARTS, 'page'])}, device=cuda|cpu, out=FOLDER"
         return _refuse(f"{wrong}: must be some of {allowed}")
-    if parts != ["page"] and device == "cuda" and not torch.cuda.is_available():
-        return _refuse("torch finds no CUDA device; device=cpu makes a dry run")
-    folder = Path(given.get("out", "runs/gpu-check")).resolve()
-    plan = Plan(device, Path(given.get("work", "runs/gpu-work")).resolve())
+    plan = FULL if device == "cuda" else DRY
+    if parts != ["page"]:
+        if device == "cuda" and not torch.cuda.is_available():
+            return _refuse("torch finds no CUDA device; device=cpu makes a dry run")
+        make_data(plan)
     for part in parts:
-        if part in PARTS:
-            run_part(plan, part, PARTS[part](plan), folder)
-    results = read_results(folder)
+        if part != "page":
+            run_part(plan, part, PARTS[part](plan), out)
+    results = read_results(out)
     if not results:
-        return _refuse(f"out={folder}: holds no part's result; run a part first")
+        return _refuse(f"out={out}: holds no part's result; run a part first")
     if "page" not in parts:
-        return report([verdict for verdict in judge(results) if verdict.part in parts])
+        return gpu_page.report(gpu_page.judge({part: results[part] for part in parts}))
     try:
-        return write_page(results, folder)
+        return gpu_page.write_page(results, out)
     except ValueError as error:
         return _refuse(str(error))
 

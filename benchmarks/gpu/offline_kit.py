@@ -7,9 +7,7 @@ need the standard library only.
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
-import json
 import os
 import shutil
 import subprocess
@@ -30,48 +28,17 @@ HEADERS = (
     ("libjpeg62-turbo", "libjpeg62-turbo-dev"),  # Debian
     ("libjpeg-turbo8", "libjpeg-turbo8-dev"),  # Ubuntu
 )
-ORIGIN, PACKED_FROM = "packed-from.json", "GPU_KIT_PACKED_FROM"
-SOURCE_FOLDERS = ("benchmarks", "configs", "custom_op", "entry_point", "project", "tests")
-SOURCE_SUFFIXES = (".py", ".cpp", ".h", ".yaml")
 PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
 
 
-def source_state() -> tuple[str, bool | None, str]:
-    """The commit, whether files differ from it, and a hash of the source files.
-
-    Where a kit was carried, it is the commit that the kit was packed from, if the files are still
-    the same: there may be no repository, or one of another history.
-    """
-    files = hashlib.sha256()
-    for folder in SOURCE_FOLDERS:
-        for path in sorted((ROOT / folder).rglob("*")):
-            if path.suffix in SOURCE_SUFFIXES:
-                files.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
-    digest = files.hexdigest()[:12]
-    packed = json.loads(os.environ.get(PACKED_FROM, "null"))
-    if packed is not None and packed[2] == digest:
-        return packed[0], packed[1], digest
-    commit, changed = _git("rev-parse", "--short=12", "HEAD"), _git("status", "--porcelain")
-    return (commit, bool(changed), digest) if commit else ("unknown", None, digest)
-
-
-def _git(*arguments: str) -> str | None:
-    if not ((ROOT / ".git").exists() and shutil.which("git")):
-        return None
-    command = ["git", "-C", str(ROOT), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return None if done.returncode else done.stdout.strip()
-
-
 def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None:
-    """Download wheels, headers and photographs into FOLDER, about 80 MB if nothing is present."""
+    """Downloads wheels, headers and photographs into FOLDER, about 80 MB if nothing is present."""
     pins = carried(python_version)
     if unknown := [name for name in present if name not in pins]:
         sys.exit(f"offline_kit: {', '.join(unknown)}: not among {', '.join(sorted(pins))}")
     folder.mkdir(parents=True, exist_ok=True)
     for stale in folder.glob("*.whl"):
         stale.unlink()
-    (folder / ORIGIN).write_text(json.dumps(source_state()))
     pins = {name: pin for name, pin in pins.items() if name not in present}
     wanted = [pin for name, pin in pins.items() if name not in SOURCES]
     pip = [sys.executable, "-m", "pip"]
@@ -84,13 +51,15 @@ def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None
     for wheel in folder.glob("*.whl"):
         if wheel.stat().st_size > LARGE:
             _shrink(wheel)
-    if not any(_downloaded(folder, packages) for packages in HEADERS):
+    if not any(_download_packages(folder, packages) for packages in HEADERS):
         sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
     _copy_photographs(folder / "photographs")
 
 
 def carried(python_version: str) -> dict[str, str]:
-    """Package -> `package==version`: what the job needs, and what runs the tests marked `gpu`."""
+    """Returns package -> `package==version`, of the job and of the tests marked `gpu`."""
+    from packaging.markers import Marker  # only where there is a network
+
     version = {"python_version": python_version, "python_full_version": f"{python_version}.0"}
     pins = {}
     for file in ("job", "dev"):
@@ -98,19 +67,13 @@ def carried(python_version: str) -> dict[str, str]:
             pin, _, marker = (part.strip() for part in line.partition(";"))
             name = pin.partition("==")[0]
             wanted = name not in INSTALLED if file == "job" else name in TESTING
-            if wanted and "==" in pin and (not marker or _holds(marker, version)):
+            if wanted and "==" in pin and (not marker or Marker(marker).evaluate(version)):
                 pins[name] = pin
     return pins
 
 
-def _holds(marker: str, version: dict[str, str]) -> bool:
-    from packaging.markers import Marker  # only where there is a network
-
-    return Marker(marker).evaluate(version)
-
-
 def _shrink(wheel: Path) -> None:
-    """Compress it by LZMA, which pip reads: two thirds of the size."""
+    """Compresses it by LZMA, which pip reads: two thirds of the size."""
     smaller = wheel.with_suffix(".new")
     with ZipFile(wheel) as before, ZipFile(smaller, "w", ZIP_LZMA) as after:
         for item in before.infolist():
@@ -118,30 +81,26 @@ def _shrink(wheel: Path) -> None:
     smaller.replace(wheel)
 
 
-def _downloaded(folder: Path, packages: tuple[str, ...]) -> bool:
-    if not shutil.which("apt-get"):
-        return False
+def _download_packages(folder: Path, packages: tuple[str, ...]) -> bool:
     command = ["apt-get", "download", *packages]
-    return subprocess.run(command, cwd=folder, capture_output=True, check=False).returncode == 0
+    return bool(shutil.which("apt-get")) and not subprocess.run(command, cwd=folder).returncode
 
 
 def _copy_photographs(folder: Path) -> None:
-    """They come with scikit-image and scikit-learn, which are too large to carry."""
-    program = "import tests.photographs as p; print(*p.PHOTOGRAPHS.values(), sep='\\n')"
-    python = ROOT / ".venv" / "bin" / "python"
-    found = subprocess.run(
-        [str(python), "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    """Copies them out of scikit-image and scikit-learn, which are too large to carry."""
+    sys.path.insert(0, str(ROOT))
+    from tests.photographs import PHOTOGRAPHS
+
     folder.mkdir(exist_ok=True)
-    for line in found.stdout.splitlines():
-        shutil.copy(line, folder)
+    for photograph in PHOTOGRAPHS.values():
+        shutil.copy(photograph, folder)
 
 
 def unpack(folder: Path, target: Path) -> dict[str, str]:
-    """Install FOLDER's content below `target`, once; returns the environment that uses it."""
+    """Installs FOLDER's content below `target`, once; returns the environment that uses it."""
     wheels, packages = sorted(folder.glob("*.whl")), sorted(folder.glob("*.deb"))
     if not wheels:
-        sys.exit(f"offline_kit: WHEELS={folder}: holds no wheel; `offline_kit.py pack` fills it")
+        sys.exit(f"offline_kit: {folder}: holds no wheel; `offline_kit.py pack` fills it")
     site, jpeg = target / "site", target / "jpeg"
     done, content = target / "content", "\n".join(path.name for path in (*wheels, *packages))
     if not (done.is_file() and done.read_text() == content):
@@ -157,23 +116,20 @@ def unpack(folder: Path, target: Path) -> dict[str, str]:
         added["CPATH"] = [include, include / "x86_64-linux-gnu"]
         added["LIBRARY_PATH"] = added["LD_LIBRARY_PATH"] = [libraries]
     environment = {**os.environ, "PHOTOGRAPHS": str(folder.resolve() / "photographs")}
-    if (origin := folder / ORIGIN).exists():
-        environment[PACKED_FROM] = origin.read_text()
     for name, paths in added.items():
-        before = [os.environ[name]] if os.environ.get(name) else []
-        environment[name] = ":".join([*map(str, paths), *before])
+        environment[name] = ":".join(filter(None, [*map(str, paths), os.environ.get(name)]))
     return environment
 
 
 def _has_jpeglib() -> bool:
-    """Whether the machine has libjpeg's header, and so a library that goes with it."""
+    """Returns whether the machine has libjpeg's header, and so a library that goes with it."""
     compiler = shutil.which("c++") or shutil.which("g++")
     command = [compiler or "c++", "-E", "-x", "c++", "-include", "jpeglib.h", "/dev/null"]
     return bool(compiler) and not subprocess.run(command, capture_output=True).returncode
 
 
 def run(folder: Path, arguments: list[str]) -> int:
-    """Unpack, then run the check; returns its exit code."""
+    """Unpacks the kit and runs the check; returns its exit code."""
     environment = unpack(folder, ROOT / UNPACKED)
     sys.path[:0] = environment["PYTHONPATH"].split(":")
     missing = [name for name in INSTALLED if importlib.util.find_spec(name) is None]

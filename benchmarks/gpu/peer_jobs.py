@@ -51,7 +51,10 @@ LOADERS: dict[str, MakeLoader] = {
 }
 
 
-def _fed_by(make: MakeLoader) -> type[TrainingInput]:
+def main(arguments: list[str]) -> int:
+    """Trains as `train` does; returns its exit code."""
+    peer, *overrides = arguments
+
     class FedByPeer(TrainingInput):
         def __init__(
             self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
@@ -59,14 +62,9 @@ def _fed_by(make: MakeLoader) -> type[TrainingInput]:
             super().__init__(config, channels, devices, stop)
             spec = loader_spec(config, devices, "train")
             steps = self.train_loader.steps_per_epoch
-            self.train_loader = make(dataset_root(config.data, channels), spec, steps)
+            self.train_loader = LOADERS[peer](dataset_root(config.data, channels), spec, steps)
 
-    return FedByPeer
-
-
-def main(arguments: list[str]) -> int:
-    peer, *overrides = arguments
-    trainer.TrainingInput = _fed_by(LOADERS[peer])  # type: ignore[attr-defined]
+    trainer.TrainingInput = FedByPeer  # type: ignore[attr-defined]
     return train.main(overrides)
 
 
