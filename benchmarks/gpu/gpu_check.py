@@ -250,7 +250,7 @@ def run_case(plan: Plan, case: Case, ends: float, out: Path) -> Outcome:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         outcome.ended = gpu_page.CUT_OFF
-        outcome.why = f"killed after {outcome.seconds:.0f} s"
+        outcome.why = "killed at its deadline"
     else:
         last_line = log.read_text("utf-8", "replace").strip().rpartition("\n")[2].strip("= ")
         outcome.code = process.returncode

@@ -82,8 +82,10 @@ def _shrink(wheel: Path) -> None:
 
 
 def _download_packages(folder: Path, packages: tuple[str, ...]) -> bool:
+    if not shutil.which("apt-get"):
+        return False
     command = ["apt-get", "download", *packages]
-    return bool(shutil.which("apt-get")) and not subprocess.run(command, cwd=folder).returncode
+    return not subprocess.run(command, cwd=folder, capture_output=True).returncode
 
 
 def _copy_photographs(folder: Path) -> None:
