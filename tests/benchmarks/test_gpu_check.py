@@ -239,6 +239,11 @@ def test_the_commit_is_that_of_a_clone_with_the_measured_files(tmp_path: Path) -
     assert "no longer has" in gpu_page.commit_of(files, tmp_path)
 
 
+def test_eager_and_compiled_alternate_three_times_on_their_cores() -> None:
+    cases = [(case.name, case.round, case.cores) for case in PARTS["goal"](FULL)]
+    assert cases == [one for n in (1, 2, 3) for one in ((GOAL, n, 4), (COMPILED, n, 8))]
+
+
 def test_all_but_dali_fits_into_ten_minutes_on_the_card() -> None:
     seconds = 40.0  # the data set
     for part, cases in PARTS.items():
