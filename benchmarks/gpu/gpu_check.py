@@ -213,7 +213,7 @@ def run_part(plan: Plan, part: str, cases: Sequence[Case], out: Path) -> dict[st
     result: dict[str, Any] = {"part": part, **origin(plan.device), "outcomes": []}
     ends = time.monotonic() + 60 * MINUTES
     out.mkdir(parents=True, exist_ok=True)
-    say(f"{part}: {len(cases)} cases, about {sum(c.estimate for c in cases) / 60:.1f} minutes")
+    say(f"{part}: {len(cases)} cases")
     waiting = list(cases)
     while waiting:
         count = 1 if waiting[0].timed else sum(not case.timed for case in waiting)
