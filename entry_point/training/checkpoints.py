@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import pickle
 import re
 import shutil
 import time
+import warnings
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -26,6 +28,7 @@ from entry_point.contract.program import UserError
 from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, fingerprint
+from entry_point.training import tensor_pickle
 from entry_point.training.devices import Devices
 
 logger = logging.getLogger(__name__)
@@ -338,10 +341,11 @@ def save_tensors(value: Any, path: Path) -> None:
             raise
 
 
-def load_tensors(path: Path, *, verify: bool = False) -> Any:
+def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False) -> Any:
     """Read a file with torch.load, without executing anything in it.
 
     `verify` also compares the checksums that torch.save wrote, which torch.load does not.
+    `skip_objects` reads what else than tensors is in the file as `Skipped`, which torch refuses.
 
     Raises:
         DamagedFileError: the file is cut short, changed or another kind of file.
@@ -350,7 +354,15 @@ def load_tensors(path: Path, *, verify: bool = False) -> Any:
     try:
         if verify:
             _verify_checksums(path)
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about other pickle protocols, and skipped objects
+            try:
+                return torch.load(path, map_location="cpu", weights_only=True)
+            except pickle.UnpicklingError:
+                # Not of an archive of TorchScript or tar, which torch would run or unpack.
+                if not skip_objects:
+                    raise
+            return torch.load(path, "cpu", tensor_pickle, weights_only=False)
     except Exception as error:
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             needed = f"not enough memory to load it, {path.stat().st_size // 10**6 + 1} MB needed"

@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torchvision
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, resolve
 from entry_point.config.train_config import ModelConfig
-from entry_point.training.checkpoints import DamagedFileError, load_tensors
-from entry_point.training.class_rows import describe_match, match_rows, read_class_names, some
 from entry_point.training.dense_models import (
     PyramidHead,
     answering_with_logits,
     segmentation_models,
 )
-
-logger = logging.getLogger(__name__)
+from entry_point.training.weights import find_weights, load_weights
 
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
-SAFETENSORS = ".safetensors"
-WEIGHT_SUFFIXES = (".pt", ".pth", SAFETENSORS)
-# Training programs wrap their state dict in one of these.
-_WRAPPERS = ("model", "state_dict")
-# What DistributedDataParallel and torch.compile put before each name, in the order of the wrappers.
-_PREFIXES = ("module.", "_orig_mod.")
-# DenseNet's published weights say norm.1 where the model says norm1.
-_DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
-_AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 
 
 def build_model(
@@ -155,118 +140,6 @@ def describe_parameters(model: nn.Module) -> str:
 def count_parameters(model: nn.Module) -> int:
     """The number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
-
-
-def find_weights(weights: str, channels: Path | None) -> Path:
-    """The file that `model.weights` means: a path, or the only weights file of a channel."""
-    path = Path(weights)
-    if path.is_file():
-        return path
-    folder = path if path.is_dir() else (channels or Path()) / weights
-    found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES and p.is_file())
-    if len(found) == 1:
-        return found[0]
-    patterns = " or ".join(f"*{suffix}" for suffix in WEIGHT_SUFFIXES)
-    raise ConfigError(
-        "model.weights",
-        weights,
-        f"must be a file, or a folder or channel with exactly one {patterns}; "
-        f"found {len(found)} in {folder}",
-    )
-
-
-def load_weights(
-    model: nn.Module,
-    path: Path,
-    num_classes: int,
-    names: Sequence[str],
-    build_larger: Callable[[], nn.Module],
-) -> None:
-    """Load weights. All must match but the head: a head of another size stays as initialized, and
-    rows for the outputs `names` are found by these names if the file comes with others.
-
-    `build_larger` makes the same model for one more output.
-    """
-    content, own = _read(path), model.state_dict()
-    state = _state_dict(path, content, own)
-    if isinstance(model, PyramidHead) and not own.keys() & state.keys():
-        _load_encoder(model, state, path)
-        return
-    known, by_name, new = read_class_names(path, content), list[str](), list[str]()
-    if known not in (None, [*names]) and len(names) == num_classes:
-        by_name, new = match_rows(state, own, build_larger().state_dict(), known, names)
-    head = [key for key in own if key in state and own[key].shape != state[key].shape]
-    for key in head:
-        needed, found = own[key].shape, state[key].shape
-        if (needed[:1], needed[1:]) != ((num_classes,), found[1:]):
-            raise ConfigError(
-                "model.weights",
-                path,
-                f"holds another model's weights; {key} has shape {tuple(found)}, and the model "
-                f"needs {tuple(needed)}",
-            )
-    for key in head:
-        del state[key]
-    missing, unexpected = model.load_state_dict(state, strict=False)
-    left = [key for key in missing if key not in head]
-    if left or unexpected:
-        raise ConfigError(
-            "model.weights",
-            path,
-            f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}",
-        )
-    new += head
-    line = f"weights from {path}" + (f", except {', '.join(new)}" if new else "")
-    if by_name:
-        line += f"; {', '.join(by_name)}: {describe_match(known or (), names)}"
-    elif known is None and not new and len(names) == num_classes:
-        line += f", which name no classes: they are taken to be {some(names)}, in this order"
-    logger.info("%s", line)
-
-
-def _load_encoder(model: PyramidHead, state: dict[str, torch.Tensor], path: Path) -> None:
-    """Load a classifier's weights, but for its head."""
-    missing, _ = cast(nn.Module, model.encoder.model).load_state_dict(state, strict=False)
-    if missing:
-        must = f"does not fit the encoder; missing {missing[:3]}"
-        raise ConfigError("model.weights", path, must)
-    logger.info("the encoder's weights from %s", path)
-
-
-def _read(path: Path) -> Any:
-    try:
-        return _load_safetensors(path) if path.suffix == SAFETENSORS else load_tensors(path)
-    except DamagedFileError as error:
-        kind = "a state dict, as torch.save(model.state_dict(), FILE) writes it"
-        kind = "a safetensors file" if path.suffix == SAFETENSORS else kind
-        raise ConfigError("model.weights", path, f"must be {kind} ({error})") from error
-
-
-def _state_dict(path: Path, state: Any, own: Collection[str]) -> dict[str, torch.Tensor]:
-    """The state dict in a file, with the keys of today's torchvision models.
-
-    Without those of auxiliary heads that a model with the keys `own` lacks.
-    """
-    for wrapper in _WRAPPERS:
-        state = state.get(wrapper, state) if isinstance(state, dict) else state
-    if not isinstance(state, dict) or not all(
-        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in state.items()
-    ):
-        raise ConfigError("model.weights", path, "must be a torch state dict: names and tensors")
-    while found := [p for p in _PREFIXES if state and all(key.startswith(p) for key in state)]:
-        state = {key.removeprefix(found[0]): value for key, value in state.items()}
-    return {
-        _DENSE_LAYER.sub(r"\1", key): value
-        for key, value in state.items()
-        if key in own or not key.startswith(_AUXILIARY)
-    }
-
-
-def _load_safetensors(path: Path) -> Any:
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise DamagedFileError(str(error).partition("\n")[0]) from error
 
 
 def timm_model(
