@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import yaml
@@ -27,6 +28,9 @@ T = TypeVar("T")
 CONFIGS = own_code.configs()
 # No list, dictionary, sweep, quotes or interpolation; commas within braces only.
 _PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*"""
+_PACKAGE_LINE = "# @package _global_"
+# As Hydra reads it: after blank lines and comments with an @ only.
+_PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
 _BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
 
 
@@ -64,18 +68,26 @@ def resolved_yaml(config: Any) -> str:
 
 def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `configs/<name>.yaml` with Hydra overrides, unchecked; raises ConfigError."""
-    groups = _groups(name)
-    opened = [_opened(override, groups) for override in parse_overrides(overrides)]
+    parsed = parse_overrides(overrides)
+    for override in parsed:
+        if override.key_or_group == "experiment":
+            _check_experiments(override.value())
     try:
+        groups = _groups(name)
+        opened = [_opened(override, groups) for override in parsed]
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             plain = OmegaConf.to_container(compose(name, opened), resolve=True)
     except MissingConfigException as error:
         raise _no_such_option(error) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), must=str(error.msg).splitlines()[0]) from error
+    except yaml.YAMLError as error:
+        raise _not_yaml(error) from error
     except (HydraException, ValueError) as error:
         # What follows is Hydra's advice for its own command line.
-        raise ConfigError("configuration", must=str(error).partition("\n")[0]) from error
+        first, _, rest = (str(error) or str(error.__cause__)).partition("\n")
+        reason = f"{first} {rest.splitlines()[0]}" if first.endswith(":") and rest else first
+        raise ConfigError("configuration", must=reason) from error
     refuse_in_value("", plain)
     return cast(dict[str, Any], plain)
 
@@ -106,8 +118,8 @@ def _parse(parser: OverridesParser, override: str) -> Override:
 
 def _groups(name: str) -> set[str]:
     """The groups of which `configs/<name>.yaml` has an option, as in `model: resnet18`."""
-    content = yaml.safe_load((CONFIGS / f"{name}.yaml").read_text()) or {}
-    listed = content.get("defaults", ())
+    with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
+        listed = (yaml.safe_load(file) or {}).get("defaults", ())
     return {group for each in listed if isinstance(each, dict) for group in each}
 
 
@@ -127,6 +139,40 @@ def _opened(override: Override, groups: Collection[str]) -> str:
     if (CONFIGS / key).is_dir():
         raise ConfigError(text, must=no_such_option(key))
     return f"++{text.lstrip('+')}"
+
+
+def _check_experiments(names: Any) -> None:
+    """Raise ConfigError for an experiment whose keys Hydra would put below `experiment`."""
+    for name in names if isinstance(names, list) else [names]:
+        file = CONFIGS / "experiment" / f"{name}.yaml"
+        try:
+            text = file.read_text(encoding="utf-8") if file.is_file() else _PACKAGE_LINE
+        except UnicodeDecodeError as error:
+            must = f"{_shown(file)} must be UTF-8 text ({error})"
+            raise ConfigError("experiment", name, must) from error
+        if not re.match(_PACKAGE_HEADER, text):
+            must = f"the first line of {_shown(file)} must be `{_PACKAGE_LINE}`, before all others"
+            if text.startswith("\ufeff"):
+                must += "; save it without a byte-order mark"
+            raise ConfigError("experiment", name, must)
+
+
+def _not_yaml(error: yaml.YAMLError) -> ConfigError:
+    """Names the file and the line."""
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return ConfigError("configuration", must=" ".join(str(error).split()))
+    mark, begun = error.problem_mark, error.context_mark
+    reason = f"{error.problem}"
+    if error.context and begun is not None and begun.line != mark.line:
+        reason += f", {error.context} that begins in line {begun.line + 1}"
+    must = f"line {mark.line + 1} is not valid YAML ({reason}); indent with spaces, never with tabs"
+    return ConfigError(_shown(Path(mark.name)), must=must)
+
+
+def _shown(file: Path) -> str:
+    """A file of the config tree as people name it."""
+    inside = file.is_relative_to(CONFIGS)
+    return str(CONFIGS.name / file.relative_to(CONFIGS) if inside else file)
 
 
 def _no_such_option(error: MissingConfigException) -> ConfigError:

@@ -126,7 +126,10 @@ def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: s
     same = [each for each in _keys(whole, whole) if each.endswith(f".{name}")]
     known = list(node_at(path[:-1], whole).get("properties", ()))
     elsewhere = len(path) == 1 or not near(name, known)
-    if elsewhere and not group and 0 < len(same) <= _MOST_SUGGESTED:
+    if "." in name:
+        above, _, below = name.partition(".")
+        must = f"a file nests keys: write {above}: {{{below}: VALUE}}"
+    elif elsewhere and not group and 0 < len(same) <= _MOST_SUGGESTED:
         must = f"no such key; did you mean {' or '.join(same)}?"
     else:
         must = _no_such_key(name, known, dotted(path[:-1], group))
