@@ -136,6 +136,9 @@ class TrainerConfig:
     """Use deterministic kernels only. On a CPU, a resumed run then ends bit-identical."""
     nproc_per_host: Count | None = None
     """Ranks on each host. null: one per GPU that CUDA may use, or one."""
+    find_unused_parameters: Bool = False
+    """Train on several ranks although steps leave parameters without gradients, as layers that are
+    skipped at random do. Takes a little longer; otherwise such a parameter is an error."""
     log_every_steps: Count = 10
     """Steps between log lines."""
     evaluate_every_epochs: Count = 1

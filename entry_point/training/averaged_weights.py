@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from entry_point.config.config_errors import ConfigError
+
 _Pairs = list[tuple[list[torch.Tensor], list[torch.Tensor]]]
 """(averages, values) of tensors that one kernel can update together: of one device and type."""
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -31,7 +33,7 @@ class AveragedWeights:
 
     def __init__(self, source: nn.Module, decay: float, infinite: Collection[str] = ()) -> None:
         """`infinite` names the weights that hold infinity, which has no average."""
-        self.model = copy.deepcopy(source).requires_grad_(False).eval()
+        self.model = _copy(source, decay).requires_grad_(False).eval()
         self._decay, self._updates, self._measured = decay, 0, -1
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [
@@ -104,6 +106,20 @@ class AveragedWeights:
         """Restore what `state` returned; other keys are ignored."""
         self.model.load_state_dict(state["ema"])
         self._updates, self._measured = state["ema_updates"], state["ema_measured"]
+
+
+def _copy(source: nn.Module, decay: float) -> nn.Module:
+    """A copy of the model. Raises ConfigError if it has a part that Python cannot copy."""
+    try:
+        return copy.deepcopy(source)
+    except Exception as error:  # a module may raise anything while it is copied
+        reason = str(error).partition("\n")[0].partition(". ")[0]
+        must = (
+            f"averages a copy of the model, and {type(source).__name__} cannot be copied ({reason}); "
+            "give it a __deepcopy__, use parametrizations.weight_norm in the place of weight_norm, "
+            "or set null"
+        )
+        raise ConfigError("optim.ema_decay", decay, must) from error
 
 
 def _pairs(tensors: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> _Pairs:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torchvision
@@ -15,21 +14,6 @@ _WIDTH, _LEAST_REDUCTION = 128, 4
 def segmentation_models() -> list[str]:
     """Torchvision's names."""
     return torchvision.models.list_models(module=torchvision.models.segmentation)
-
-
-def answering_with_logits(build: Callable[..., nn.Module]) -> Callable[..., nn.Module]:
-    """torchvision's function, for a model that returns its logits alone."""
-
-    def built(**kwargs: Any) -> nn.Module:
-        model = build(**kwargs)
-        model.register_forward_hook(_logits)  # a module around it would rename the weights
-        return model
-
-    return built
-
-
-def _logits(_model: nn.Module, _inputs: Any, outputs: dict[str, Tensor]) -> Tensor:
-    return outputs["out"]
 
 
 class PyramidHead(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,15 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.config.train_config import TrainConfig
+from entry_point.config.train_config import TrainConfig, TrainerConfig
+from entry_point.contract.program import UserError
 from entry_point.data.named_range import named_range
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values
+from entry_point.training.class_rows import some
 from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.optim import build_optimizer, build_schedule
@@ -67,7 +70,10 @@ class Learner:
         self._augment = BatchAugmentation(config, task)
         mode = config.trainer.compile
         forward = self.model if mode is None else _compiled(self.model, mode, config.data)
-        self._forward = _shared(forward, devices, config.trainer.deterministic)
+        self._forward = _shared(forward, devices, config.trainer)
+        self._name = config.model.name
+        self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
+        self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
         self._scaler = torch.amp.GradScaler(devices.device.type, enabled=scales)
         if scales:
@@ -103,6 +109,8 @@ class Learner:
                 with named_range("backward"):
                     self._scaler.scale(loss).backward()
             total += loss.detach()
+        if self._all_used:  # else the other ranks wait for gradients that this one lacks
+            refuse_unused(self._name, [name for name, p in self._trained if p.grad is None])
         return total
 
     def update(self) -> None:
@@ -216,14 +224,27 @@ def statistics_steps(steps_per_epoch: int) -> int:
     return min(max(4, min(16, steps_per_epoch // 8)), (steps_per_epoch + 1) // 2)
 
 
-def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Module:
+def refuse_unused(model: str, names: Sequence[str]) -> None:
+    """Raise ConfigError for the names of parameters that a step has left without gradients."""
+    if not names:
+        return
+    layers = sorted({name.rpartition(".")[0] or name for name in names})
+    must = (
+        f"a step does not use {some(names)}, whose gradients several ranks exchange; remove what "
+        f"is unused, or freeze it with optim.groups={{{layers[0]}*:{{lr:0}}}}; if steps skip "
+        "layers at random, set trainer.find_unused_parameters=true"
+    )
+    raise ConfigError("model.name", model, must)
+
+
+def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:
     """Wrap the model so that ranks exchange gradients."""
     if devices.world_size == 1:
         return model
     ids = [devices.device] if devices.device.type == "cuda" else None
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
-    fixed = deterministic and devices.world_size > 2
+    fixed = trainer.deterministic and devices.world_size > 2
     with warnings.catch_warnings():
         # torch 2.15 renames `broadcast_buffers`; 2.11 does not know the new name.
         warnings.simplefilter("ignore", FutureWarning)
@@ -232,7 +253,7 @@ def _shared(model: nn.Module, devices: Devices, deterministic: bool) -> nn.Modul
             device_ids=ids,
             broadcast_buffers=_reads_buffers(model),
             gradient_as_bucket_view=True,
-            find_unused_parameters=fixed,
+            find_unused_parameters=fixed or trainer.find_unused_parameters,
         )
 
 
@@ -250,9 +271,37 @@ def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
     return cast(nn.Module, torch.compile(model, dynamic=False, mode=mode))
 
 
-def compiler_errors(mode: str | None) -> tuple[type[Exception], ...]:
-    """Returns what a step raises if `torch.compile` fails; nothing without it."""
-    return () if mode is None else (torch._dynamo.exc.TorchDynamoException,)
+def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigError | None:
+    """The setting that keeps a step from being computed, if it is known."""
+    batch, pieces = config.trainer.batch_size, config.optim.accumulate
+    if isinstance(error, UserError):
+        return None
+    if isinstance(error, torch.OutOfMemoryError):
+        must = (
+            f"does not fit into the GPU's memory ({str(error).partition('. ')[0]}); lower it, or "
+            f"raise optim.accumulate={pieces} to compute each batch in more pieces"
+        )
+        return ConfigError("trainer.batch_size", batch, must)
+    if "Expected more than 1 value per channel" in str(error):
+        must = (
+            f"is one image for each of {ranks * pieces}, ranks={ranks} x "
+            f"optim.accumulate={pieces}, and this model's batch normalization needs two; set "
+            f"trainer.batch_size={2 * ranks * pieces} or more"
+        )
+        return ConfigError("trainer.batch_size", batch, must + (", or fewer pieces" * (pieces > 1)))
+    if "Expected more than 1 spatial element" in str(error):
+        must = "leaves instance normalization a map of one pixel; raise it, or use another model"
+        return ConfigError("data.image_size", config.data.image_size, must)
+    if "find_unused_parameters=True" in str(error):
+        must = (
+            "the last of optim.accumulate pieces does not use all parameters that several ranks "
+            "exchange; set trainer.find_unused_parameters=true"
+        )
+        return ConfigError("model.name", config.model.name, must)
+    if config.trainer.compile and isinstance(error, torch._dynamo.exc.TorchDynamoException):
+        must = f"cannot compile this model ({compiler_reason(error)}); trainer.compile=null trains "
+        return ConfigError("trainer.compile", config.trainer.compile, must + "without")
+    return None
 
 
 def compiler_reason(error: Exception) -> str:

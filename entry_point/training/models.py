@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -17,11 +17,7 @@ from torch import nn
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, resolve
 from entry_point.config.train_config import ModelConfig
-from entry_point.training.dense_models import (
-    PyramidHead,
-    answering_with_logits,
-    segmentation_models,
-)
+from entry_point.training.dense_models import PyramidHead, segmentation_models
 from entry_point.training.weights import find_weights, load_weights
 
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -55,6 +51,8 @@ def build_model(
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
         model = _construct(config, image_size, torchvision_builder(config.name), named)
+    # Within the model: a module around it would rename the weights.
+    model.register_forward_hook(partial(_take_logits, config.name, num_classes))
     if config.weights is not None:
         path, without = find_weights(config.weights, channels), replace(config, weights=None)
         larger = partial(build_model, without, num_classes + 1, image_size=image_size)
@@ -94,7 +92,7 @@ def torchvision_builder(name: str) -> Callable[..., nn.Module]:
             f"or package.function{near(name, names)}",
         )
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
-    return builder if name in classifiers else answering_with_logits(builder)
+    return builder
 
 
 def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
@@ -118,6 +116,34 @@ def _own(config: ModelConfig, num_classes: int) -> nn.Module:
         must = f"must return a torch.nn.Module, not {type(model).__name__}"
         raise ConfigError("model.name", config.name, must)
     return model
+
+
+def _take_logits(
+    name: str, outputs: int, model: nn.Module, _images: object, answer: Any
+) -> torch.Tensor:
+    """Returns the logits of what a model has answered, by the conventions of the libraries.
+
+    `logits` are Hugging Face's, and GoogLeNet's and Inception's of torchvision; `out` is that of
+    its segmentation models; a model with `head_dist`, as timm's distilled ones, answers with a pair
+    in training, and with its mean in evaluation. Raises ConfigError for any other answer.
+    """
+    logits = getattr(answer, "logits", None)
+    if isinstance(answer, torch.Tensor):
+        logits = answer
+    elif isinstance(answer, Mapping):
+        logits = answer.get("logits", answer.get("out"))
+    elif isinstance(answer, tuple) and len(answer) == 2 and hasattr(model, "head_dist"):
+        logits = (answer[0] + answer[1]) / 2
+    must = f"must answer with a tensor of logits `(N, {outputs})`, "
+    if not isinstance(logits, torch.Tensor):
+        inside = f" of {', '.join(map(str, answer))}" if isinstance(answer, Mapping) else ""
+        inside = f" of {len(answer)} items" if isinstance(answer, (tuple, list)) else inside
+        must += f"and answers with a {type(answer).__name__}{inside}; return the logits alone"
+        raise ConfigError("model.name", name, must)
+    if logits.dim() < 2 or (logits.dim() == 2 and logits.shape[1] != outputs):
+        must += f"and answers with {tuple(logits.shape)}; the argument num_classes is {outputs}"
+        raise ConfigError("model.name", name, must)
+    return logits
 
 
 def checkpoint_gradients(model: nn.Module, name: str) -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 import custom_op
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.contract.printable import counted
@@ -26,7 +25,7 @@ from entry_point.training.checkpoints import Checkpoints, job_settings, load_bes
 from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, device_batches, loader_spec
-from entry_point.training.learner import Learner, compiler_errors, compiler_reason
+from entry_point.training.learner import Learner, explain_step
 from entry_point.training.measure.headspace import Headspace, advise_compile, verdict
 from entry_point.training.measure.profiling import StepProfiler
 from entry_point.training.measure.step_log import DivergedError, LossGuard, StepLog
@@ -391,16 +390,9 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
             leave_ranks(devices.cpu_group)
             end_at_once(exit_codes.STOPPED)
         return exit_codes.STOPPED
-    except torch.OutOfMemoryError as error:
-        reason = str(error).partition(". ")[0]
-        raise ConfigError(
-            "trainer.batch_size",
-            config.trainer.batch_size,
-            f"does not fit into the GPU's memory ({reason}); lower it, or raise "
-            f"optim.accumulate={config.optim.accumulate} to compute each batch in more pieces",
-        ) from error
-    except compiler_errors(config.trainer.compile) as error:
-        reason = compiler_reason(error)
-        must = f"cannot compile this model ({reason}); trainer.compile=null trains without"
-        raise ConfigError("trainer.compile", config.trainer.compile, must) from error
+    except Exception as error:
+        explained = explain_step(error, config, devices.world_size)
+        if explained is None:
+            raise
+        raise explained from error
     return exit_codes.FINISHED

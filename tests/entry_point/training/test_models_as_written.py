@@ -1,0 +1,243 @@
+"""Models as people write them: other answers than logits, layers that steps skip, batch
+normalization of one image, and parts that Python cannot copy."""
+
+import re
+import threading
+import warnings
+from collections import OrderedDict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import ModelConfig
+from entry_point.contract import exit_codes
+from entry_point.training.models import build_model
+from tests.entry_point.training import forked
+from tests.own_models import tiny_net
+
+HERE = f"model.name={__name__}."
+
+
+class Pair(NamedTuple):
+    logits: Tensor
+    aux: Tensor
+
+
+class Answering(nn.Module):
+    """Answers in one of these forms."""
+
+    def __init__(self, num_classes: int, form: str = "tensor") -> None:
+        super().__init__()
+        self.net, self.form = tiny_net(num_classes), form
+        if form == "pair of a distilled model":
+            self.head_dist = nn.Identity()
+
+    def forward(self, images: Tensor) -> Any:
+        logits: Tensor = self.net(images)
+        return {
+            "tensor": logits,
+            "Hugging Face's object": SimpleNamespace(logits=logits),
+            "Hugging Face's dict": OrderedDict(logits=logits, hidden_states=(logits,)),
+            "torchvision's named pair": Pair(logits, logits + 1),
+            "torchvision's dict": {"out": logits, "aux": logits + 1},
+            "pair of a distilled model": (logits - 1, logits + 1),
+            "dict": {"boxes": logits, "scores": logits},
+            "pair": (logits, logits),
+            "list": [logits],
+            "object": SimpleNamespace(scores=logits),
+            "none": None,
+            "vector": logits[:, 0],
+            "other classes": torch.cat([logits, logits], 1),
+            "a box per place": logits[:, None].expand(-1, 4, -1),
+        }[self.form]
+
+
+def answers(form: str) -> nn.Module:
+    return build_model(ModelConfig(HERE.partition("=")[2] + "Answering", {"form": form}), 3)
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        *("tensor", "Hugging Face's object", "Hugging Face's dict", "torchvision's named pair"),
+        *("torchvision's dict", "pair of a distilled model"),
+    ],
+)
+def test_logits_are_taken_as_the_libraries_mean_them(form: str) -> None:
+    model, images = answers(form), torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(model(images), model.get_submodule("net")(images))
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        ("dict", "answers with a dict of boxes, scores; return the logits alone"),
+        ("pair", "answers with a tuple of 2 items; return the logits alone"),
+        ("list", "answers with a list of 1 items; return the logits alone"),
+        ("object", "answers with a SimpleNamespace; return the logits alone"),
+        ("none", "answers with a NoneType; return the logits alone"),
+        ("vector", r"answers with \(2,\); the argument num_classes is 3"),
+        ("other classes", r"answers with \(2, 6\); the argument num_classes is 3"),
+    ],
+)
+def test_any_other_answer_is_one_line(form: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=rf"must answer with a tensor of logits .*{says}$"):
+        answers(form)(torch.randn(2, 3, 32, 32))
+
+
+def test_a_task_of_your_own_may_have_answers_of_another_form() -> None:
+    assert answers("a box per place")(torch.randn(2, 3, 32, 32)).shape == (2, 4, 3)
+
+
+def inception(num_classes: int) -> nn.Module:
+    return torchvision.models.googlenet(num_classes=num_classes, init_weights=False)
+
+
+def test_torchvisions_auxiliary_logits_are_left_out() -> None:
+    model = build_model(ModelConfig(f"{__name__}.inception"), 3).train()
+    assert model(torch.randn(2, 3, 64, 64)).shape == (2, 3)
+
+
+@pytest.mark.parametrize("form", ["Hugging Face's dict", "dict"])
+def test_a_job_takes_the_logits_or_ends_with_the_line(
+    form: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{HERE}Answering", f'model.kwargs.form="{form}"', "trainer.epochs=1"]
+    code = exit_codes.USAGE if form == "dict" else exit_codes.FINISHED
+    assert forked.run(tmp_path, photo_folder, job) == code
+    log = (tmp_path / "log").read_text()
+    assert "Traceback" not in log and ("answers with a dict of" in log) is (form == "dict")
+
+
+def test_a_compiled_model_ends_with_the_line(tmp_path: Path, photo_folder: Path) -> None:
+    job = [f"{HERE}Answering", "model.kwargs.form=pair", "trainer.compile=default"]
+    assert forked.run(tmp_path, photo_folder, job) == exit_codes.USAGE
+    assert "answers with a tuple of 2 items" in (tmp_path / "log").read_text().splitlines()[-1]
+
+
+# -- several ranks
+
+
+class Unused(nn.Module):
+    """Has layers that no step uses, or that one rank skips in its second step."""
+
+    def __init__(self, num_classes: int, skips: bool = False) -> None:
+        super().__init__()
+        self.net, self.projection = tiny_net(num_classes), nn.Linear(16, 16)
+        self.skips, self.calls = skips, 0
+
+    def forward(self, images: Tensor) -> Tensor:
+        self.calls += self.training
+        first = torch.distributed.is_initialized() and torch.distributed.get_rank() == 0
+        features = self.net[:-1](images)
+        if self.skips and not (first and self.calls == 2):
+            features = self.projection(features)
+        logits: Tensor = self.net[-1](features)
+        return logits
+
+
+def test_an_unused_layer_is_named_on_several_ranks_and_each_way_out_works(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{HERE}Unused", "trainer.epochs=1"]
+    assert forked.run(tmp_path / "one", photo_folder, job) == 0
+    assert forked.run(tmp_path / "two", photo_folder, job, ranks=2) == exit_codes.USAGE
+    line = (tmp_path / "two" / "log").read_text().splitlines()[-1]
+    assert "does not use projection.weight, projection.bias, whose gradients" in line
+    ways = re.findall(r"(?:with|set) (\w+\.\S+=\S+?);? ?(?:if|$)", line)
+    assert ways == [
+        "optim.groups={projection*:{lr:0}}",
+        "trainer.find_unused_parameters=true",
+    ], line
+    for number, way in enumerate(ways):
+        root = tmp_path / f"way{number}"
+        assert forked.run(root, photo_folder, [*job, way], ranks=2) == 0, way
+
+
+def test_a_layer_that_one_rank_skips_is_named_and_the_setting_allows_it(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{HERE}Unused", "model.kwargs.skips=true", "trainer.epochs=1"]
+    ranks = forked.start_ranks(tmp_path / "a", photo_folder, job, 2)
+    for rank in ranks:
+        rank.join(timeout=120)
+    assert ranks[0].exitcode == exit_codes.USAGE and ranks[1].exitcode not in (0, None)
+    assert "does not use projection.weight" in (tmp_path / "a" / "log").read_text()
+    job.append("trainer.find_unused_parameters=true")
+    assert forked.run(tmp_path / "b", photo_folder, job, ranks=2) == 0
+
+
+# -- one image
+
+
+@pytest.mark.parametrize(
+    ("settings", "ranks", "says"),
+    [
+        (["trainer.batch_size=1"], 1, "ranks=1 x optim.accumulate=1"),
+        (["trainer.batch_size=2", "optim.accumulate=2"], 1, "ranks=1 x optim.accumulate=2"),
+        (["trainer.batch_size=2"], 2, "ranks=2 x optim.accumulate=1"),
+        (["trainer.batch_size=1", "optim.ema_decay=0.9"], 1, "ranks=1 x optim.accumulate=1"),
+    ],
+)
+def test_one_image_for_batch_normalization_is_one_line_whose_advice_works(
+    settings: list[str], ranks: int, says: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{HERE}normalized", "trainer.epochs=1", *settings]
+    assert forked.run(tmp_path, photo_folder, job, ranks=ranks) == exit_codes.USAGE
+    line = (tmp_path / "log").read_text().splitlines()[-1]
+    assert says in line
+    advised = re.search(r"set (trainer\.batch_size=\d+)", line)
+    assert advised
+    assert forked.run(tmp_path / "b", photo_folder, [*job, advised[1]], ranks=ranks) == 0
+
+
+def normalized(num_classes: int) -> nn.Module:
+    net = tiny_net(num_classes)
+    assert isinstance(net, nn.Sequential)
+    return nn.Sequential(*net[:-1], nn.BatchNorm1d(16), net[-1])
+
+
+# -- averaged weights
+
+
+def locked(num_classes: int) -> nn.Module:
+    model = tiny_net(num_classes)
+    model.lock = threading.Lock()  # type: ignore[assignment]
+    return model
+
+
+def old_weight_norm(num_classes: int) -> nn.Module:
+    model = tiny_net(num_classes)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        nn.utils.weight_norm(model.get_submodule("6"))
+    return model
+
+
+def new_weight_norm(num_classes: int) -> nn.Module:
+    model = tiny_net(num_classes)
+    nn.utils.parametrizations.weight_norm(model.get_submodule("6"))
+    return model
+
+
+@pytest.mark.parametrize("name", ["locked", "old_weight_norm"])
+def test_a_model_that_cannot_be_copied_for_its_average_is_named(
+    name: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{HERE}{name}", "trainer.epochs=1"]
+    assert forked.run(tmp_path, photo_folder, job) == 0
+    job.append("optim.ema_decay=0.9")
+    assert forked.run(tmp_path / "b", photo_folder, job) == exit_codes.USAGE
+    line = (tmp_path / "b" / "log").read_text().splitlines()[-1]
+    assert "optim.ema_decay=0.9: averages a copy of the model, and Sequential cannot be" in line
+
+
+def test_the_advised_weight_norm_can_be_averaged(tmp_path: Path, photo_folder: Path) -> None:
+    job = [f"{HERE}new_weight_norm", "trainer.epochs=1", "optim.ema_decay=0.9"]
+    assert forked.run(tmp_path, photo_folder, job) == 0
