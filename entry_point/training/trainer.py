@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from functools import partial
 
-import torch
 from torch import nn
 
 import custom_op
