@@ -84,7 +84,7 @@ def build_key(toolchain: Toolchain) -> str:
     for path in [*sorted(SOURCES.rglob("*.*")), _TOOLCHAIN]:
         name = path.relative_to(SOURCES.parent).as_posix()
         digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
-    for part in (torch.__version__, *toolchain.flags, toolchain.macros):
+    for part in (torch.__version__, *toolchain.arguments, *toolchain.flags, toolchain.macros):
         digest.update(part.encode() + b"\0")
     return digest.hexdigest()[:24]
 
@@ -163,9 +163,10 @@ def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
         seconds = round(time.perf_counter() - started, 3)
         record = {**versions, "flags": " ".join(toolchain.flags), "build_seconds": seconds}
         (temporary / _RECORD).write_text(json.dumps(record, indent=2))
-        for path in temporary.iterdir():
-            path.chmod(0o644)  # whatever the umask, see _require_trusted
-        temporary.chmod(0o755)
+        with contextlib.suppress(PermissionError):  # a file system without permissions
+            for path in temporary.iterdir():
+                path.chmod(0o644)  # whatever the umask, see _require_trusted
+            temporary.chmod(0o755)
         shutil.rmtree(target, ignore_errors=True)
         temporary.rename(target)
     finally:

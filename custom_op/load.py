@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from pathlib import Path
@@ -49,10 +50,22 @@ def _load_library(library: Path) -> None:
     try:
         torch.ops.load_library(library)
     except OSError as error:
+        reason = str(error.__cause__ or error)  # torch hides what the system says
+        missing = re.match(r"(\S+): cannot open shared object|.*Library not loaded: (\S+)", reason)
+        if missing and str(library) not in missing.groups():
+            advice = (
+                f"It needs {missing[1] or missing[2]}: install that library, or add its folder to "
+                "LD_LIBRARY_PATH"
+            )
+        elif re.search("undefined symbol|version .* not found", reason):
+            advice = "It was built with another version of that library; remove the folder"
+        else:
+            advice = (
+                "If this file system is mounted noexec (often /tmp), set CUSTOM_OP_CACHE to a "
+                "folder on another one; if the library is damaged, remove the folder"
+            )
         raise BuildError(
-            f"cannot load the compiled operator in {library.parent}: {error}. If this file system "
-            "is mounted noexec (often /tmp), set CUSTOM_OP_CACHE to a folder on another one; if "
-            "the library is damaged, remove the folder"
+            f"cannot load the compiled operator in {library.parent}: {reason}. {advice}"
         ) from error
     _require_one_libjpeg(library)
 

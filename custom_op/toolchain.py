@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -53,6 +55,8 @@ class Toolchain:
 
     compiler: str
     """The path."""
+    arguments: tuple[str, ...]
+    """What `CXX` has after the program: `g++` of `ccache g++`, or options."""
     flags: tuple[str, ...]
     """Without paths."""
     macros: str
@@ -100,26 +104,27 @@ class Toolchain:
             # The bindings are mostly templates of torch and run once per batch.
             options = ["-O1"] if unit == "binding" else []
             paths = [f"-I{sources}", "-c", str(source), "-o", str(source.with_suffix(".o"))]
-            commands.append([self.compiler, *self.compile_flags, *options, *paths])
+            commands.append([self.compiler, *self.arguments, *self.compile_flags, *options, *paths])
         return commands
 
     def link_command(self, objects: list[Path], library: Path) -> list[str]:
-        return [self.compiler, "-shared", *map(str, objects), "-o", str(library), *self.link_flags]
+        output = ["-shared", *map(str, objects), "-o", str(library)]
+        return [self.compiler, *self.arguments, *output, *self.link_flags]
 
 
 def find_toolchain() -> Toolchain:
     """Raises BuildError if torch is too old, or the compiler or the headers are missing."""
     _check_torch(torch.__version__)
-    compiler = _find_compiler()
+    compiler, *arguments = _find_compiler()
     for native in (("-march=native",), ("-mcpu=native",), ()):  # compilers know one of them or none
-        done = _preprocess([compiler, *_FLAGS, *native, *_jpeg_flags("-I")])
+        done = _preprocess([compiler, *arguments, *_FLAGS, *native, *_jpeg_flags("-I")])
         if done.returncode == 0:
             break
     else:
         lines = "\n".join(done.stderr.strip().splitlines()[-3:])
         raise BuildError(f"{_NO_HEADER}{lines}\n{_ADVICE}")
     macros = "\n".join(sorted(done.stdout.splitlines()))
-    toolchain = Toolchain(compiler, (*_FLAGS, *native), macros)
+    toolchain = Toolchain(compiler, tuple(arguments), (*_FLAGS, *native), macros)
     if not toolchain.versions()["libjpeg_turbo"]:
         raise BuildError(f"{_NO_HEADER}this one belongs to another libjpeg.\n{_ADVICE}")
     return toolchain
@@ -131,14 +136,17 @@ def _check_torch(version: str) -> None:
         raise BuildError(f"torch {version} is too old for the operator; install {oldest} or newer")
 
 
-def _find_compiler() -> str:
+def _find_compiler() -> list[str]:
+    """The compiler's path, and its arguments in `CXX`, which a shell would split as here."""
     if named := os.environ.get("CXX"):
-        if found := shutil.which(named):
-            return found
+        with contextlib.suppress(ValueError):  # a quote that nothing closes
+            for program, *arguments in ([named], shlex.split(named)):
+                if found := shutil.which(program):
+                    return [found, *arguments]
         raise BuildError(f"CXX={named}: no such program. {_ADVICE}")
     for name in ("c++", "g++", "clang++"):
         if found := shutil.which(name):
-            return found
+            return [found]
     raise BuildError(_NO_COMPILER + _ADVICE)
 
 

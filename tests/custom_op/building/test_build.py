@@ -8,6 +8,8 @@ import fcntl
 import json
 import os
 import re
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -41,6 +43,25 @@ print([os.waitpid(child, 0)[1] for child in children])
 def wait_for(condition: Callable[[], object]) -> None:
     while not condition():
         time.sleep(0.02)
+
+
+@pytest.mark.parametrize("words", ["{env} {compiler}", "{compiler} -O2", "'{compiler}' -DX='a b'"])
+def test_cxx_may_have_a_wrapper_or_options(
+    words: str, tree: Path, cache: Path, tmp_path: Path, compiler: Callable[[str], Path]
+) -> None:
+    log = tmp_path / "compiled"
+    script = compiler(f'echo "$*" >> {log}')
+    named = words.format(compiler=script, env=shutil.which("env"))
+    assert "custom_op.so" in run(tree, cache, CXX=named)
+    options = shlex.split(named.partition(str(script))[2].removeprefix("'"))
+    assert all(line.startswith(" ".join(options)) for line in log.read_text().splitlines())
+    assert "-shared" in log.read_text()
+
+
+def test_an_open_quote_in_cxx_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "'g++")
+    with pytest.raises(custom_op.BuildError, match=r"CXX='g\+\+: no such program"):
+        find_toolchain()
 
 
 def test_32_processes_that_start_together_compile_once(
@@ -264,6 +285,24 @@ def test_sources_compile_without_a_warning(tmp_path: Path) -> None:
         strict = [*command, "-fsyntax-only", "-Wall", "-Wextra", "-Werror"]
         done = subprocess.run(strict, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("needs", ["library", "symbol"])
+def test_library_that_misses_another_names_it(needs: str, tmp_path: Path) -> None:
+    """As after a build with a libjpeg outside the system's folders."""
+    compiler = find_toolchain().compiler
+    other, library = tmp_path / "libgone.so.7", tmp_path / "custom_op.so"
+    make = [compiler, "-shared", "-fPIC", "-x", "c++", "-"]
+    text = "extern void gone(); void (*kept)() = gone;"
+    subprocess.run([*make, "-o", other], input="void gone() {}", text=True, check=True)
+    linked = [] if needs == "symbol" else ["-x", "none", other]
+    subprocess.run([*make, *linked, "-o", library], input=text, text=True, check=True)
+    other.unlink()
+    says = "undefined symbol: _Z4gonev.*remove the folder$"
+    if needs == "library":
+        says = r"It needs \S*libgone\.so\.7: install that library, or .* LD_LIBRARY_PATH$"
+    with pytest.raises(custom_op.BuildError, match=says):
+        _load_library(library)
 
 
 def test_library_that_cannot_be_loaded_is_named_with_the_fix(tmp_path: Path) -> None:
