@@ -43,6 +43,7 @@ from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, un
 from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
 from entry_point.training.class_rows import CLASSES
+from entry_point.training.devices import limit_threads
 
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""
@@ -200,6 +201,7 @@ def _made_from(file: Path) -> str | None:
 def predict(prediction: Prediction) -> Outcome:
     """Write the part's file, row group by row group."""
     config, outcome = prediction.config, Outcome()
+    limit_threads()
     model = load_model(
         prediction.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
     )

@@ -48,7 +48,9 @@ def device_lines() -> Iterator[str]:
     """The devices that torch can use."""
     import torch
 
-    yield f"CPU: {os.cpu_count()} cores, {torch.get_num_threads()} torch threads"
+    from entry_point.config.data_config import usable_cores
+
+    yield f"CPU: {usable_cores()} cores, {torch.get_num_threads()} torch threads"
     for index in range(torch.cuda.device_count()):
         yield f"GPU {index}: {torch.cuda.get_device_name(index)}, CUDA {torch.version.cuda}"
 

@@ -19,6 +19,7 @@ from torch.distributed.distributed_c10d import _abort_process_group
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
 from entry_point.supervisor.ranks import shared_folder
@@ -135,6 +136,7 @@ def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices
         rank, world_size = meeting.place()
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
     check_ranks(config, world_size, accumulate)
+    limit_threads()
     device = _choose_device(config.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
@@ -245,6 +247,13 @@ def _all_ranks(
         # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()
         raise
+
+
+def limit_threads() -> None:
+    """Give torch no more threads than a container's quota of CPU time allows: with more, all of
+    them stand still once it is used up."""
+    if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > usable_cores():
+        torch.set_num_threads(usable_cores())
 
 
 def _choose_device(wanted: str, local_rank: int) -> torch.device:

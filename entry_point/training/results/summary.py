@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+from entry_point.config.data_config import usable_cores
 from entry_point.contract import own_code
 from entry_point.contract.metrics_line import PERCENTILES
 from entry_point.contract.printable import duration
@@ -144,10 +145,10 @@ def revision() -> str:
 
 
 def processor() -> str:
-    """The number of CPUs that this process sees, and their model."""
+    """The number of CPUs that this process may use, and their model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{os.cpu_count()} x {models[0] if models else platform.machine()}"
+    return f"{usable_cores()} x {models[0] if models else platform.machine()}"
