@@ -50,7 +50,7 @@ from entry_point.config.schema import SETTINGS, Int
 from entry_point.config.train_config import ModelConfig, TrainConfig
 from entry_point.contract.own_code import PACKAGE, find_project_in
 from entry_point.contract.program import UserError
-from entry_point.contract.whole_file import replacing, sync, write_text
+from entry_point.contract.whole_file import if_supported, replacing, sync, write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
@@ -199,7 +199,8 @@ def save_model(
             write_text(folder / HEAD, json.dumps(values) + "\n")
         _save_code(folder, config)
         # safetensors makes files that no other user can read.
-        temporary.chmod((folder / CONFIG).stat().st_mode)
+        with if_supported():
+            temporary.chmod((folder / CONFIG).stat().st_mode)
 
 
 def has_finished_model(folder: Path, since: float) -> bool:
@@ -217,8 +218,12 @@ def _save_code(folder: Path, config: TrainConfig) -> None:
         spec = find_spec(PACKAGE)
         assert spec is not None and spec.submodule_search_locations
         (source,) = spec.submodule_search_locations
-        bytecode = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(source, folder / CODE / PACKAGE, ignore=bytecode)
+        # Not shutil.copytree: it sets permissions and times, which not every file system has.
+        for file in Path(source).rglob("*"):
+            if file.is_file() and "__pycache__" not in file.parts:
+                copy = folder / CODE / PACKAGE / file.relative_to(source)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(file, copy)
     for key, path in named:
         if not path.startswith(f"{PACKAGE}."):
             logger.warning("predict and serve refuse %s=%s: move it to %s/", key, path, PACKAGE)

@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import sys
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from entry_point.contract.program import UserError
-from entry_point.contract.whole_file import remove_partial_files
+from entry_point.contract.whole_file import UNSUPPORTED, remove_partial_files
 
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
@@ -195,11 +196,14 @@ class RunFolder:
         The launcher holds it while it writes `input`, then the supervisor and every rank until the
         last of them has ended. A process passes it on as standard input.
 
+        On a file system without locks, one line says so.
+
         Raises RunBusyError if another process holds it, and ContractError if this user cannot
         write to the run folder.
         """
         deadline = time.monotonic() + LOCK_PATIENCE_S
-        file = self._open_lock()
+        inherited = self._inherited_lock()
+        file = inherited or self._open_lock()
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -208,13 +212,26 @@ class RunFolder:
                 if time.monotonic() > deadline:
                     file.close()
                     raise RunBusyError(self.root) from error
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                if inherited is None:  # else the launcher has said it
+                    sys.stderr.write(
+                        f"train: {self.root} is on a file system without file locks "
+                        f"({error.strerror}): start no second job in this folder meanwhile\n"
+                    )
+                return file
             time.sleep(0.02)
 
-    def _open_lock(self) -> BinaryIO:
-        """The lock that this process has inherited, or the file. Raises ContractError."""
+    def _inherited_lock(self) -> BinaryIO | None:
+        """The lock that the launcher has passed on as standard input."""
         with suppress(OSError):  # there is no lock yet, or no standard input
             if os.path.samestat(os.fstat(0), self.lock.stat()):
                 return os.fdopen(os.dup(0), "a+b")
+        return None
+
+    def _open_lock(self) -> BinaryIO:
+        """The file to lock. Raises ContractError."""
         try:
             self.output.mkdir(parents=True, exist_ok=True)
             return self.lock.open("a+b")
@@ -237,7 +254,19 @@ class RunFolder:
             remove_partial_files(folder)
 
     def become_latest(self) -> None:
-        """Make `latest` a link to this run; an existing link is replaced atomically."""
+        """Make `latest` a link to this run; an existing link is replaced atomically.
+
+        Where it cannot be a link, as a folder or on a file system without links, one line says so.
+        """
+        latest = self.root.with_name(LATEST)
         fresh = self.root.with_name(f".{LATEST}-{os.getpid()}")
-        fresh.symlink_to(self.root.name)
-        fresh.replace(self.root.with_name(LATEST))
+        try:
+            fresh.symlink_to(self.root.name)
+            fresh.replace(latest)
+        except OSError as error:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            sys.stderr.write(
+                f"train: {latest} cannot link to this run ({error.strerror}); name the run's "
+                f"folder instead: {self.root}\n"
+            )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from typing import BinaryIO
 
 _PARTIAL = re.compile(r"\..+(\.[^.]+)\.\d+\1")
 """The default temporary name of a file with a suffix."""
+
+UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
+"""What file systems answer that have no locks, links, permissions or sync of folders."""
 
 
 @contextmanager
@@ -73,6 +77,17 @@ def sync(path: Path) -> None:
     """Return once a file, or the names in a folder, are on disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with if_supported():
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def if_supported() -> Iterator[None]:
+    """Ignore that a file system lacks what the block does: the sync of a folder, permissions."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
