@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cached_property
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
-from torch.distributed.distributed_c10d import _abort_process_group
+from torch.distributed.distributed_c10d import _abort_process_group, _get_default_store
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
@@ -23,6 +23,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
 from entry_point.supervisor.ranks import shared_folder
+from entry_point.training.rank_watch import RankWatch
 
 # How long until all hosts have started their ranks.
 MEETING_TIMEOUT = timedelta(minutes=15)
@@ -45,6 +46,7 @@ class Devices:
     world_size: int = 1
     cpu_group: dist.ProcessGroup | None = None
     """All ranks, on the CPU: for objects, and for votes that must not wait for the device."""
+    watch: RankWatch | None = None
 
     @property
     def is_first(self) -> bool:
@@ -73,8 +75,14 @@ class Devices:
             enabled=self.autocast_dtype is not None,
         )
 
+    def arrive(self) -> None:
+        """Count an exchange of all ranks that this one has reached, for the watch."""
+        if self.watch is not None:
+            self.watch.arrive()
+
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all ranks, in place."""
+        self.arrive()
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
@@ -83,6 +91,7 @@ class Devices:
         """All ranks' values in rank order, on every rank."""
         if self.cpu_group is None:
             return [value]
+        self.arrive()
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self.cpu_group)
         return values
@@ -95,6 +104,7 @@ class Devices:
         """
         if self.cpu_group is None:
             return value
+        self.arrive()
         outline = [tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), value)]
         dist.broadcast_object_list(outline, src=0, group=self.cpu_group)
         if not self.is_first:
@@ -143,7 +153,7 @@ def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices
         stay_near(device)
     _set_determinism(config.deterministic)
     _set_tf32(config.precision, device)
-    with _all_ranks(device, rank, world_size, meeting) as cpu_group:
+    with _all_ranks(device, rank, world_size, meeting) as (cpu_group, watch):
         yield Devices(
             device,
             _autocast_dtype(config.precision, device),
@@ -151,6 +161,7 @@ def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices
             local_rank,
             world_size,
             cpu_group,
+            watch,
         )
 
 
@@ -223,10 +234,10 @@ def leave_ranks(group: dist.ProcessGroup | None) -> None:
 @contextmanager
 def _all_ranks(
     device: torch.device, rank: int, world_size: int, meeting: _Meeting | None
-) -> Iterator[dist.ProcessGroup | None]:
+) -> Iterator[tuple[dist.ProcessGroup | None, RankWatch | None]]:
     """Join the other ranks. After an error, the others learn of it at once."""
     if world_size == 1:
-        yield None
+        yield None, None
         return
     on_gpu = device.type == "cuda"
     dist.init_process_group(
@@ -241,8 +252,9 @@ def _all_ranks(
     try:
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
-        yield group
-        leave_ranks(group)
+        with closing(RankWatch(_get_default_store(), rank, world_size)) as watch:
+            yield group, watch
+            leave_ranks(group)
     except BaseException:
         # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()

@@ -106,6 +106,8 @@ class Learner:
                         outputs = self._forward(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
+                if number == len(pieces):
+                    self._devices.arrive()
                 with named_range("backward"):
                     self._scaler.scale(loss).backward()
             total += loss.detach()

@@ -54,11 +54,14 @@ class Stopped(BaseException):
 class StopRequest:
     """Whether this job has been asked to stop. Catches signals from construction on."""
 
-    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+    def __init__(
+        self, group: dist.ProcessGroup | None = None, arrive: Callable[[], None] = lambda: None
+    ) -> None:
+        """`arrive` is called before a vote that waits for the slowest rank."""
         self._signalled = False
         self._export_by: float | None = None
         self._begun = False
-        self._group = group
+        self._group, self._arrive = group, arrive
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self.failed_read: ReadError | None = None
@@ -156,6 +159,7 @@ class StopRequest:
         """Whether any rank has been asked to stop by now; waits for the slowest rank."""
         if self._group is None:
             return self.requested
+        self._arrive()
         vote = torch.tensor([int(self.requested)], dtype=torch.int32)
         dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
         return bool(vote.item())

@@ -55,7 +55,7 @@ class Trainer:
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
         self.startup.mark("compile")
-        self.stop = StopRequest(devices.cpu_group)
+        self.stop = StopRequest(devices.cpu_group, devices.arrive)
         with ExitStack() as parts:
             self.input = TrainingInput(config, run.channels, devices, self.stop)
             parts.callback(self.input.close)
