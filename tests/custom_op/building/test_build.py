@@ -294,9 +294,9 @@ def test_library_that_misses_another_names_it(needs: str, tmp_path: Path) -> Non
     other, library = tmp_path / "libgone.so.7", tmp_path / "custom_op.so"
     make = [compiler, "-shared", "-fPIC", "-x", "c++", "-"]
     text = "extern void gone(); void (*kept)() = gone;"
-    subprocess.run([*make, "-o", other], input="void gone() {}", text=True, check=True)
-    linked = [] if needs == "symbol" else ["-x", "none", other]
-    subprocess.run([*make, *linked, "-o", library], input=text, text=True, check=True)
+    subprocess.run([*make, "-o", str(other)], input="void gone() {}", text=True, check=True)
+    linked = [] if needs == "symbol" else ["-x", "none", str(other)]
+    subprocess.run([*make, *linked, "-o", str(library)], input=text, text=True, check=True)
     other.unlink()
     says = "undefined symbol: _Z4gonev.*remove the folder$"
     if needs == "library":

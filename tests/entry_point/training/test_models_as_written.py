@@ -125,7 +125,9 @@ class Unused(nn.Module):
 
     def __init__(self, num_classes: int, skips: bool = False) -> None:
         super().__init__()
-        self.net, self.projection = tiny_net(num_classes), nn.Linear(16, 16)
+        net = tiny_net(num_classes)
+        assert isinstance(net, nn.Sequential)
+        self.net, self.projection = net, nn.Linear(16, 16)
         self.skips, self.calls = skips, 0
 
     def forward(self, images: Tensor) -> Tensor:

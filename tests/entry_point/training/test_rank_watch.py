@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed import FileStore  # type: ignore[attr-defined]
 
 from entry_point.contract.run_folder import RunFolder
 from entry_point.training import rank_watch
@@ -66,7 +67,7 @@ def test_ranks_that_all_wait_alike_are_not_named(
     """As while all compile, or while the first writes what the others need no exchange for."""
     monkeypatch.setattr(rank_watch, "PATIENCE_S", 0.1)
     monkeypatch.setattr(rank_watch, "EVERY_S", 0.01)
-    store = torch.distributed.FileStore(str(tmp_path / "store"), 2)
+    store = FileStore(str(tmp_path / "store"), 2)
     watches = [rank_watch.RankWatch(store, rank, 2) for rank in range(2)]
     try:
         for _ in range(3):

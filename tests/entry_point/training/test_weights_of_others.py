@@ -251,7 +251,7 @@ def test_a_whole_model_is_refused_by_its_name(
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_traced_model_is_refused(tmp_path: Path) -> None:
-    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)), str(tmp_path / "a.pth"))  # type: ignore[no-untyped-call]
+    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)), str(tmp_path / "a.pth"))
     with pytest.raises(ConfigError, match=r"must be a state dict, .* TorchScript"):
         build_model(ModelConfig(weights=str(tmp_path / "a.pth")), 3)
 
