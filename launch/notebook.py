@@ -117,9 +117,9 @@ def _shared_request(spec: TrainingSpec, *, in_pipeline: bool) -> dict[str, Any]:
     name = base if in_pipeline else job_name(replace(config.job, name=None), base)
     request = replace(spec, config=config).request(name)
     checkpoints = request.get("CheckpointConfig", {})
-    before, found, after = checkpoints.get("S3Uri", "").rpartition("/checkpoints")
-    if in_pipeline and found and not after and before.endswith(f"/{base}"):
-        values = [before, ExecutionVariables.PIPELINE_EXECUTION_ID, "checkpoints"]
+    prefix = checkpoints.get("S3Uri", "")
+    if in_pipeline and prefix.endswith(f"/checkpoints/{base}"):
+        values = [prefix, ExecutionVariables.PIPELINE_EXECUTION_ID]
         request["CheckpointConfig"] = {**checkpoints, "S3Uri": Join(on="/", values=values)}
     return request
 

@@ -18,6 +18,7 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, check_ranks
+from entry_point.contract import own_code
 from entry_point.contract.program import UserError
 from entry_point.contract.run_folder import SHARDED
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
@@ -34,6 +35,8 @@ ECR_IMAGE = re.compile(
     r"[a-z0-9._/-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?"
 )
 CHANNELS = PurePosixPath("/opt/ml/input/data")
+# The folder of job.output with the checkpoints of all jobs, which a rule of the bucket deletes.
+KEPT = "checkpoints"
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
 
@@ -207,6 +210,8 @@ def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
     yield from registry_problems(target, region)
     if job.output and not job.output.startswith("s3://"):
         yield f"job.output={job.output}: must be s3://bucket/prefix"
+    if job.name in (KEPT, own_code.CHANNEL):
+        yield f"job.name={job.name}: that folder of job.output is for every job's; choose another"
     earlier = config.resume_from or ""
     if "/" in earlier and not earlier.startswith("s3://"):
         yield f"resume_from={earlier}: must be the name of a job, or s3://bucket/prefix"

@@ -69,7 +69,8 @@ class Job:
     role: str | None = None
     """ARN of the role that the job runs under. `make setup-aws` creates one."""
     output: str | None = None
-    """S3 prefix. Everything the job writes goes below `OUTPUT/JOB-NAME/`."""
+    """S3 prefix. The job's results go below `OUTPUT/JOB-NAME/`, its checkpoints below
+    `OUTPUT/checkpoints/JOB-NAME/`."""
     channels: dict[str, Annotated[Channel, BeforeValidator(_from_prefix)]] = Field(default={})
     """Inputs: each name with an S3 prefix, or with the fields of a channel."""
     code: Bool = False

@@ -7,7 +7,7 @@ from typing import Any
 from entry_point.contract.hyperparameters import encode
 from entry_point.contract.metrics_line import metric_regexes
 from launch.revision import commit
-from launch.sagemaker.checks import is_gpu
+from launch.sagemaker.checks import KEPT, is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -47,7 +47,7 @@ def build(
         "EnableManagedSpotTraining": target.spot or None,
         "CheckpointConfig": {"S3Uri": _checkpoints(config, name), "LocalPath": CHECKPOINTS},
         "TensorBoardOutputConfig": {
-            "S3OutputPath": _below_output(job, name, "tensorboard"),
+            "S3OutputPath": _below_output(job, f"{name}/tensorboard"),
             "LocalPath": TENSORBOARD,
         },
         "HyperParameters": encode([*_device(target), *overrides]),
@@ -96,7 +96,7 @@ def _checkpoints(config: LaunchConfig, name: str) -> str | None:
     earlier = config.resume_from
     if earlier and earlier.startswith("s3://"):
         return earlier
-    return _below_output(config.job, earlier or name, "checkpoints")
+    return _below_output(config.job, f"{KEPT}/{earlier or name}")
 
 
 def _device(target: Target) -> list[str]:
@@ -108,8 +108,8 @@ def _root(job: Job) -> str | None:
     return job.output.rstrip("/") if job.output else None
 
 
-def _below_output(job: Job, name: str, folder: str) -> str | None:
-    return f"{_root(job)}/{name}/{folder}" if job.output else None
+def _below_output(job: Job, path: str) -> str | None:
+    return f"{_root(job)}/{path}" if job.output else None
 
 
 def _channel(name: str, channel: Channel) -> dict[str, Any]:

@@ -13,9 +13,10 @@ from moto.cloudformation.models import Stack
 from entry_point.config import compose
 from entry_point.contract import exit_codes
 from launch import setup_aws
+from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.config import load_launch_config
 from launch.setup_aws import STACK, TEMPLATE
-from tests.launch.conftest import ACCOUNT, BUCKET, REGION, REPOSITORY, Aws
+from tests.launch.conftest import ACCOUNT, BUCKET, REGION, REPOSITORY, ROLE, Aws
 from tests.launch.job_role import allows, listed, role, statements
 
 NEW = "bucket-to-be"
@@ -214,19 +215,38 @@ def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
         assert resource["UpdateReplacePolicy"] == "Retain"
     assert set(bucket["Properties"]["PublicAccessBlockConfiguration"].values()) == {True}
     assert len(bucket["Properties"]["PublicAccessBlockConfiguration"]) == 4
-    parts, tiers, expiry = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
+    parts, tiers, _ = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
     assert parts["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
     assert [set(tiers) & {"ExpirationInDays", "Prefix"}, tiers["Prefix"]] == [
         {"Prefix"},
         {"Fn::Sub": "${OutputPrefix}/"},
     ]
-    condition, deletes, nothing = expiry["Fn::If"]
-    assert (condition, nothing) == ("ExpiresOutput", {"Ref": "AWS::NoValue"})
-    assert deletes["ExpirationInDays"] == {"Ref": "OutputDays"}
-    assert Stack.parse_template(TEMPLATE.read_text())["Parameters"]["OutputDays"]["Default"] == 0
     assert repository["Properties"]["ImageScanningConfiguration"] == {"ScanOnPush": True}
     assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"
     assert "LifecyclePolicy" not in repository["Properties"]
+
+
+@pytest.mark.parametrize("more", [["job.name=mine"], ["resume_from=earlier"]])
+@pytest.mark.usefixtures("aws")
+def test_a_rule_of_the_bucket_deletes_the_checkpoints_of_every_job_and_nothing_else(
+    more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    template = Stack.parse_template(TEMPLATE.read_text())
+    rules = template["Resources"]["DataBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    condition, rule, otherwise = rules[2]["Fn::If"]
+    assert (condition, otherwise) == ("DeletesCheckpoints", {"Ref": "AWS::NoValue"})
+    assert template["Conditions"][condition] == {
+        "Fn::Not": [{"Fn::Equals": [{"Ref": "CheckpointDays"}, 0]}]
+    }
+    assert rule["ExpirationInDays"] == {"Ref": "CheckpointDays"}
+    deleted = f"s3://{BUCKET}/{rule['Prefix']['Fn::Sub']}".replace("${OutputPrefix}", "team/jobs")
+    monkeypatch.setenv("DRY_RUN", "1")
+    image = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training:cpu-0123"
+    minimal = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/team/jobs", f"target.image={image}"]
+    assert sagemaker.main(["train", *minimal, *more]) == 0
+    request = json.loads(capsys.readouterr().out)
+    assert request.pop("CheckpointConfig")["S3Uri"].startswith(deleted)
+    assert "/checkpoints/" not in json.dumps(request)
 
 
 def test_policies_for_what_else_jobs_use_are_attached() -> None:

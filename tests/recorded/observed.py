@@ -148,7 +148,10 @@ def launched(arguments: list[str]) -> Observed:
     finally:
         sys.argv = before
     text = re.sub(r"\d{6}-\d{6}(-\d{3})?", "TIME", printed.getvalue())
-    request: dict[str, Any] = json.loads(re.sub(r"\b[0-9a-f]{16}\b", "CODE", text))
+    text = re.sub(r"\b[0-9a-f]{16}\b", "CODE", text)
+    # Where every job keeps its checkpoints today.
+    text = re.sub(r'(s3:[^"]+)/([^/"]+)/checkpoints"', r'\1/checkpoints/\2"', text)
+    request: dict[str, Any] = json.loads(text)
     # Every job has these two today.
     tags = [tag for tag in request.pop("Tags", []) if tag["Key"] not in ("project", "commit")]
     return plain({**request, **({"Tags": tags} if tags else {})})

@@ -43,7 +43,7 @@ def test_minimal_request_has_only_required_members() -> None:
         },
         "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
         "CheckpointConfig": {
-            "S3Uri": f"s3://{BUCKET}/runs/{NAME}/checkpoints",
+            "S3Uri": f"s3://{BUCKET}/runs/checkpoints/{NAME}",
             "LocalPath": "/opt/ml/checkpoints",
         },
         "TensorBoardOutputConfig": {
@@ -104,7 +104,7 @@ def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:
 
 def test_resumed_job_uses_the_checkpoints_of_the_earlier_job() -> None:
     sent = checked("resume_from=before")
-    assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/before/checkpoints"
+    assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/checkpoints/before"
     assert sent["TensorBoardOutputConfig"]["S3OutputPath"].endswith(f"{NAME}/tensorboard")
 
 

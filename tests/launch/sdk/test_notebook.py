@@ -162,7 +162,7 @@ def _as_sent(request: dict[str, Any]) -> dict[str, Any]:
     del members["TrainingJobName"]
     for member, key in (("CheckpointConfig", "S3Uri"), ("TensorBoardOutputConfig", "S3OutputPath")):
         if member in members:
-            prefix = re.sub(r"/the-job[^/]*/", "/JOB/", members[member][key])
+            prefix = re.sub(r"/the-job[^/]*", "/JOB", members[member][key])
             members[member] = {**members[member], key: prefix}
     return {key: member for key, member in members.items() if member not in ({}, [], None, False)}
 
@@ -203,7 +203,9 @@ def test_the_readmes_lines_submit_a_job_that_the_image_can_run_and_that_keeps_it
     assert sent["StoppingCondition"]["MaxRuntimeInSeconds"] == Target.max_runtime_s
     output = sent["OutputDataConfig"]["S3OutputPath"]
     assert output.startswith(f"s3://{BUCKET}/")
-    assert sent["CheckpointConfig"] == {"S3Uri": f"{output}/checkpoints", "LocalPath": CHECKPOINTS}
+    prefix, _, run = output.rpartition("/")
+    assert sent["CheckpointConfig"]["S3Uri"] == f"{prefix}/checkpoints/{run}"
+    assert sent["CheckpointConfig"]["LocalPath"] == CHECKPOINTS
 
 
 @pytest.mark.parametrize("use", ["training", "serving", "pipeline"])
@@ -287,7 +289,7 @@ def test_each_job_of_a_trainer_and_of_another_one_starts_without_checkpoints(
     names = [sent["TrainingJobName"] for sent in jobs]
     assert all(name.startswith("image-training-") for name in names)
     one, two, other = (sent["CheckpointConfig"]["S3Uri"] for sent in jobs)
-    assert one == two != other and one.startswith(f"s3://{BUCKET}/runs/image-training-")
+    assert one == two != other and one.startswith(f"s3://{BUCKET}/runs/checkpoints/image-training-")
     found = {checkpoints_of(sent, tmp_path, monkeypatch) for sent in jobs}
     assert len(found) == 3
     for sent in jobs:
@@ -322,7 +324,8 @@ def test_the_tuners_request_has_everything_of_the_trainers(aws: Aws, tmp_path: P
     assert metrics == set(METRIC_REGEXES)
     assert job["ResourceConfig"]["VolumeSizeInGB"] == 77
     assert job["EnableManagedSpotTraining"] is True
-    assert job["CheckpointConfig"]["S3Uri"].startswith(f"s3://{BUCKET}/runs/image-training-")
+    prefix = f"s3://{BUCKET}/runs/checkpoints/image-training-"
+    assert job["CheckpointConfig"]["S3Uri"].startswith(prefix)
     # The job reads what a trial tries as the override that was meant.
     (names,) = config["ParameterRanges"]["CategoricalParameterRanges"]
     assert [decode({"model.name": value}) for value in names["Values"]] == [
@@ -384,8 +387,8 @@ def test_the_object_is_a_step_of_a_pipeline_whose_executions_share_no_checkpoint
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("DEFINITION "))
     one, two = (each["Arguments"] for each in json.loads(line[11:])["Steps"])
     for step in (one, two):
-        start, execution, end = step["CheckpointConfig"]["S3Uri"]["Std:Join"]["Values"]
-        assert (start, end) == (f"s3://{BUCKET}/runs/image-training", "checkpoints")
+        start, execution = step["CheckpointConfig"]["S3Uri"]["Std:Join"]["Values"]
+        assert start == f"s3://{BUCKET}/runs/checkpoints/image-training"
         assert execution == {"Get": "Execution.PipelineExecutionId"}
         # So the two steps of an execution do not meet, either.
         assert step["Environment"] == {PER_JOB: "true"}
