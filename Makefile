@@ -180,7 +180,7 @@ figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))
 	@for module in $(figures-$(ONLY)); do $(PY) -m benchmarks.$$module $(ARGS); done
 
-lint: ## ruff, mypy, clang-format, shellcheck, hadolint
+lint: ## ruff, mypy, clang-format, shellcheck, hadolint, cfn-lint
 	@$(READY) job dev
 	$(PY) -m ruff check $(CODE)
 	$(PY) -m ruff format --check $(CODE)
@@ -188,6 +188,7 @@ lint: ## ruff, mypy, clang-format, shellcheck, hadolint
 	.venv/bin/clang-format --dry-run -Werror $$(git ls-files '*.cpp' '*.h')
 	.venv/bin/shellcheck .ci/run $$(git ls-files '*.sh')
 	.venv/bin/hadolint Dockerfile
+	.venv/bin/cfn-lint launch/account.yaml
 
 format: ## Format every file as lint wants it
 	@$(READY) job dev
