@@ -64,6 +64,10 @@ _SETTINGS = {
     "VpcConfig": "job.network.VpcConfig",
     "NetworkConfig": "job.network",
     "HyperParameters.": "",
+    "ProductionVariants[0].InstanceType": "instance_type",
+    "ProductionVariants[0]": "variant",
+    "PrimaryContainer.Environment": "environment",
+    "ModelName": "name",
 }
 # Java's character classes in patterns, as Python has them.
 _JAVA_CLASSES = {r"\p{L}": r"\w", r"\p{N}": r"\d", r"\p{Z}": " ", r"\p{Alnum}": "a-zA-Z0-9"}

@@ -90,12 +90,14 @@ def _deploy(arguments: Sequence[str]) -> int:
             "and its image is built for them"
         )
     config.name = config.name or job_name
+    planned = requests(job, config, launch.job.tags)
+    # All before the first is sent, which creates something.
+    for operation, request in planned.items():
+        require_sendable(request, operation)
     if session is None:
-        planned = requests(job, config, launch.job.tags)
-        _require_sendable(planned)
         print_request(planned)
         return 0
-    _create(session, job, config, launch.job.tags)
+    _create(session, config.name, planned)
     _say(
         f"endpoint {config.name} serves; try it: aws sagemaker-runtime invoke-endpoint "
         f"--endpoint-name {config.name} --content-type image/jpeg --body fileb://IMAGE.jpg "
@@ -139,12 +141,6 @@ def requests(
     }
 
 
-def _require_sendable(requests: dict[str, dict[str, Any]]) -> None:
-    """Check all before the first is sent, which creates something. Raises UserError."""
-    for operation, request in requests.items():
-        require_sendable(request, operation)
-
-
 def _capacity(job: dict[str, Any], config: DeployConfig) -> dict[str, Any]:
     if "ServerlessConfig" in config.variant:
         return {}
@@ -170,29 +166,22 @@ def stamped(name: str, now: datetime) -> str:
     return name[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 
 
-def _create(session: Any, job: dict[str, Any], config: DeployConfig, tags: dict[str, str]) -> None:
-    """Create the endpoint and wait until it serves.
+def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None:
+    """Create the endpoint and wait until it serves; raises UserError if it does not.
 
-    If a step is refused, nothing that this call created remains. Raises UserError.
+    If a step is refused, nothing that this call created remains.
     """
-    name, sagemaker = config.name or "", aws_client(session, "sagemaker")
-    to_send = requests(job, config, tags)
-    _require_sendable(to_send)
+    sagemaker = aws_client(session, "sagemaker")
     try:
-        for operation, request in to_send.items():
+        for operation, request in planned.items():
             getattr(sagemaker, xform_name(operation))(**request)
     except ClientError:
-        _delete_own(sagemaker, to_send["CreateEndpointConfig"]["EndpointConfigName"])
+        _delete_own(sagemaker, planned["CreateEndpointConfig"]["EndpointConfigName"])
         raise
     _say(
         f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until "
         f'make sagemaker-deploy ARGS="undeploy {name}"'
     )
-    _wait(session, sagemaker, name)
-
-
-def _wait(session: Any, sagemaker: Any, name: str) -> None:
-    """Wait until the endpoint serves; raises UserError if it does not."""
     try:
         sagemaker.get_waiter("endpoint_in_service").wait(
             EndpointName=name, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _MOST_POLLS}

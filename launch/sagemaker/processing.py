@@ -9,7 +9,7 @@ predict.
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -43,7 +43,7 @@ ROOT = "/opt/ml/processing"
 REPLICATED = "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
-_SPLITS = ("train", "val")
+SPLITS = ("train", "val", "test")
 _FIRST = 100
 """Objects that show what a source holds."""
 
@@ -54,23 +54,20 @@ def pack(arguments: Sequence[str]) -> Job | None:
     Raises UserError, also if the output has objects.
     """
     config, others = load_launch_config(arguments, OptimizeConfig)
-    uris, overrides = _split_uris(others, ("source", "output"))
+    uris, overrides = _split_uris(others, "source", "output")
     source, output = uris["source"], uris["output"]
     packing = load_config("optimize", OptimizeConfig, overrides)
-    problems = [*_inside("output", output, "source", source), *_chosen_part(packing.part)]
+    problems = []
     if packing.output_format != "shards":
         problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
     session = session_unless_dry()
-    _require_valid(config, problems, session)
-    if session:
-        s3 = aws_client(session, "s3")
-        _require_empty(s3, "output", output)
-        if config.target.instance_count > 1:
-            _require_class_folders(s3, source)
-    request = packing_request(config, source, output, overrides)
-    require_sendable(request, OPERATION, config.job.request)
-    return _create(
-        request,
+    _require_valid(config, uris, packing.part, problems, session)
+    if session and config.target.instance_count > 1:
+        _require_class_folders(aws_client(session, "s3"), source)
+    inputs = [_input("input", f"{source}/", SHARDED)]
+    return _launch(
+        _request(config, inputs, output, ["optimize", *overrides]),
+        config,
         session,
         f"packs {source} into {output}; when it has completed, train on it with\n"
         f"  data=shards data.access=stream job.channels.training={output}/",
@@ -80,64 +77,41 @@ def pack(arguments: Sequence[str]) -> Job | None:
 def predict(arguments: Sequence[str]) -> Job | None:
     """Launch a prediction job; a dry run prints its request, without any call, and returns None.
 
-    A dry run takes image, role and output from the launch config, and a prefix for a folder of
-    images. Raises UserError.
+    Of a folder's images, each host gets a share; of all else, everything. A dry run takes image,
+    role and output from the launch config, and a prefix for a folder of images. Raises UserError.
     """
     names, overrides = split_names(arguments)
     name = one_name(names)
     config, others = load_launch_config(overrides, PredictConfig)
-    uris, others = _split_uris(others, ("input", "output_dir"), ("images",))
+    uris, others = _split_uris(others, "input", "output_dir", "images")
+    source, images = uris["input"], uris.pop("images", None)
     predicting = load_config("predict", PredictConfig, others)
     session = session_unless_dry()
     model, config = _model(name, config, session)
-    problems = [*_prediction_problems(uris), *_chosen_part(predicting.part)]
-    _require_valid(config, problems, session)
-    packed = False
-    if session:
-        s3 = aws_client(session, "s3")
-        packed = _is_packed(s3, uris["input"])
-        _require_empty(s3, "output_dir", uris["output_dir"])
-    request = prediction_request(config, model, uris, others, is_packed=packed)
-    require_sendable(request, OPERATION, config.job.request)
-    return _create(request, session, f"predicts {uris['input']} into {uris['output_dir']}")
-
-
-# The requests
-
-
-def packing_request(
-    config: LaunchConfig, source: str, output: str, overrides: Sequence[str]
-) -> dict[str, Any]:
-    """The request of a job that packs `source` into `output`, S3 prefixes without a slash."""
-    inputs = [_input("input", f"{source}/", SHARDED)]
-    return _request(config, inputs, output, ["optimize", *overrides])
-
-
-def prediction_request(
-    config: LaunchConfig,
-    model: str,
-    uris: dict[str, str],
-    overrides: Sequence[str],
-    *,
-    is_packed: bool = False,
-) -> dict[str, Any]:
-    """The request of a job that predicts `input` into `output_dir` with a model.tar.gz in S3.
-
-    Of a folder's images, each host gets a share; of all else, everything.
-    """
-    arguments = ["predict", *overrides]
-    source = uris["input"]
-    if _is_table(source):
+    is_table = source.lower().endswith(TABLES)
+    problems = []
+    if is_table and not images:
+        problems.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
+    if images and not is_table:
+        problems.append(f"images={images}: only for a table; drop it")
+    _require_valid(config, uris, predicting.part, problems, session)
+    command = ["predict", *others]
+    if is_table:
         inputs = [_input("input", source, REPLICATED)]
-        arguments.append(f"input='{ROOT}/input/{PurePosixPath(source).name}'")
+        command.append(f"input='{ROOT}/input/{PurePosixPath(source).name}'")
     else:
-        inputs = [_input("input", f"{source}/", REPLICATED if is_packed else SHARDED)]
+        packed = session and _is_packed(aws_client(session, "s3"), source)
+        inputs = [_input("input", f"{source}/", REPLICATED if packed else SHARDED)]
     inputs.append(_input("model", model, REPLICATED))
-    arguments.append(f"model_dir='{ROOT}/model/{PurePosixPath(model).name}'")
-    if "images" in uris:
-        inputs.append(_input("images", f"{uris['images']}/", REPLICATED))
-        arguments.append(f"images={ROOT}/images")
-    return _request(config, inputs, uris["output_dir"], arguments)
+    command.append(f"model_dir='{ROOT}/model/{PurePosixPath(model).name}'")
+    if images:
+        inputs.append(_input("images", f"{images}/", REPLICATED))
+        command.append(f"images={ROOT}/images")
+    request = _request(config, inputs, uris["output_dir"], command)
+    return _launch(request, config, session, f"predicts {source} into {uris['output_dir']}")
+
+
+# The request
 
 
 def _request(
@@ -180,17 +154,28 @@ def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
     }
 
 
-# Checks and sending
+def _launch(request: dict[str, Any], config: LaunchConfig, session: Any, what: str) -> Job | None:
+    """Check and send the request; `what` tells the user what the job does."""
+    require_sendable(request, OPERATION, config.job.request)
+    submit(session, OPERATION, request)
+    if session is None:
+        return None
+    name: str = request["ProcessingJobName"]
+    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
+    return Job(session, name, "Processing")
+
+
+# Checks
 
 
 def _split_uris(
-    overrides: Sequence[str], required: Sequence[str], optional: Sequence[str] = ()
+    overrides: Sequence[str], source: str, output: str, *optional: str
 ) -> tuple[dict[str, str], list[str]]:
     """S3 URIs by key, without a slash at the end, and the other overrides. Raises UserError."""
-    uris, others = dict.fromkeys(required, ""), []
+    uris, others = {source: "", output: ""}, []
     for override in overrides:
         key, _, value = override.partition("=")
-        if key in (*required, *optional):
+        if key in (source, output, *optional):
             uris[key] = value.strip("'\"").rstrip("/")
         else:
             others.append(override)
@@ -200,64 +185,45 @@ def _split_uris(
     return uris, others
 
 
-def _inside(key: str, uri: str, source_key: str, source: str) -> Iterator[str]:
-    """What a job writes must not become part of what the next one reads."""
-    if f"{uri}/".startswith(f"{source}/"):
-        yield f"{key}={uri}: must not be inside {source_key}={source}; choose another prefix"
+def _require_valid(
+    config: LaunchConfig,
+    uris: dict[str, str],
+    part: str | None,
+    problems: list[str],
+    session: Any,
+) -> None:
+    """Raise UserError with one line for each problem, which names the config key.
 
-
-def _chosen_part(part: str | None) -> Iterator[str]:
-    if part:
-        yield f"part={part}: set by the launcher; drop it"
-
-
-def _prediction_problems(uris: dict[str, str]) -> Iterator[str]:
-    source, images = uris["input"], uris.get("images")
-    yield from _inside("output_dir", uris["output_dir"], "input", source)
-    if _is_table(source) and not images:
-        yield f"input={source}: needs images=s3://bucket/prefix, where its paths start"
-    if images and not _is_table(source):
-        yield f"images={images}: only for a table; drop it"
-
-
-def _is_table(uri: str) -> bool:
-    return uri.lower().endswith(TABLES)
-
-
-def _ignored(config: LaunchConfig) -> Iterator[str]:
-    """Settings that a Processing job does not have."""
+    `uris` are those of the source and of the output, which must be empty.
+    """
+    found = [*missing({"job.role": config.job.role})]
+    # Settings that a Processing job does not have.
     for key, value in {
         "target.spot": config.target.spot,
         "job.code": config.job.code,
         "resume_from": config.resume_from,
     }.items():
         if value:
-            yield f"{key}: not available for Processing jobs; drop it"
+            found.append(f"{key}: not available for Processing jobs; drop it")
     members = input_shape(OPERATION).members
     for member, value in config.job.request.items():
         if value is not None and member not in members:
-            yield f"job.request.{member}: Processing jobs have no such member; set it to null"
-
-
-def _require_valid(config: LaunchConfig, problems: list[str], session: Any) -> None:
-    """Raise UserError with one line for each problem, which names the config key."""
-    found = [*missing({"job.role": config.job.role}), *_ignored(config), *problems]
-    found += registry_problems(config.target, region_of(session))
+            found.append(
+                f"job.request.{member}: Processing jobs have no such member; set it to null"
+            )
+    (source_key, source), (key, output) = uris.items()
+    # What a job writes must not become part of what the next one reads.
+    if f"{output}/".startswith(f"{source}/"):
+        found.append(
+            f"{key}={output}: must not be inside {source_key}={source}; choose another prefix"
+        )
+    if part:
+        found.append(f"part={part}: set by the launcher; drop it")
+    found += [*problems, *registry_problems(config.target, region_of(session))]
     if found:
         raise UserError(*found)
-
-
-def _create(request: dict[str, Any], session: Any, what: str) -> Job | None:
-    """Send the request; `what` tells the user what the job does."""
-    submit(session, OPERATION, request)
-    if session is None:
-        return None
-    name: str = request["ProcessingJobName"]
-    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
-    return Job(session, name, "Processing")
-
-
-# Data and models in S3
+    if session:
+        _require_empty(aws_client(session, "s3"), key, output)
 
 
 def _require_empty(s3: Any, key: str, uri: str) -> None:
@@ -295,15 +261,14 @@ def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchCo
 
 def _is_packed(s3: Any, uri: str) -> bool:
     """Whether `make dataset` wrote it. Raises UserError for one of its splits."""
+
+    def has_description(folder: str) -> bool:
+        found = s3.list_objects_v2(Bucket=bucket, Prefix=f"{folder}dataset", Delimiter="/")
+        names = [item["Key"].removeprefix(folder) for item in found.get("Contents", [])]
+        return any(DESCRIPTION.fullmatch(name) for name in names)
+
     bucket, prefix = split_prefix(uri, "input")
     folder, _, split = prefix.rstrip("/").rpartition("/")
-    if split in _SPLITS and _has_description(s3, bucket, f"{folder}/".lstrip("/")):
+    if split in SPLITS and has_description(f"{folder}/".lstrip("/")):
         raise UserError(f"input={uri}: is part of a packed dataset; name all of it")
-    return _has_description(s3, bucket, prefix)
-
-
-def _has_description(s3: Any, bucket: str, prefix: str) -> bool:
-    """Whether `prefix` has the description of a dataset, or of one of its parts."""
-    found = s3.list_objects_v2(Bucket=bucket, Prefix=f"{prefix}dataset", MaxKeys=9, Delimiter="/")
-    names = [item["Key"].removeprefix(prefix) for item in found.get("Contents", [])]
-    return any(DESCRIPTION.fullmatch(name) for name in names)
+    return has_description(prefix)

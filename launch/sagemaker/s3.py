@@ -1,8 +1,8 @@
 """S3: URIs, the objects below a prefix, and your own code for a job."""
 
-import io
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from entry_point.contract.program import UserError
@@ -27,27 +27,10 @@ def split_prefix(uri: str, key: str) -> tuple[str, str]:
     return bucket, f"{path.rstrip('/')}/".lstrip("/")
 
 
-def list_objects(s3: Any, bucket: str, prefix: str) -> dict[str, dict[str, Any]]:
-    """S3's description of each object below the prefix, by its key relative to the prefix."""
+def list_objects(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
+    """The keys of the objects below the prefix, relative to it."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    objects = pages.search("Contents || `[]`")
-    return {item["Key"].removeprefix(prefix): item for item in objects}
-
-
-def upload(s3: Any, bucket: str, contents: Mapping[str, bytes]) -> None:
-    """Upload all bytes under their keys. AWS errors pass through.
-
-    Every request has a checksum, which S3 verifies.
-    """
-    from boto3.s3.transfer import TransferConfig, create_transfer_manager
-
-    # If an exception (Ctrl-C included) leaves this block, the manager aborts all transfers.
-    with create_transfer_manager(s3, TransferConfig(max_concurrency=PARALLEL)) as manager:
-        futures = [
-            manager.upload(io.BytesIO(content), bucket, key) for key, content in contents.items()
-        ]
-        for future in futures:
-            future.result()
+    return (item["Key"].removeprefix(prefix) for item in pages.search("Contents || `[]`"))
 
 
 def send_code(code: OwnCode, uri: str, session: Any) -> None:
@@ -58,12 +41,12 @@ def send_code(code: OwnCode, uri: str, session: Any) -> None:
     """
     s3 = aws_client(session, "s3")
     bucket, prefix = split_prefix(uri, "job.output")
-    there = list_objects(s3, bucket, prefix)
-    missing = {
-        prefix + name: content
-        for name, content in code.files.items()
-        if name not in there or there[name]["Size"] != len(content)
-    }
-    upload(s3, bucket, missing)
+    missing = code.files.keys() - set(list_objects(s3, bucket, prefix))
+
+    def send(name: str) -> None:
+        s3.put_object(Bucket=bucket, Key=prefix + name, Body=code.files[name])
+
+    with ThreadPoolExecutor(PARALLEL) as threads:
+        list(threads.map(send, missing))  # raises what a thread raises
     done = f"sent {len(missing)} of them to" if missing else "already in"
     sys.stdout.write(f"{code.describe()}, {done} {uri}\n")

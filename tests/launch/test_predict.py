@@ -182,6 +182,7 @@ def test_each_host_gets_all_of_a_packed_dataset(account: Aws) -> None:
     [
         ([f"output_dir=s3://{BUCKET}/packed"], f"output_dir=s3://{BUCKET}/packed: not empty"),
         ([f"input=s3://{BUCKET}/packed/val"], f"input=s3://{BUCKET}/packed/val: is part of a"),
+        ([f"input=s3://{BUCKET}/packed/test"], f"input=s3://{BUCKET}/packed/test: is part of a"),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_job_is_created(

@@ -395,6 +395,10 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
         (["job.output=null"], "job.output is missing"),
         (["target.image=null"], "target.image is missing"),
         (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
+        (["instance_type=c7i.xlarge"], "instance_type=c7i.xlarge: did you mean ml.c7i.xlarge?"),
+        (["variant.VariantName=a_b"], "variant.VariantName=a_b: must match"),
+        (["environment={1X: a}"], "environment.1X: must match"),
+        (["name=bad_name"], "name=bad_name"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(

@@ -67,7 +67,7 @@ def test_status_lists_the_latest_jobs_and_describes_one(
     out = capsys.readouterr().out
     assert out.startswith("the-job: Completed")
     assert "machines: 1 x ml.c7i.2xlarge" in out
-    assert f"checkpoints: s3://{BUCKET}/x/the-job/checkpoints" in out
+    assert f"checkpoints: s3://{BUCKET}/x/checkpoints/the-job" in out
 
 
 def test_status_shows_billing_savings_metrics_and_failure_reason(
@@ -178,14 +178,14 @@ def ended_with_results(aws: Aws, s3: Any) -> None:
     s3.put_object(Bucket=BUCKET, Key=f"{folder}/model.tar.gz", Body=archive(model_pt="weights"))
     s3.put_object(Bucket=BUCKET, Key=f"{folder}/output.tar.gz", Body=archive(a__report="fine"))
     for number in (1, 2):
-        key = f"x/the-job/checkpoints/step-{number}/state.pt"
+        key = f"x/checkpoints/the-job/step-{number}/state.pt"
         s3.put_object(Bucket=BUCKET, Key=key, Body=f"state {number}".encode())
     aws.answers["DescribeTrainingJob"] = [
         (
             200,
             description(
                 ModelArtifacts={"S3ModelArtifacts": f"s3://{BUCKET}/{folder}/model.tar.gz"},
-                CheckpointConfig={"S3Uri": f"s3://{BUCKET}/x/the-job/checkpoints"},
+                CheckpointConfig={"S3Uri": f"s3://{BUCKET}/x/checkpoints/the-job"},
             ),
         )
     ]
@@ -248,7 +248,7 @@ def test_checkpoint_keys_outside_the_folder_are_skipped(
     aws: Aws, bucket: Any, tmp_path: Path
 ) -> None:
     ended_with_results(aws, bucket)
-    outside = "x/the-job/checkpoints/../../../../evil"
+    outside = "x/checkpoints/the-job/../../../../evil"
     bucket.put_object(Bucket=BUCKET, Key=outside, Body=b"x")
     assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
     assert not list(tmp_path.rglob("evil"))
