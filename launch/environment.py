@@ -72,27 +72,16 @@ def pins(extra: str) -> list[str]:
     return [f"requirements/{name}" for name in REQUIREMENTS[extra]]
 
 
-def create_environment(venv: Path) -> None:
-    """Create an empty ``venv``; raises SetupError."""
-    say(f"creating {venv.name} with Python {platform.python_version()}")
-    if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
-        raise SetupError(f"Python's venv module could not create {venv.name}, see above")
-
-
 def ensure_environment(venv: Path, extra: str) -> None:
     """Create ``venv`` if needed and install ``extra`` into it unless its pins are already there.
 
     With ``job`` come the packages of the user's code, if it names any.
     """
     ensure_installed(venv, extra, pins(extra))
-    if extra == "job" and names_packages(ROOT / OWN_REQUIREMENTS):
-        ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
-
-
-def names_packages(file: Path) -> bool:
-    """Return whether a requirements file has more than comments."""
-    lines = file.read_text().splitlines() if file.is_file() else []
-    return any(line.split("#")[0].strip() for line in lines)
+    own = ROOT / OWN_REQUIREMENTS
+    if extra == "job" and own.is_file():
+        if any(line.split("#")[0].strip() for line in own.read_text().splitlines()):
+            ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
 
 
 def ensure_installed(
@@ -104,7 +93,9 @@ def ensure_installed(
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     if not (venv / "bin" / "pip").exists():
-        create_environment(venv)
+        say(f"creating {venv.name} with Python {platform.python_version()}")
+        if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
+            raise SetupError(f"Python's venv module could not create {venv.name}, see above")
     names = " and ".join(files)
     size = "; torch and its CUDA libraries take about 6 GB" if name == "job" else ""
     say(f"installing {names} into {venv.name}{size}")
