@@ -1,6 +1,7 @@
 """Dry runs and mistakes as recorded: what a launch sends, and what it says, changes on purpose.
 
-`recorded_requests.json` holds what jobs with every kind of capacity, input and network send,
+`recorded_requests.json` holds what jobs with every kind of capacity, input and network send: the
+request of `minimal`, and of the others what they change of it (null: they lack the member),
 `recorded_mistakes.json` the lines that name the key, the value and the remedy, and what whoever
 follows them launches. Both without what
 differs between two launches: the job's name, the commit and the digest of the code.
@@ -45,7 +46,9 @@ def test_a_dry_run_prints_the_recorded_request(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert _launch(REQUESTS[name]) == 0
-    assert _normalized(json.loads(capsys.readouterr().out)) == REQUESTS[name]["request"]
+    request = _normalized(json.loads(capsys.readouterr().out))
+    minimal = REQUESTS["minimal"]["request"]
+    assert _changes(minimal, request) == REQUESTS[name].get("changes", {})
 
 
 @pytest.mark.parametrize("name", MISTAKES)
@@ -65,6 +68,14 @@ def test_whoever_follows_the_lines_has_a_request(
         monkeypatch.setenv(variable, value)
     assert _launch({"command": MISTAKES[name]["command"], **then}) == 0, capsys.readouterr().err
     assert json.loads(capsys.readouterr().out)
+
+
+def _changes(minimal: Any, member: Any) -> Any:
+    if not (isinstance(minimal, dict) and isinstance(member, dict)):
+        return member
+    gone: dict[str, Any] = dict.fromkeys(minimal.keys() - member.keys())
+    other = {name: each for name, each in member.items() if each != minimal.get(name)}
+    return gone | {name: _changes(minimal.get(name), each) for name, each in other.items()}
 
 
 def _normalized(request: dict[str, Any]) -> dict[str, Any]:
