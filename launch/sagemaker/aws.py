@@ -42,7 +42,6 @@ _ADVICE: list[tuple[tuple[str, ...], str, str]] = [
         'add name=ANOTHER, or delete the endpoint: make sagemaker-deploy ARGS="undeploy NAME"; '
         "the SDK, or `aws sagemaker update-endpoint`, gives it another model",
     ),
-    (("ResourceInUse",), "", "choose another job.name, or leave it null"),
     (
         ("ValidationException",),
         "ould not assume role",
@@ -60,13 +59,11 @@ _ADVICE: list[tuple[tuple[str, ...], str, str]] = [
         "VolumeKmsKeyId",
         "add job.request.ResourceConfig.VolumeKmsKeyId=null for a type with local disks",
     ),
-    (("BadDigest",), "", "the data was damaged in transit: run the same command again"),
     (
         ("403", "AccessDenied"),
         "",
         "ask for this permission, or use another profile with AWS_PROFILE",
     ),
-    (("NoSuchBucket",), "", "`make setup-aws` creates the bucket"),
 ]
 
 
@@ -146,14 +143,9 @@ def open_session() -> Any:
     return session
 
 
-def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS, **options: Any) -> Any:
+def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS) -> Any:
     """A boto3 client that retries throttled calls."""
     from botocore.config import Config
 
-    config = Config(
-        retries={"mode": "standard", "total_max_attempts": attempts},
-        connect_timeout=10,
-        read_timeout=60,
-        max_pool_connections=32,
-    )
-    return session.client(service, config=config, **options)
+    retries = {"mode": "standard", "total_max_attempts": attempts}
+    return session.client(service, config=Config(connect_timeout=10, retries=retries))

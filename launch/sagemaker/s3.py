@@ -9,7 +9,7 @@ from entry_point.contract.program import UserError
 from launch.own_code import OwnCode
 from launch.sagemaker.aws import aws_client
 
-PARALLEL = 16
+PARALLEL = 10  # as many connections as a client keeps
 
 
 def split_s3(uri: str, key: str) -> tuple[str, str]:

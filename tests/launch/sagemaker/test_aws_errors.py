@@ -65,7 +65,7 @@ def error_line(capsys: pytest.CaptureFixture[str], *command: str) -> str:
         (
             "ResourceInUse",
             "Training job names must be unique within an AWS account and region",
-            ["must be unique", "choose another job.name"],
+            ["must be unique"],
         ),
         (
             "ValidationException",

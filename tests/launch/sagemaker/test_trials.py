@@ -6,7 +6,7 @@ import pytest
 
 from launch.sagemaker.__main__ import main
 from launch.sagemaker.aws import open_session
-from launch.sagemaker.jobs import TUNING, Job, checkpoints_uri, follow
+from launch.sagemaker.jobs import TUNING, Job, follow
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
 NAME = "rates"
@@ -91,13 +91,6 @@ def test_stop_ends_a_tuning_job_with_its_trials(
     assert main(["stop", NAME]) == 0
     assert f"{NAME} has already ended: Stopped" in capsys.readouterr().out
     assert tuned.made("StopHyperParameterTuningJob") == [{"HyperParameterTuningJobName": NAME}]
-
-
-def test_a_trials_checkpoints_are_below_its_own_name() -> None:
-    description = {"TrainingJobName": "t", "CheckpointConfig": {"S3Uri": "s3://b/c/"}}
-    assert checkpoints_uri(description) == "s3://b/c/"
-    assert checkpoints_uri({**description, "TuningJobArn": "arn"}) == "s3://b/c/t"
-    assert checkpoints_uri({"TrainingJobName": "t"}) is None
 
 
 @pytest.mark.usefixtures("tuned")
