@@ -27,7 +27,7 @@ from launch import setup_aws
 from launch.sagemaker.config import Target
 from launch.sagemaker.training_request import CHECKPOINTS
 from tests.launch.conftest import BUCKET, REPOSITORY, ROLE, ROOT, Aws
-from tests.launch.job_role import answer_simulations, role
+from tests.launch.job_role import allows, answer_simulations, role, statements
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python
 
 COMMON = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", "optim.lr=0.1"]
@@ -474,6 +474,10 @@ def test_the_example_of_a_pipeline_registers_what_is_good_enough(
     command, *overrides = evaluate["Arguments"]["AppSpecification"]["ContainerArguments"]
     assert command in PROGRAMS
     load_config("evaluate", EvaluateConfig, overrides)
+    (output,) = evaluate["Arguments"]["ProcessingOutputConfig"]["Outputs"]
+    prefix = output["S3Output"]["S3Uri"]["Std:Join"]["Values"][0]
+    key = f"arn:aws:s3:::{prefix.removeprefix('s3://')}/x/evaluation.json"
+    assert allows([*statements(aws).values()], "s3:PutObject", key)
     (asked,) = condition["Arguments"]["Conditions"]
     assert asked["LeftValue"]["Std:JsonGet"]["Path"] == "metrics.accuracy"
     (register,) = condition["Arguments"]["IfSteps"]
