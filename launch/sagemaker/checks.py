@@ -258,9 +258,13 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
         remedy = f"push it there, or set AWS_DEFAULT_REGION={match['region']}"
         yield f"{image}: must be in the job's region, {region}; {remedy}"
     kind = target.instance_type
+    resources = input_shape("CreateTrainingJob").members["ResourceConfig"]
+    types = resources.members["InstanceType"].enum
+    meant = "" if kind in types else _near_type(kind, types)
     if not kind.startswith("ml."):
-        hint = f"ml.{kind.lower().removeprefix('ml.')}"
+        hint = meant or f"ml.{kind.lower()}"
         yield f"target.instance_type={kind}: must be a type of SageMaker's; did you mean {hint}?"
+    if meant or not kind.startswith("ml."):  # no image is made for a type that is misspelt
         return
     device, other = ("GPU", "CPU") if is_gpu(kind) else ("CPU", "GPU")
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):

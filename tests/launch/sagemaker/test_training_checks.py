@@ -30,11 +30,6 @@ def refusal(*arguments: str) -> list[str]:
             "model.tar.gz",
         ),
         (
-            ["target.instance_type=g6.4xlarge"],
-            "target.instance_type",
-            "did you mean ml.g6.4xlarge?",
-        ),
-        (
             ["job.channels.x.source.S3DataSource.S3DataType=AugmentedManifestFile"],
             "job.channels.x.source",
             "data=manifest",
@@ -64,6 +59,13 @@ def test_what_aws_would_accept_is_refused_by_its_config_key(
 def test_what_boto3_would_not_send_is_refused_in_a_dry_run(member: str) -> None:
     (line,) = refusal(f"job.request.{member}=red")
     assert member in line
+
+
+@pytest.mark.parametrize("kind", ["g6.4xlarge", "g6.4xlarg", "ml.g6.4xlarg", "G6.4XLARGE"])
+def test_a_misspelt_type_is_named_before_an_image_for_it_is_advised(kind: str) -> None:
+    (line,) = refusal(f"target.instance_type={kind}", f"target.image='{ECR}/ab:cpu-1'")
+    assert line.startswith(f"target.instance_type={kind}: ")
+    assert "did you mean ml.g6.4xlarge?" in line
 
 
 def test_all_problems_are_reported_at_once() -> None:
