@@ -207,10 +207,21 @@ def missing(settings: dict[str, str | None]) -> Iterator[str]:
 # The launch config
 
 
+def role_problems(role: str | None) -> Iterator[str]:
+    """What is wrong with the role of a job: often its name is given, as in the console."""
+    yield from missing({"job.role": role})
+    if role and not role.startswith("arn:"):
+        yield (
+            f"job.role={role}: must be the role's ARN, arn:aws:iam::ACCOUNT:role/NAME; "
+            f"`aws iam get-role --role-name {role}` prints it"
+        )
+
+
 def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
     """What is wrong with the launch config of a training job; `region` is None if unknown."""
     target, job = config.target, config.job
-    yield from missing({"job.role": job.role, "job.output": job.output})
+    yield from role_problems(job.role)
+    yield from missing({"job.output": job.output})
     yield from registry_problems(target, region)
     if job.output and not job.output.startswith("s3://"):
         yield f"job.output={job.output}: must be s3://bucket/prefix"

@@ -22,9 +22,9 @@ from entry_point.contract.run_folder import SHARDED
 from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
 from launch.sagemaker.checks import (
     input_shape,
-    missing,
     registry_problems,
     require_sendable,
+    role_problems,
 )
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
@@ -196,7 +196,7 @@ def _require_valid(
 
     `uris` are those of the source and of the output, which must be empty.
     """
-    found = [*missing({"job.role": config.job.role})]
+    found = [*role_problems(config.job.role)]
     # Settings that a Processing job does not have.
     for key, value in {
         "target.spot": config.target.spot,

@@ -80,6 +80,7 @@ def test_each_host_gets_a_share_of_the_source(
         (["target.volume_gb=0"], "target.volume_gb=0", "must be at least 1"),
         (["target.image=pytorch"], "target.image=pytorch", "make push"),
         (["part=3/4"], "part=3/4", "set by the launcher"),
+        (["job.role=my-role"], "job.role=my-role", "must be the role's ARN"),
         (["output_format=index"], "output_format=index", "must be shards"),
         (["quality=101"], "quality=101", "at most 100"),
         (["intervall=8"], "intervall=8", "no such key"),
