@@ -31,7 +31,7 @@ from entry_point.config.retired import retired
 from entry_point.contract import exit_codes, own_code
 from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunFolder
-from launch.containers import Container
+from launch.containers import run_container, say
 from launch.engine import Engine, find_engine
 from launch.image import built_revision, image_reference, revision
 from launch.local import (
@@ -74,24 +74,25 @@ def train(arguments: Sequence[str]) -> int:
         write_input_config(folder, overrides, hosts=[HOST], current=HOST, channels=names)
         if code:
             code.write(run.channels)
-    container_name = f"{folder.name}-{os.getpid()}"
-    with Container(engine, "docker-train", container_name, TRAIN_STOP_SECONDS) as container:
-        say("docker-train", f"{image}; /opt/ml is {folder}")
-        container.start(
-            f"--hostname={HOST}",
-            # The job waits until the name resolves, which it does not without a network.
-            f"--add-host={HOST}:127.0.0.1",
-            *([f"--network={network}"] if network else []),
-            f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
-            *mounts(folder, channels),
-            *gpu_options(),
-            *owner_options(engine),
-            f"--env=TRAINING_JOB_NAME={folder.name}",
-            *environment,
-            image,
-            "train",
-        )
-        exit_code = container.follow()
+    say("docker-train", f"{image}; /opt/ml is {folder}")
+    exit_code = run_container(
+        engine,
+        "docker-train",
+        f"{folder.name}-{os.getpid()}",
+        TRAIN_STOP_SECONDS,
+        f"--hostname={HOST}",
+        # The job waits until the name resolves, which it does not without a network.
+        f"--add-host={HOST}:127.0.0.1",
+        *([f"--network={network}"] if network else []),
+        f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
+        *mounts(folder, channels),
+        *gpu_options(),
+        *owner_options(engine),
+        f"--env=TRAINING_JOB_NAME={folder.name}",
+        *environment,
+        image,
+        "train",
+    )
     say("docker-train", f"exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == exit_codes.FINISHED:
         run.become_latest()
@@ -119,23 +120,24 @@ def serve(arguments: Sequence[str]) -> int:
     port, network = os.environ.get("PORT") or "8080", os.environ.get("NETWORK")
     engine = find_engine()
     image = find_image(engine, "docker-serve")
-    name = f"serve-{os.getpid()}"
-    with Container(engine, "docker-serve", name, SERVE_STOP_SECONDS) as container:
-        container.start(
-            # Only this machine reaches the port.
-            f"--network={network}" if network else f"--publish=127.0.0.1:{port}:{port}",
-            f"--env=SAGEMAKER_BIND_TO_PORT={port}",
-            bind(model.resolve(), "/opt/ml/model", "readonly"),
-            "--read-only",
-            # The operator is compiled there, unless the image has it for this processor.
-            "--tmpfs=/tmp:exec",
-            *gpu_options(),
-            *owner_options(engine),
-            image,
-            "serve",
-            *(each for each in arguments if not each.startswith("model_dir=")),
-        )
-        return container.follow()
+    return run_container(
+        engine,
+        "docker-serve",
+        f"serve-{os.getpid()}",
+        SERVE_STOP_SECONDS,
+        # Only this machine reaches the port.
+        f"--network={network}" if network else f"--publish=127.0.0.1:{port}:{port}",
+        f"--env=SAGEMAKER_BIND_TO_PORT={port}",
+        bind(model.resolve(), "/opt/ml/model", "readonly"),
+        "--read-only",
+        # The operator is compiled there, unless the image has it for this processor.
+        "--tmpfs=/tmp:exec",
+        *gpu_options(),
+        *owner_options(engine),
+        image,
+        "serve",
+        *(each for each in arguments if not each.startswith("model_dir=")),
+    )
 
 
 def find_image(engine: Engine, program: str) -> str:
@@ -196,11 +198,6 @@ def gpu_options() -> list[str]:
     if count == "0":
         return []
     return [f"--gpus={count}"]
-
-
-def say(program: str, text: str) -> None:
-    sys.stdout.write(f"{program}: {text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ IMAGE = "job:1"
 IDLE = """
     case $1 in
         image) echo '[{"Id": "x", "Config": {}}]';;
-        wait) echo 0;;
+        run) exit 0;;
     esac
 """
 

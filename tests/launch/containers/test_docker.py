@@ -263,7 +263,7 @@ def test_the_newest_run_is_served_unless_a_model_is_named(
 
 
 def test_a_failed_start_is_not_the_newest_run(start_folder: Path, fake_engine: FakeEngine) -> None:
-    fake_engine(IDLE.replace("echo 0", "echo 2"))
+    fake_engine(IDLE.replace("exit 0", "exit 2"))
     runs = start_folder / "runs"
     (runs / "old").mkdir(parents=True)
     (runs / "latest").symlink_to("old")
