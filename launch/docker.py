@@ -33,7 +33,7 @@ from entry_point.contract.program import UserError, run_for_reader, run_program
 from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunFolder
 from launch.containers import run_container, say
 from launch.engine import Engine, find_engine
-from launch.image import built_revision, image_reference, revision
+from launch.image import built_revision, image_reference
 from launch.local import (
     HOST,
     RUNS,
@@ -42,6 +42,7 @@ from launch.local import (
     write_input_config,
 )
 from launch.own_code import require_free_channel, split_code
+from launch.revision import revision
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.

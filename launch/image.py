@@ -20,7 +20,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from string import Template
@@ -30,8 +29,8 @@ from entry_point.config.retired import retired
 from entry_point.contract.own_code import content_hash
 from entry_point.contract.program import UserError, run_program
 from launch.engine import Engine, find_engine
+from launch.revision import ROOT, commit, is_committed, revision
 
-ROOT = Path(__file__).resolve().parents[1]
 DEFAULT_NAME = "managed-training-template"
 # Set in the Dockerfile.
 REVISION_LABEL = "org.opencontainers.image.revision"
@@ -41,45 +40,6 @@ INPUT_LABELS = {
     "EXTRAS": "managed-training-template.extras",
     "PREBUILD": "managed-training-template.prebuild",
 }
-# The files and folders that decide what is in the image.
-CONTEXT = (
-    *("Dockerfile", "launch/image_packages.py", "requirements"),
-    *("configs", "custom_op", "entry_point", "project"),
-)
-
-
-def git(*arguments: str) -> str:
-    """Stdout of a git command in the repository; empty without a repository or without git."""
-    try:
-        done = subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True)
-    except FileNotFoundError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def commit() -> str:
-    """The current commit, with ``-dirty`` if files have changed, or ``untracked`` without git."""
-    head = git("rev-parse", "--short=12", "HEAD")
-    if not head:
-        return "untracked"
-    return f"{head}-dirty" if git("status", "--porcelain") else head
-
-
-def revision() -> str:
-    """The commit; if files have changed, also a hash of the files that enter the image."""
-    name = commit()
-    if is_committed(name):
-        return name
-    tops = [ROOT / each for each in CONTEXT]
-    paths = [path for top in tops for path in (top, *top.rglob("*"))]
-    code = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
-    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in code}
-    return f"{name}-{content_hash(files)[:8]}"
-
-
-def is_committed(name: str) -> bool:
-    """Whether the name of a commit stands for the tree exactly."""
-    return bool(re.fullmatch("[0-9a-f]+", name))
 
 
 def image_reference() -> str:

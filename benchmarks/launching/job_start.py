@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks import measure
 from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
-from launch import image
+from launch import image, revision
 from launch.docker import mounts, owner_options
 from launch.engine import Engine, find_engine
 from launch.local import HOST, write_input_config
@@ -78,8 +78,8 @@ def build_images(engine: Engine, context: Path) -> dict[str, str]:
 
 def copy_context(folder: Path) -> Path:
     """Copy the files that a build reads, so that they can be changed."""
-    for name in (".dockerignore", *image.CONTEXT):
-        source, target = image.ROOT / name, folder / name
+    for name in (".dockerignore", *revision.CONTEXT):
+        source, target = revision.ROOT / name, folder / name
         target.parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))

@@ -6,7 +6,7 @@ from typing import Any
 
 from entry_point.contract.hyperparameters import encode
 from entry_point.contract.metrics_line import metric_regexes
-from launch.image import commit
+from launch.revision import commit
 from launch.sagemaker.checks import KEPT, is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 

@@ -11,7 +11,7 @@ import pytest
 
 from entry_point.contract import exit_codes
 from entry_point.contract.program import UserError
-from launch import image
+from launch import image, revision
 from launch.engine import Engine, find_engine
 from tests.launch.conftest import ACCOUNT, MANIFEST, REGION, Aws
 from tests.launch.containers.conftest import FakeEngine
@@ -32,7 +32,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "one"]):
         identity = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
         subprocess.run(["git", "-C", str(folder), *identity, *command], check=True)
-    monkeypatch.setattr(image, "ROOT", folder)
+    for module in (image, revision):
+        monkeypatch.setattr(module, "ROOT", folder)
     return folder
 
 
@@ -48,14 +49,14 @@ def test_the_tag_names_device_and_commit(repository: Path, monkeypatch: pytest.M
 
 
 def test_the_label_of_a_dirty_tree_names_its_state(repository: Path) -> None:
-    commit = image.revision()
+    commit = revision.revision()
     assert f"--build-arg=REVISION={commit}" in image.build_arguments(BASE)
     code = repository / "entry_point" / "train.py"
     code.parent.mkdir()
     states = []
     for text in ("one", "two", "one"):
         code.write_text(text)
-        states.append(image.revision())
+        states.append(revision.revision())
         assert f"--build-arg=REVISION={states[-1]}" in image.build_arguments(BASE)
     assert all(re.fullmatch(f"{commit}-dirty-[0-9a-f]{{8}}", state) for state in states)
     assert states[0] == states[2] != states[1]
@@ -66,13 +67,13 @@ def test_symlinked_environments_and_data_leave_the_tree_clean(repository: Path) 
     (repository / ".git" / "info" / "exclude").write_text(ignored)
     for name in (".venv", ".venv-launch", "data", "runs"):
         (repository / name).symlink_to("/")
-    assert image.is_committed(image.commit())
+    assert revision.is_committed(revision.commit())
 
 
 def test_a_tree_without_a_repository_can_be_built(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(image, "ROOT", tmp_path)
+    monkeypatch.setattr(revision, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert image.image_reference() == f"{image.DEFAULT_NAME}:cpu-untracked"
 
@@ -124,7 +125,7 @@ def described(revision: str, **labels: str) -> str:
 def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     repository: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    calls = fake_engine(described(image.revision()))
+    calls = fake_engine(described(revision.revision()))
     image.build(find_engine())
     text = capfd.readouterr().out
     assert image.image_reference() in text and "dirty" not in text
@@ -134,7 +135,7 @@ def test_build_prints_name_size_id_and_the_state_of_a_dirty_tree(
     assert str(repository) in calls.read_text()
     (repository / "Dockerfile").write_text("FROM other")
     image.build(find_engine())
-    assert f"label names it {image.revision()}\n" in capfd.readouterr().out
+    assert f"label names it {revision.revision()}\n" in capfd.readouterr().out
 
 
 def with_base(folder: Path, base: Mapping[str, object]) -> str:
@@ -227,7 +228,7 @@ def test_push_prints_the_image_in_the_registry(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     assert repository
-    calls = fake_engine(described(image.revision()))
+    calls = fake_engine(described(revision.revision()))
     monkeypatch.setenv("REGISTRY", "localhost:5000")
     image.push(find_engine())
     reference = image.image_reference()
@@ -260,7 +261,7 @@ def test_a_failed_push_names_the_registry(
     repository: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert repository
-    fake_engine(described(image.revision()) + "; case $1 in push) exit 1;; esac")
+    fake_engine(described(revision.revision()) + "; case $1 in push) exit 1;; esac")
     monkeypatch.setenv("REGISTRY", "localhost:1")
     with pytest.raises(UserError, match=r"REGISTRY=localhost:1, .*`docker login localhost:1`"):
         image.push(find_engine())
@@ -272,7 +273,7 @@ def test_a_custom_tag_is_pushed_only_if_the_image_is_of_this_commit(
     assert repository
     monkeypatch.setenv("IMAGE", "team/mine:7")
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    calls = fake_engine(described(image.revision()))
+    calls = fake_engine(described(revision.revision()))
     image.push(find_engine())
     assert "push localhost:5000/team/mine:7" in calls.read_text()
     fake_engine(described("0123456789ab"))
@@ -322,7 +323,7 @@ def test_an_image_that_ecr_has_is_not_pushed_again(
     assert repository
     digest = ecr_holds(aws, "mine", "gpu-7", ID)
     monkeypatch.setenv("IMAGE", "mine:gpu-7")
-    facts = described(image.revision())
+    facts = described(revision.revision())
     calls = fake_engine(facts.replace(ID, digest if identity == "manifest" else identity))
     image.push(find_engine())
     told = capfd.readouterr().out
@@ -339,7 +340,7 @@ def test_another_image_under_the_tag_is_one_line_and_replaces_nothing(
 ) -> None:
     assert repository
     monkeypatch.setenv("IMAGE", "mine")
-    built = described(image.revision(), EXTRAS="timm")
+    built = described(revision.revision(), EXTRAS="timm")
     calls = fake_engine(built)
     image.build(find_engine())
     tag = capfd.readouterr().out.partition("publishes it as mine:")[2].strip()

@@ -13,7 +13,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.contract.hyperparameters import decode, read_overrides
 from entry_point.contract.metrics_line import METRIC_REGEXES
-from launch.image import commit
+from launch.revision import commit
 from launch.sagemaker import training_request
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config, split_overrides
 from tests.launch.conftest import BUCKET, ROLE
