@@ -95,7 +95,7 @@ def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator
     for prebuild, (column, name) in enumerate(images.items()):
         os.environ["PREBUILD"] = str(prebuild)
         code = context / "project/models.py"
-        code.write_text(f"{code.read_text()}# changed\n")
+        code.write_text(f"{code.read_text()}# {time.time()}\n")  # no layer of an earlier run
         started = time.perf_counter()
         image.build_image(engine, name, context)
         seconds = time.perf_counter() - started
@@ -114,7 +114,8 @@ def report(
     method = (
         "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on a "
         f"CPU; median of {repeats} alternating starts. Goals: compile 10 (prebuilt: 1), stop 10, "
-        "second build with PREBUILD=0 after a code change 5 s and 60 MB above the base."
+        "second build after a code change 5 s, with PREBUILD=0 230 MB above the base, 180 of them "
+        "polars."
     )
     tables = [
         measure.table(("part", *runs), rows),
