@@ -74,7 +74,7 @@ def _write_jpegs(source: Source, most: int, folder: Path) -> int:
             kind = int(source.labels[i]) if source.kind == "class" else 0
             file = folder / "train" / f"{kind:04d}" / f"{count:06d}.jpg"
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(image.numpy())
+            file.write_bytes(image.numpy().tobytes())
             count += 1
     if not count:
         raise DataError(f"{source.key(0)} and the images after it: none is a JPEG")
