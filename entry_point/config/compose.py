@@ -57,8 +57,19 @@ def defaults(schema: type) -> dict[str, Any]:
 
 
 def load_resolved(text: str, schema: type[T]) -> T:
-    """Return the config that `resolved_yaml` wrote, checked again; raises ConfigError."""
-    return check_config(yaml.safe_load(text), schema)
+    """Return the config that `resolved_yaml` wrote, checked again.
+
+    Raises ConfigError and YAMLError, also for aliases, which `resolved_yaml` does not write: ten
+    lines of nested ones stand for gigabytes.
+    """
+    return check_config(yaml.load(text, _WithoutAliases), schema)
+
+
+class _WithoutAliases(yaml.SafeLoader):
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError(f"has the YAML alias *{self.peek_event().anchor}: write its value")
+        return super().compose_node(parent, index)
 
 
 def resolved_yaml(config: Any) -> str:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,13 +34,10 @@ class _Job:
     future: Future[Any] = field(default_factory=Future)
 
     def answer(self, answer: Any) -> None:
-        try:
-            if isinstance(answer, Exception):
-                self.future.set_exception(answer)
-            else:
-                self.future.set_result(answer)
-        except InvalidStateError:
-            pass  # the client has gone
+        if isinstance(answer, Exception):
+            self.future.set_exception(answer)
+        else:
+            self.future.set_result(answer)
 
 
 class Batcher:
@@ -101,13 +98,11 @@ class Batcher:
     def waiting(self) -> int:
         """Items in the queue that somebody still wants."""
         with self._lock:
-            self._drop_cancelled()
-            return len(self._queue)
+            return sum(not job.future.cancelled() for job in self._queue)
 
     def submit(self, item: Any) -> Future[Any]:
         """Queue an item. Cancel the future if nobody wants the answer any more."""
         with self._lock:
-            self._drop_cancelled()
             job = _Job(item, may_wait=bool(self._queue or self._busy))
             self._queue.append(job)
             self._wake_first()
@@ -145,13 +140,14 @@ class Batcher:
         """Wait for a batch; empty when the server stops and the queue is empty."""
         with self._lock:
             while True:
-                self._drop_cancelled()
                 if not self._queue and self._is_stopping:
                     return []
                 patience = self._patience()
                 if self._queue and patience <= 0:
-                    self._busy += 1
-                    return self._pick()
+                    if picked := self._pick():
+                        self._busy += 1
+                        return picked
+                    continue
                 self._idle[number] = awake
                 awake.wait(patience if self._queue else None)
                 del self._idle[number]
@@ -163,12 +159,12 @@ class Batcher:
         return self._queue[0].arrived + self._max_wait_s - time.monotonic()
 
     def _pick(self) -> list[_Job]:
-        size = min(len(self._queue), self._max_batch)
-        picked = [self._queue.popleft() for _ in range(size)]
+        """Take up to `max_batch` items that were not cancelled; from here on, none can be."""
+        picked: list[_Job] = []
+        while self._queue and len(picked) < self._max_batch:
+            job = self._queue.popleft()
+            if job.future.set_running_or_notify_cancel():
+                picked.append(job)
         if self._queue:
             self._wake_first()
         return picked
-
-    def _drop_cancelled(self) -> None:
-        if any(job.future.cancelled() for job in self._queue):
-            self._queue = deque(job for job in self._queue if not job.future.cancelled())

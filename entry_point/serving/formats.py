@@ -1,36 +1,39 @@
-"""The forms of requests and answers: JSON, JSON lines, CSV; one image or several."""
+"""The forms of requests and answers: one image or several; JSON, JSON lines, a form, a mask."""
 
 from __future__ import annotations
 
 import base64
-import csv
-import io
 import json
 import logging
 import math
 import re
+import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, parse_options_header
+from torch import Tensor
 
 from entry_point.class_masks import as_png, class_mask, shares_of_classes
 from entry_point.model_folder import Model
 
-JSON, CSV = "application/json", "text/csv"
-JSON_LINES, PNG = "application/jsonlines", "image/png"
-TEXTS = (JSON, JSON_LINES, CSV)
+JSON, JSON_LINES, PNG = "application/json", "application/jsonlines", "image/png"
 FORM = "multipart/form-data"
 _IMAGE = "application/x-image"
 _UNNAMED = ("", "application/x-www-form-urlencoded")
 _ALIASES = dict.fromkeys(("application/x-jsonlines", "application/x-ndjson"), JSON_LINES)
-
+MAX_INSTANCES = 1000
+"""Images in one request."""
+_MARKS_PER_INSTANCE = 16
+"""Commas, brackets and braces of JSON, and lines of a form: an instance of ours has six at most."""
+ALL_UP_TO, TOP = 100, 10
+"""A model with more names than the first answers its best `TOP`, unless a request has its own."""
 
 # It logs what clients do wrong.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
@@ -44,7 +47,15 @@ class RequestError(ValueError):
         self.status_code, self.message = status_code, message
 
 
-def read_instances(body: bytes | bytearray, content_type: str) -> list[bytes | bytearray]:
+@dataclass(frozen=True)
+class Instances:
+    """The encoded images of a request, and their files' names if it was a form."""
+
+    contents: Sequence[bytes | bytearray]
+    names: Sequence[str] | None = None
+
+
+def read_instances(body: bytes | bytearray, content_type: str) -> Instances:
     """The encoded images of a request.
 
     - One image: image/*, application/x-image, application/octet-stream.
@@ -54,45 +65,26 @@ def read_instances(body: bytes | bytearray, content_type: str) -> list[bytes | b
     - A form, multipart/form-data: each of its files.
     - No type, or curl's default for --data-binary: JSON if it begins like that, else one image.
 
-    Raises RequestError.
+    What a text would make of itself is counted before it is parsed. Raises RequestError.
     """
-    instances = _split(body, content_type)
-    if not instances:
-        raise RequestError(400, "the body: holds no images; send at least one")
-    return instances
-
-
-def is_image(body: bytes | bytearray, content_type: str) -> bool:
-    """Whether the body is one image, which nothing has to parse."""
-    kind = _kind(body, content_type)
-    return kind.startswith("image/") or kind in (_IMAGE, "application/octet-stream")
-
-
-def _kind(body: bytes | bytearray, content_type: str) -> str:
     kind = media_type(content_type)
     if kind in _UNNAMED:
         kind = JSON if body[:100].lstrip()[:1] == b"{" else _IMAGE
-    return kind
+    if kind.startswith("image/") or kind in (_IMAGE, "application/octet-stream"):
+        return Instances([body])
+    if kind not in _READ:
+        allowed = f"image/*, {_IMAGE}, {FORM}, {JSON} or {JSON_LINES}"
+        raise RequestError(415, f"content type {content_type!r}: must be {allowed}")
+    instances = _READ[kind](body, content_type)
+    if not instances.contents:
+        raise RequestError(400, "the body: holds no images; send at least one")
+    _refuse_more(len(instances.contents), MAX_INSTANCES, "images")
+    return instances
 
 
-def _split(body: bytes | bytearray, content_type: str) -> list[bytes | bytearray]:
-    if is_image(body, content_type):
-        return [body]
-    kind = _kind(body, content_type)
-    if kind == FORM:
-        return _read_form(body, content_type)
-    if kind == JSON:
-        document = _parse_json(body, "the body")
-        instances = document.get("instances") if isinstance(document, dict) else None
-        if not isinstance(instances, list):
-            raise RequestError(400, 'the body: must be {"instances": [BASE64, ...]}')
-        return [_decode_base64(each, f"instances[{i}]") for i, each in enumerate(instances)]
-    if kind == JSON_LINES:
-        all_lines: list[Any] = [*body.splitlines()]
-        lines = [(i, line) for i, line in enumerate(all_lines, 1) if line.strip()]
-        return [_decode_base64(_parse_json(line, f"line {i}"), f"line {i}") for i, line in lines]
-    allowed = f"image/*, {_IMAGE}, {FORM}, {JSON} or {JSON_LINES}"
-    raise RequestError(415, f"content type {content_type!r}: must be {allowed}")
+def _refuse_more(count: int, most: int, what: str) -> None:
+    if count > most:
+        raise RequestError(413, f"the body: must have at most {most} {what}, has {count}")
 
 
 def media_type(text: str) -> str:
@@ -101,7 +93,26 @@ def media_type(text: str) -> str:
     return _ALIASES.get(kind, kind)
 
 
+def _read_json(body: bytes | bytearray, _content_type: str) -> Instances:
+    document = _parse_json(body, "the body")
+    instances = document.get("instances") if isinstance(document, dict) else None
+    if not isinstance(instances, list):
+        raise RequestError(400, 'the body: must be {"instances": [BASE64, ...]}')
+    _refuse_more(len(instances), MAX_INSTANCES, "images")
+    return Instances([_decode_base64(each, f"instances[{i}]") for i, each in enumerate(instances)])
+
+
+def _read_lines(body: bytes | bytearray, _content_type: str) -> Instances:
+    _refuse_more(body.count(b"\n"), MAX_INSTANCES, "lines")
+    lines = [(i, line) for i, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    return Instances(
+        [_decode_base64(_parse_json(line, f"line {i}"), f"line {i}") for i, line in lines]
+    )
+
+
 def _parse_json(text: bytes | bytearray, place: str) -> Any:
+    marks = sum(map(text.count, (b",", b"[", b"{")))
+    _refuse_more(marks, MAX_INSTANCES * _MARKS_PER_INSTANCE, "commas and brackets")
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
@@ -125,21 +136,25 @@ def _decode_base64(instance: Any, place: str) -> bytes:
         raise RequestError(400, f"{place}: must be an image in base64") from error
 
 
-def _read_form(body: bytes | bytearray, content_type: str) -> list[bytes | bytearray]:
+def _read_form(body: bytes | bytearray, content_type: str) -> Instances:
     """The files of a form. Other fields are ignored."""
     _, options = parse_options_header(content_type)
-    files: list[bytes | bytearray] = []
+    boundary = options.get(b"boundary")
+    contents: list[bytes | bytearray] = []
+    names: list[str] = []
 
     def keep(file: File) -> None:
         file.file_object.seek(0)
-        files.append(file.file_object.read())
+        contents.append(file.file_object.read())
+        names.append((file.file_name or b"").decode(errors="replace"))
 
+    _refuse_more(body.count(b"--" + (boundary or b"")), 2 * MAX_INSTANCES, "parts")
     try:
         parser = FormParser(
             FORM,
             on_field=None,
             on_file=keep,
-            boundary=options.get(b"boundary"),
+            boundary=boundary,
             config={"MAX_MEMORY_FILE_SIZE": math.inf},  # never on a disk
         )
         parser.write(bytes(body))
@@ -147,105 +162,102 @@ def _read_form(body: bytes | bytearray, content_type: str) -> list[bytes | bytea
     except FormParserError as error:
         must = "must be a form with the boundary that Content-Type names"
         raise RequestError(400, f"the body: {must}") from error
-    return files
+    return Instances(contents, names)
+
+
+_READ = {FORM: _read_form, JSON: _read_json, JSON_LINES: _read_lines}
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The form of an answer."""
+
+    kind: str
+    """JSON, JSON_LINES or PNG."""
+    top: int | None = None
+    """Names with a probability or a share: the best ones. None: see `ALL_UP_TO`."""
+
+
+def read_accept(accept: str, has_masks: bool = False) -> Accepted:
+    """The first form in an Accept header that there is, JSON if it takes any.
+
+    A media type's parameter `top` is a number of names, or `all`: `application/json;top=5`. Raises
+    RequestError (406) if no form is accepted.
+    """
+    known = (JSON, JSON_LINES, PNG) if has_masks else (JSON, JSON_LINES)
+    for choice in accept.split(",") if accept.strip() else ["*/*"]:
+        wanted = media_type(choice)
+        for kind in known:
+            if wanted in (kind, "*/*", f"{kind.partition('/')[0]}/*"):
+                return Accepted(kind, _read_top(choice))
+    raise RequestError(406, f"accept {accept!r}: must include {' or '.join(known)}")
+
+
+def _read_top(choice: str) -> int | None:
+    for parameter in choice.split(";")[1:]:
+        name, _, value = (part.strip().lower() for part in parameter.partition("="))
+        if name != "top":
+            continue
+        if value == "all":
+            return sys.maxsize
+        if not re.fullmatch("[1-9][0-9]{0,8}", value):
+            raise RequestError(406, f"accept {choice!r}: top must be a number from 1, or all")
+        return int(value)
+    return None
 
 
 def describe(
-    answers: torch.Tensor, model: Model, sizes: Sequence[tuple[int, int]] = ()
-) -> list[dict[str, Any]]:
-    """Convert answers to plain values, by the model's kind. Masks need the images' heights and
-    widths in pixels, `sizes`.
+    answer: Tensor, model: Model, size: tuple[int, int] | None = None, top: int | None = None
+) -> dict[str, Any]:
+    """Convert the answer for one image to plain values, by the model's kind.
 
-    - `classification`: `class` (the likeliest), its `probability`, and all `probabilities` by name.
-    - `multilabel`: `labels` that reach the threshold, and all `probabilities` by name.
+    - `classification`: `class` (the likeliest), its `probability`, and `probabilities` by name.
+    - `multilabel`: `labels` that reach the threshold, and `probabilities` by name.
     - `regression`: `values` by name.
     - `segmentation`: `mask`, a PNG of the image's size in base64, and the `shares` of its pixels
-      by name.
+      by name. It needs the image's height and width, `size`.
+
+    `top`: see `Accepted`. Raises RequestError (500) for an answer that is not finite.
     """
+    if not answer.isfinite().all():
+        raise RequestError(500, "the model's answer is NaN or infinite")
+    names = model.names
     if model.kind == "segmentation":
-        pairs = zip(answers, sizes, strict=True)
-        return [_mask(class_mask(answer, *size), model) for answer, size in pairs]
-    # What Python's round() makes of a float32, in a fraction of the time.
-    rounded = (answers.double() * 1e6).round() / 1e6
-    rows = zip(answers.tolist(), rounded.tolist(), strict=True)
-    return [_DESCRIBE[model.kind](row, short, model) for row, short in rows]
-
-
-def _classes(row: list[float], rounded: list[float], model: Model) -> dict[str, Any]:
-    likeliest = row.index(max(row))
+        assert size is not None
+        mask = class_mask(answer, *size)
+        shares = _best(shares_of_classes(mask, len(names)), names, top)
+        return {"mask": base64.b64encode(as_png(mask)).decode(), "shares": shares}
+    row = answer.numpy()
+    if model.kind == "regression":
+        named = zip(names, row.tolist(), strict=True)
+        return {"values": {name: float(f"{value:.7g}") for name, value in named}}
+    probabilities = _best(row, names, top)
+    if model.kind == "multilabel":
+        found = (row >= np.float32(model.threshold)).nonzero()[0].tolist()
+        return {"labels": [names[place] for place in found], "probabilities": probabilities}
+    likeliest = int(row.argmax())
     return {
-        "class": model.names[likeliest],
-        "probability": rounded[likeliest],
-        "probabilities": dict(zip(model.names, rounded, strict=True)),
+        "class": names[likeliest],
+        "probability": round(float(row[likeliest]), 6),
+        "probabilities": probabilities,
     }
 
 
-def _labels(row: list[float], rounded: list[float], model: Model) -> dict[str, Any]:
-    found = [name for name, p in zip(model.names, row, strict=True) if p >= model.threshold]
-    return {"labels": found, "probabilities": dict(zip(model.names, rounded, strict=True))}
+def _best(values: NDArray[np.float32], names: list[str], top: int | None) -> dict[str, float]:
+    """Rounded values by name: the largest `top`, or all in the names' order."""
+    count = min(len(names), top or (len(names) if len(names) <= ALL_UP_TO else TOP))
+    if count == len(names):
+        # What Python's round() makes of a float32, in a fraction of the time.
+        rounded = (values.astype(np.float64) * 1e6).round() / 1e6
+        return dict(zip(names, rounded.tolist(), strict=True))
+    places = np.argpartition(values, -count)[-count:]
+    places = places[np.argsort(-values[places], kind="stable")]
+    return {names[place]: round(float(values[place]), 6) for place in places.tolist()}
 
 
-def _numbers(row: list[float], _: list[float], model: Model) -> dict[str, Any]:
-    named = zip(model.names, row, strict=True)
-    return {"values": {name: float(f"{value:.7g}") for name, value in named}}
-
-
-def _mask(mask: NDArray[np.uint8], model: Model) -> dict[str, Any]:
-    shares = shares_of_classes(mask, len(model.names)).tolist()
-    return {
-        "mask": base64.b64encode(as_png(mask)).decode(),
-        "shares": {name: round(each, 6) for name, each in zip(model.names, shares, strict=True)},
-    }
-
-
-_DESCRIBE = {"classification": _classes, "multilabel": _labels, "regression": _numbers}
-
-
-def csv_line(prediction: dict[str, Any]) -> list[Any]:
-    """A prediction as a CSV line.
-
-    A class and its probability; or the labels found, separated by `|`, and every label's
-    probability; or the numbers; or the shares of a mask.
-    """
-    if "shares" in prediction:
-        return list(prediction["shares"].values())
-    if "class" in prediction:
-        return [prediction["class"], prediction["probability"]]
-    if "labels" in prediction:
-        return ["|".join(prediction["labels"]), *prediction["probabilities"].values()]
-    return list(prediction["values"].values())
-
-
-def formats_of(kind: str) -> tuple[str, ...]:
-    """The formats of the answers of a model of this kind."""
-    return (*TEXTS, PNG) if kind == "segmentation" else TEXTS
-
-
-def choose_format(accept: str, formats: Sequence[str]) -> str:
-    """The format that an Accept header prefers.
-
-    Raises RequestError (406) if it accepts none.
-    """
-    wanted = []
-    for position, choice in enumerate(accept.split(",") if accept.strip() else ["*/*"]):
-        stated = re.search(r";\s*q\s*=\s*(\d*\.?\d+)", choice)
-        wanted.append((-float(stated[1]) if stated else -1.0, position, media_type(choice)))
-    refused = {kind for weight, _, kind in wanted if not weight}
-    for weight, _, kind in sorted(wanted):
-        for known in formats:
-            matches = kind in (known, "*/*", f"{known.partition('/')[0]}/*")
-            if weight and matches and known not in refused:
-                return known
-    allowed = f"{', '.join(formats[:-1])} or {formats[-1]}"
-    raise RequestError(406, f"accept {accept!r}: must include {allowed}")
-
-
-def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes | str:
-    """The predictions in one of the formats that `choose_format` returns.
-
-    JSON {"predictions": [...]}, a JSON line per image, CSV lines (see `csv_line`), or the mask of
-    the only image.
-    """
+def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes:
+    """The predictions as JSON {"predictions": [...]}, as a JSON line per image, or the mask of the
+    only image."""
     if kind == PNG:
         if len(predictions) > 1:
             must = f"accept {PNG}: answers one image; send one, or accept {JSON}"
@@ -253,9 +265,4 @@ def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes | 
         return base64.b64decode(predictions[0]["mask"])
     if kind == JSON:
         return msgspec.json.encode({"predictions": predictions})
-    if kind == JSON_LINES:
-        return msgspec.json.Encoder().encode_lines(predictions)
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerows(map(csv_line, predictions))
-    return lines.getvalue()
+    return msgspec.json.Encoder().encode_lines(predictions)

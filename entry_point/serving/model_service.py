@@ -1,4 +1,9 @@
-"""The model behind the HTTP server: its workers, its warm-up, and the answer to one request."""
+"""The model behind the HTTP server, and the way of a request through its threads.
+
+A thread of `DecodingThreads` takes the images out of a request's body and decodes them, one after
+another. Each joins a batch at once, which a thread of `Batcher` computes. The one that computes the
+last image writes the answer. The server's event loop hears of that only.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +11,16 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
+from torch import Tensor
 
 import custom_op
 from entry_point.config.config_errors import ConfigError
@@ -20,9 +30,15 @@ from entry_point.contract.program import UserError
 from entry_point.model_folder import Model, load_model
 from entry_point.serving import formats
 from entry_point.serving.batching import Batcher
-from entry_point.serving.formats import RequestError
-from entry_point.serving.program import as_program
-from entry_point.serving.request_images import Photo, RequestImage, RequestImages, numbered
+from entry_point.serving.formats import Accepted, Instances, RequestError
+from entry_point.serving.request_images import (
+    DecodingThreads,
+    ImageDecoder,
+    Photo,
+    RequestImage,
+    check_images,
+    numbered,
+)
 from entry_point.serving.serving_metrics import ServingMetrics
 
 logger = logging.getLogger(__name__)
@@ -33,153 +49,228 @@ MAX_WAIT_S = 0.002
 """How long an image that finds the workers busy may wait for others to share its batch."""
 MAX_QUEUE = 256
 """Requests that may wait."""
-MAX_INSTANCES = 1000
-"""Images in one request."""
 DEFAULT_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
-"""SageMaker's variable: the format of the answers to requests that accept any."""
-# Larger texts and forms are parsed in a thread. It shares the GIL with the event loop: /ping waits
-# less, but it waits.
-_PARSED_AT_ONCE = 2**16
+"""SageMaker's variable: the form of the answers to requests that accept any."""
 
 
 class ModelService:
     """Loads a model folder and answers requests with it. Nothing is ready before `load` returns."""
 
+    model: Model
+
     def __init__(self, folder: Path, config: ServerConfig) -> None:
         self.config, self._folder = config, folder
         self.is_ready = False
-        self.unfinished: str | None = None
-        """What is said of a model that a stopped job left."""
         self._default_accept = os.environ.get(DEFAULT_ACCEPT) or formats.JSON
         _check_accept(self._default_accept)
-        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        self._gpus, self._max_batch = gpus, config.max_batch or (32 if gpus else 8)
+        self._gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        max_batch = config.max_batch or (32 if self._gpus else 8)
         self.metrics = ServingMetrics(lambda: self._batcher.waiting)
+        self._max_batch = max_batch
         self._batcher = Batcher(
-            max_batch=self._max_batch,
-            max_wait_s=MAX_WAIT_S,
-            on_batch=self.metrics.batch,
+            max_batch=max_batch, max_wait_s=MAX_WAIT_S, on_batch=self.metrics.batch
         )
-        self._images: RequestImages | None = None
+        threads = max(2, usable_cores())
+        self._threads = DecodingThreads(threads)
+        self._most_decoding = threads // 2
+        """Images of one request to decode at the same time: others find a free thread."""
+        self._most_ahead = max_batch + threads
+        """Images of one request that are decoded and wait for the model."""
         self._unanswered = 0
-        self._formats: Sequence[str] = ()
 
     def load(self) -> None:
         """Load, start the workers and warm them up. Raises UserError."""
+        count = self.config.workers or self._gpus or min(usable_cores(), _MOST_WORKERS)
+        places = [number % self._gpus if self._gpus else None for number in range(count)]
         try:
-            workers = self._workers()
-            self._batcher.start(workers)
+            custom_op.load()
+            # Workers share a model.
+            predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
+            self.model = predictors[places[0]].model
+            self._decoder = ImageDecoder(self.model.image_size, self.model.resize, self.model.crop)
+            self._decoder.warm_up()
+            self._batcher.start([predictors[gpu] for gpu in places])
         except custom_op.BuildError as error:
             raise UserError(*str(error).splitlines()) from error
         where = f"{self._gpus} GPUs" if self._gpus else f"the CPU, {usable_cores()} cores"
-        logger.info("%d workers on %s", len(workers), where)
-        if self.unfinished is not None:
-            logger.warning("%s", self.unfinished)
+        logger.info("%d workers on %s", count, where)
+        if self.model.unfinished is not None:
+            logger.warning("%s", self.model.unfinished)
         # What loading made stays: the garbage collector need not look through it again.
         gc.freeze()
         self.is_ready = True
 
-    def stop(self, patience_s: float) -> bool:
-        """End the workers; returns whether all ended in time."""
-        ended = self._batcher.stop(patience_s)
-        return (self._images is None or self._images.stop()) and ended
-
-    def _workers(self) -> list[_Predictor]:
-        count = self.config.workers or self._gpus or min(usable_cores(), _MOST_WORKERS)
-        places = [number % self._gpus if self._gpus else None for number in range(count)]
-        custom_op.load()
-        # Workers share a model.
-        predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
-        model = predictors[places[0]].model
-        self.unfinished = model.unfinished
-        self._images = RequestImages(
-            model.image_size, model.resize, self.config, usable_cores(), model.crop
-        )
-        self._formats = formats.formats_of(model.kind)
-        self._images.warm_up()
-        return [predictors[gpu] for gpu in places]
-
     def _predictor(self, gpu: int | None) -> _Predictor:
         device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
-        dtype = _DTYPES[self.config.precision]
-        model = as_program(load_model(self._folder, device))
-        return _Predictor(model, dtype, self._max_batch)
+        model = load_model(self._folder, device)
+        return _Predictor(model, _DTYPES[self.config.precision], self._max_batch)
 
-    async def answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
-        """The content of the answer, and its type. Raises RequestError."""
+    def stop(self, patience_s: float) -> bool:
+        """End the threads; returns whether all ended in time."""
+        ended = self._batcher.stop(patience_s)
+        return self._threads.stop() and ended
+
+    def answer(
+        self, body: bytearray, content_type: str, accept: str
+    ) -> asyncio.Future[tuple[bytes, str]]:
+        """The content of the answer, and its type: later, or a RequestError. Cancel it if nobody
+        wants it any more. Raises RequestError."""
         if self._unanswered >= MAX_QUEUE + self._batcher.at_once:
             full = f"the queue is full: {MAX_QUEUE} requests wait; try again later"
             raise RequestError(503, full)
+        if accept.strip() in ("", "*/*"):
+            accept = self._default_accept
+        request = _Request(formats.read_accept(accept, self.model.kind == "segmentation"))
+        self._threads.submit(partial(self._read, request, body, content_type))
+        answering = asyncio.wrap_future(request.answer)
         self._unanswered += 1
+        answering.add_done_callback(self._count_answered)
+        return answering
+
+    def _count_answered(self, _: object) -> None:
+        self._unanswered -= 1
+
+    def _read(self, request: _Request, body: bytearray, content_type: str) -> None:
+        with request.failing():
+            if request.answer.cancelled():
+                return
+            instances = formats.read_instances(body, content_type)
+            images = check_images(instances.contents, self.config.max_payload_mb)
+            request.start(instances, images)
+            if len(images) == 1 and not images[0].is_large:
+                self._decode(request, request.take(1, 1))
+            else:
+                self._decode_more(request)
+
+    def _decode_more(self, request: _Request) -> None:
+        """Have more images of the request decoded, behind those of others that wait."""
+        while (number := request.take(self._most_decoding, self._most_ahead)) is not None:
+            work = partial(self._decode, request, number)
+            self._threads.submit(work, is_large=request.images[number].is_large)
+
+    def _decode(self, request: _Request, number: int | None) -> None:
+        assert number is not None
+        with request.failing(number):
+            if request.answer.done():
+                return
+            photo = self._decoder.decode(request.images[number])
+            computing = self._batcher.submit(photo)
+            request.decoded(computing)
+            computing.add_done_callback(partial(self._computed, request, number, photo))
+            self._decode_more(request)
+
+    def _computed(
+        self, request: _Request, number: int, photo: Photo, computing: Future[Tensor]
+    ) -> None:
+        with request.failing(number):
+            if computing.cancelled():
+                return
+            size = photo.height, photo.width
+            prediction = formats.describe(
+                computing.result(), self.model, size, request.accepted.top
+            )
+            if request.add(number, prediction):
+                self._decode_more(request)
+
+
+class _Request:
+    """A request at work. Several threads may work on its images."""
+
+    def __init__(self, accepted: Accepted) -> None:
+        self.accepted = accepted
+        self.answer: Future[tuple[bytes, str]] = Future()
+        """The content and its type."""
+        self.images: Sequence[RequestImage] = ()
+        self._names: Sequence[str] | None = None
+        self._predictions: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._begun = self._decoding = self._missing = 0
+        self._computing: list[Future[Tensor]] = []
+
+    def start(self, instances: Instances, images: Sequence[RequestImage]) -> None:
+        self.images, self._names = images, instances.names
+        self._predictions, self._missing = [{} for _ in images], len(images)
+        self.answer.add_done_callback(self._drop)
+
+    def take(self, most_decoding: int, most_ahead: int) -> int | None:
+        """The number of the next image to decode; None if there is none, or enough are at work."""
+        with self._lock:
+            unanswered = self._begun - (len(self.images) - self._missing)
+            if (
+                self._begun == len(self.images)
+                or self._decoding >= most_decoding
+                or unanswered >= most_ahead
+            ):
+                return None
+            self._decoding += 1
+            self._begun += 1
+            return self._begun - 1
+
+    def decoded(self, computing: Future[Tensor]) -> None:
+        """Note that an image waits for the model."""
+        with self._lock:
+            self._decoding -= 1
+            self._computing.append(computing)
+        if self.answer.done():  # since before it was noted
+            computing.cancel()
+
+    def add(self, number: int, prediction: dict[str, Any]) -> bool:
+        """Note a prediction, and answer with the last one; returns whether more are missing."""
+        named = {} if self._names is None else {"file": self._names[number]}
+        with self._lock:
+            self._predictions[number] = named | prediction
+            self._missing -= 1
+            if self._missing:
+                return True
+        kind = self.accepted.kind
+        self._answer((formats.format_predictions(self._predictions, kind), kind))
+        return False
+
+    @contextmanager
+    def failing(self, number: int | None = None) -> Iterator[None]:
+        """What is raised is the answer, with the number of the image."""
         try:
-            return await self._answer(body, content_type, accept)
-        finally:
-            self._unanswered -= 1
+            yield
+        except RequestError as error:
+            self._fail(error if number is None else numbered(error, number))
+        except Exception as error:
+            self._fail(error)
 
-    async def _answer(self, body: bytearray, content_type: str, accept: str) -> tuple[Any, str]:
-        accept = accept if accept.strip() not in ("", "*/*") else self._default_accept
-        kind = formats.choose_format(accept, self._formats)
-        predictions = await self._predict(await self._parse(body, content_type))
-        return formats.format_predictions(predictions, kind), kind
+    def _answer(self, answer: tuple[bytes, str]) -> None:
+        try:
+            self.answer.set_result(answer)
+        except InvalidStateError:
+            pass  # the client has gone
 
-    async def _parse(self, body: bytearray, content_type: str) -> list[bytes | bytearray]:
-        instances = await _parse(body, content_type)
-        if len(instances) > MAX_INSTANCES:
-            must = f"the body: must have at most {MAX_INSTANCES} images"
-            raise RequestError(413, f"{must}, has {len(instances)}")
-        return instances
+    def _fail(self, error: Exception) -> None:
+        try:
+            self.answer.set_exception(error)
+        except InvalidStateError:
+            pass  # the client has gone, or another image has failed
 
-    async def _predict(self, contents: Sequence[bytes | bytearray]) -> list[dict[str, Any]]:
-        """The prediction of each image; raises the first one's exception.
-
-        An image joins a batch once it is decoded, so that no other waits for its decoding.
-        """
-        assert self._images is not None
-        images = await self._images.check(contents)
-        # One request is decoded a few images ahead, whatever its size: others get their turn.
-        ahead, decoding = (
-            asyncio.Semaphore(2 * self._max_batch),
-            asyncio.Semaphore(self._images.share),
-        )
-
-        async def predict(number: int, image: RequestImage) -> dict[str, Any]:
-            assert self._images is not None
-            async with ahead:
-                async with decoding:
-                    try:
-                        photo = await self._images.decode(image)
-                    except RequestError as error:
-                        raise numbered(error, number) from error
-                prediction: dict[str, Any] = await asyncio.wrap_future(self._batcher.submit(photo))
-                return prediction
-
-        answers = await asyncio.gather(
-            *(predict(number, image) for number, image in enumerate(images)),
-            return_exceptions=True,
-        )
-        for answer in answers:
-            if isinstance(answer, BaseException):
-                raise answer
-        return cast(list[dict[str, Any]], answers)
+    def _drop(self, _answer: Future[tuple[bytes, str]]) -> None:
+        """Spare the model what nobody waits for."""
+        with self._lock:
+            computing = list(self._computing)
+        for each in computing:
+            each.cancel()
 
 
 class _Predictor:
-    """Decoded images -> predictions, on one device; any number of workers may call it."""
+    """Decoded images -> answers, on one device; any number of workers may call it."""
 
     def __init__(self, model: Model, dtype: torch.dtype, max_batch: int) -> None:
         self.model, self._dtype, self._max_batch = model, dtype, max_batch
         self._cores = usable_cores()
 
-    def __call__(self, photos: Sequence[Photo], at_work: int) -> list[dict[str, Any]]:
-        """The prediction of each image."""
+    def __call__(self, photos: Sequence[Photo], at_work: int) -> Sequence[Tensor]:
+        """The answer for each image, see `Model.predict`."""
         # Of this thread's calls; takes less than a microsecond.
         torch.set_num_threads(max(1, self._cores // at_work))
         batch = torch.stack([photo.view.movedim(0, -1) for photo in photos]).movedim(-1, 1)
         is_half = self._dtype == torch.bfloat16
         with torch.autocast(self.model.device.type, torch.bfloat16, enabled=is_half):
-            found = self.model.predict(batch)
-        sizes = [(photo.height, photo.width) for photo in photos]
-        return formats.describe(found, self.model, sizes)
+            return self.model.predict(batch).unbind()
 
     def warm_up(self) -> None:
         """Answer what real requests may be like: one image, and a full batch."""
@@ -191,13 +282,7 @@ class _Predictor:
 
 def _check_accept(default: str) -> None:
     try:
-        formats.choose_format(default, formats.TEXTS)
+        formats.read_accept(default)
     except RequestError as error:
-        must = f"must be one of {', '.join(formats.TEXTS)}"
+        must = f"must be {formats.JSON} or {formats.JSON_LINES}"
         raise ConfigError(DEFAULT_ACCEPT, default, must) from error
-
-
-async def _parse(body: bytearray, content_type: str) -> list[bytes | bytearray]:
-    if len(body) <= _PARSED_AT_ONCE or formats.is_image(body, content_type):
-        return formats.read_instances(body, content_type)
-    return await asyncio.to_thread(formats.read_instances, body, content_type)

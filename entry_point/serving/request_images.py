@@ -1,18 +1,19 @@
 """Decodes the images of requests, before they join a batch.
 
 Requests come from strangers. Formats and pixels are checked by the headers before any memory is
-taken. An image that takes long or much memory waits for others of its kind only: they have a
-thread of their own. The pixels are those of `entry_point.predict`.
+taken. One image is decoded by one thread, and large images one after another, so that they never
+hold all threads. The pixels are those of `entry_point.predict`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
+import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,17 +22,33 @@ from torch import Tensor
 
 import custom_op
 from entry_point.config.data_config import Crop, DataConfig
-from entry_point.config.serve_config import ServerConfig
-from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.metadata import TooManyPixelsError
+from entry_point.data.decode.decoder import Decoder
+from entry_point.data.decode.metadata import TooManyPixelsError, UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
-from entry_point.data.decode.pillow import FORMATS, MOST_PIXELS, PillowDecoder, open_image
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.samples import Samples
+from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
+from entry_point.data.plan.crops import CropPlanner, upright_size
+from entry_point.data.plan.samples import Ints, Samples
 from entry_point.data.sources.source import Encoded
 from entry_point.serving.formats import RequestError
 
-T = TypeVar("T")
+_OPERATOR_BYTES_PER_PIXEL = 8
+"""Memory that the operator takes of progressive JPEGs, whose coefficients it holds: 2 for each of
+up to four components. Others take less than 1."""
+BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
+"""Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most."""
+_MOST_BYTES_PER_PIXEL = 21
+"""Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
+_JPEG = b"\xff\xd8\xff"
+_MEGA = 10**6
+MAX_PIXELS = 89_478_485
+"""Of one image: 256 MB of RGB. Datasets may hold larger ones."""
+_SMALL_BYTES = 200 * _MEGA
+"""One image per thread may take this; larger ones are decoded one after another."""
+_PIXELS_PER_BYTE = 8
+"""Of a whole request: photos have 2 to 8 pixels per byte."""
+MOST_LARGE = 64
+"""Large images that may wait: a quarter of the queue. The rest is for small ones."""
+_ALONE = Samples.of(0, np.zeros(1, np.int64))
 
 
 class Photo(NamedTuple):
@@ -43,56 +60,37 @@ class Photo(NamedTuple):
     width: int
 
 
-_OPERATOR_BYTES_PER_PIXEL = 8
-"""Memory that the operator takes of progressive JPEGs, whose coefficients it holds: 2 for each of
-up to four components. Others take less than 1."""
-BYTES_PER_PIXEL = {"JPEG": 13, "MPO": 13, "PNG": 13, "GIF": 13, "AVIF": 15}
-"""Memory that Pillow takes, measured: progressive JPEGs and 16-bit PNGs take most."""
-_MOST_BYTES_PER_PIXEL = 21
-"""Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
-
-_ALONE = Samples.of(0, np.zeros(1, np.int64))
-_JPEG = b"\xff\xd8\xff"
-_MEGA = 10**6
-MAX_PIXELS = 89_478_485
-"""Of one image: 256 MB of RGB. Datasets may hold larger ones."""
-_SMALL_BYTES = 200 * _MEGA
-"""One image per thread may take this; larger ones are decoded one after another."""
-_PIXELS_PER_BYTE = 8
-"""Of a whole request: photos have 2 to 8 pixels per byte."""
-MOST_LARGE = 64
-"""Large images that may wait or be decoded: a quarter of the queue. The rest is for small ones."""
-
-
 @dataclass(frozen=True)
 class RequestImage:
     """An encoded image with what its header states."""
 
-    content: bytes | bytearray
+    file: Tensor
+    """uint8 `(bytes,)`."""
+    decoder: Decoder
+    sizes: tuple[Ints, Ints] | None
+    """Upright height and width, if known without opening the file again."""
     memory: int
     """Bytes that decoding takes."""
-    for_operator: bool
+
+    @property
+    def is_large(self) -> bool:
+        return self.memory > _SMALL_BYTES
 
 
-def check_images(contents: Sequence[bytes | bytearray], config: ServerConfig) -> list[RequestImage]:
+def check_images(contents: Sequence[bytes | bytearray], max_payload_mb: int) -> list[RequestImage]:
     """The images of one request; raises RequestError unless all are within the limits."""
-    most = max(MAX_PIXELS, _PIXELS_PER_BYTE * config.max_payload_mb * 2**20)
+    most = max(MAX_PIXELS, _PIXELS_PER_BYTE * max_payload_mb * 2**20)
     images, together = [], 0
     for number, content in enumerate(contents):
         try:
-            kind, pixels, for_operator = _read_header(content)
-            if pixels > MAX_PIXELS:
-                must = f"at most {MAX_PIXELS // _MEGA} megapixels"
-                raise RequestError(413, f"has too many pixels; {must}")
+            image, pixels = _read_header(content)
         except RequestError as error:
             raise numbered(error, number) from error
         together += pixels
         if together > most:
             must = f"must have at most {most // _MEGA} megapixels"
             raise RequestError(413, f"the images of a request together: {must}")
-        each = BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
-        memory = pixels * (_OPERATOR_BYTES_PER_PIXEL if for_operator else each)
-        images.append(RequestImage(content, memory, for_operator))
+        images.append(image)
     return images
 
 
@@ -101,59 +99,54 @@ def numbered(error: RequestError, number: int) -> RequestError:
     return RequestError(error.status_code, f"image {number}: {error}")
 
 
-def _read_header(content: bytes | bytearray) -> tuple[str, int, bool]:
-    """The format, the number of pixels, and whether the operator decodes it."""
+def _read_header(content: bytes | bytearray) -> tuple[RequestImage, int]:
+    """The image and its number of pixels."""
+    # A view of the bytes: only what can be written to becomes a tensor without a copy.
+    writable = content if isinstance(content, bytearray) else bytearray(content)
+    file = torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()
     if content.startswith(_JPEG):
-        height, width, _ = custom_op.jpeg_headers([_tensor(content)])[0].tolist()
-        if height:
-            return "JPEG", height * width, True
+        header = custom_op.jpeg_headers([file]).numpy()
+        if pixels := int(header[0, 0] * header[0, 1]):
+            sizes = upright_size(*header.T)
+            memory = _OPERATOR_BYTES_PER_PIXEL * _within_limit(pixels)
+            return RequestImage(file, OperatorDecoder(), sizes, memory), pixels
     try:
-        with open_image(content) as image:
-            return str(image.format), image.width * image.height, False
+        with decoding(), open_image(content) as image:
+            kind, pixels = str(image.format), image.width * image.height
     except TooManyPixelsError:
-        return "", 2 * MOST_PIXELS, False
-    except Exception as error:  # Pillow raises errors of many types for damaged files
-        formats = ", ".join(FORMATS)
-        raise RequestError(400, f"is not an image that can be read; send {formats}") from error
+        kind, pixels = "", MAX_PIXELS + 1
+    except UnusableImageError as error:
+        raise RequestError(400, f"is not an image that can be read: {error}") from error
+    memory = BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL) * _within_limit(pixels)
+    return RequestImage(file, PillowDecoder(), None, memory), pixels
 
 
-class RequestImages:
-    """Decodes encoded images to what the model takes, in threads."""
+def _memory(size: int) -> Tensor:
+    return torch.empty(size, dtype=torch.uint8)
 
-    def __init__(
-        self,
-        image_size: int,
-        resize: int,
-        config: ServerConfig,
-        cores: int,
-        crop: Crop = "center",
-    ) -> None:
+
+def _within_limit(pixels: int) -> int:
+    if pixels > MAX_PIXELS:
+        raise RequestError(413, f"has too many pixels; at most {MAX_PIXELS // _MEGA} megapixels")
+    return pixels
+
+
+class ImageDecoder:
+    """Decodes encoded images to what the model takes, in any thread."""
+
+    def __init__(self, image_size: int, resize: int, crop: Crop = "center") -> None:
         data = DataConfig(image_size=image_size, resize=resize, crop=crop)
-        self._planner, self._side = CropPlanner(data, train=False, seed=0), image_size
-        self._config = config
-        threads = max(2, cores)
-        self.share = threads // 2
-        """Images of one request to decode at the same time: others find a free thread."""
-        self._small = ThreadPoolExecutor(threads, "decode")
-        self._large = ThreadPoolExecutor(1, "decode-large")
-        self._large_waiting = 0
-        self._unfinished: set[Future[object]] = set()
+        self._planner = CropPlanner(data, train=False, seed=0)
 
-    async def check(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
-        """See `check_images`."""
-        return await self._run(self._small, lambda: check_images(contents, self._config))
-
-    async def decode(self, image: RequestImage) -> Photo:
+    def decode(self, image: RequestImage) -> Photo:
         """Raises RequestError."""
-        if image.memory <= _SMALL_BYTES:
-            return await self._run(self._small, lambda: self._decode(image))
-        if self._large_waiting >= MOST_LARGE:
-            raise RequestError(503, "too many large images at once; try again later")
-        self._large_waiting += 1
-        try:
-            return await self._run(self._large, lambda: self._decode(image))
-        finally:
-            self._large_waiting -= 1
+        opened = image.decoder.open(Encoded([image.file], sizes=image.sizes))
+        heights, widths = opened.sizes
+        decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), _memory)
+        if decoded.damage:
+            reason = decoded.damage[0].partition("\n")[0]
+            raise RequestError(400, f"cannot be read as an image: {reason}")
+        return Photo(decoded.images[0], int(heights[0]), int(widths[0]))
 
     def warm_up(self) -> None:
         """Decode what real requests may be like."""
@@ -161,33 +154,44 @@ class RequestImages:
         for kind in ("JPEG", "PNG"):
             out = io.BytesIO()
             Image.new("RGB", (640, 480), "gray").save(out, kind)
-            (image,) = check_images([out.getvalue()], self._config)
-            self._decode(image)
+            self.decode(check_images([out.getvalue()], 1)[0])
+
+
+class DecodingThreads:
+    """An executor, at most one of whose threads is at work on large images."""
+
+    def __init__(self, threads: int) -> None:
+        self._pool = ThreadPoolExecutor(threads, "decode")
+        self._lock = threading.Lock()
+        self._has_large = False
+        self._large: deque[Callable[[], None]] = deque()
+        """What waits until the large image at work is decoded."""
+        self._at_work = 0
+
+    def submit(self, work: Callable[[], None], *, is_large: bool = False) -> None:
+        """Have `work`, which raises nothing, done by a thread. Raises RequestError (503)."""
+        with self._lock:
+            if is_large and len(self._large) >= MOST_LARGE:
+                raise RequestError(503, "too many large images at once; try again later")
+            if is_large and self._has_large:
+                self._large.append(work)
+                return
+            self._has_large |= is_large
+        self._pool.submit(self._run, work, is_large)
+
+    def _run(self, work: Callable[[], None], is_large: bool) -> None:
+        with self._lock:
+            self._at_work += 1
+        work()
+        with self._lock:
+            self._at_work -= 1
+            following = self._large.popleft() if is_large and self._large else None
+            if is_large and following is None:
+                self._has_large = False
+        if following is not None:
+            self._pool.submit(self._run, following, is_large)
 
     def stop(self) -> bool:
-        """Decode nothing more; returns whether nothing is being decoded."""
-        for pool in (self._small, self._large):
-            pool.shutdown(wait=False, cancel_futures=True)
-        return not self._unfinished
-
-    async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
-        future = pool.submit(work)
-        self._unfinished.add(future)  # type: ignore[arg-type]
-        future.add_done_callback(self._unfinished.discard)
-        return await asyncio.wrap_future(future)
-
-    def _decode(self, image: RequestImage) -> Photo:
-        decoder = OperatorDecoder() if image.for_operator else PillowDecoder()
-        opened = decoder.open(Encoded([_tensor(image.content)]))
-        heights, widths = opened.sizes
-        decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), reused_memory)
-        if decoded.damage:
-            reason = decoded.damage[0].partition("\n")[0]
-            raise RequestError(400, f"cannot be read as an image: {reason}")
-        return Photo(decoded.images[0], int(heights[0]), int(widths[0]))
-
-
-def _tensor(content: bytes | bytearray) -> Tensor:
-    """The bytes as uint8 `(bytes,)`, without a copy if they can be written to."""
-    writable = content if isinstance(content, bytearray) else bytearray(content)
-    return torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()
+        """Start nothing more; returns whether no thread is at work."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        return not self._at_work

@@ -1,7 +1,12 @@
 """The model folder: `predict` and `serve` build what the trainer trained, and nothing else."""
 
+import gzip
+import io
+import os
+import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -15,7 +20,7 @@ from entry_point import predict
 from entry_point.config.train_config import TrainConfig
 from entry_point.contract import exit_codes
 from entry_point.data.sources.source import Source
-from entry_point.model_folder import ModelError, load_model, load_trained
+from entry_point.model_folder import ModelError, load_model, load_trained, unpacked
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
@@ -219,3 +224,87 @@ def test_predictions_on_a_gpu_match_the_cpus(tmp_path: Path) -> None:
     model = write_model(tmp_path)
     gpu, cpu = (load_model(model, torch.device(name)) for name in ("cuda", "cpu"))
     torch.testing.assert_close(gpu.predict(IMAGES), cpu.predict(IMAGES), atol=1e-3, rtol=0)
+
+
+def write_tar(file: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
+    with tarfile.open(file, "w:gz") as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return file
+
+
+def test_an_archive_that_unpacks_to_much_more_than_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member as well as a header, which tarfile would hold in memory."""
+    monkeypatch.setattr("entry_point.model_folder._MOST_BYTES_MORE", 10**6)
+    long_name = tarfile.TarInfo("a")
+    long_name.pax_headers = {"comment": "x" * 2 * 10**6}
+    for number, (member, content) in enumerate(
+        [(tarfile.TarInfo("a"), bytes(2 * 10**6)), (long_name, b"")]
+    ):
+        file = write_tar(tmp_path / f"{number}.tar.gz", (member, content))
+        with pytest.raises(ModelError, match="unpacked safely: it holds more than"):
+            with unpacked(file):
+                pass
+    whole = write_tar(tmp_path / "whole.tar.gz", (tarfile.TarInfo("a"), bytes(900_000)))
+    with unpacked(whole) as folder:
+        assert (folder / "a").stat().st_size == 900_000
+
+
+def test_an_archive_with_a_negative_size_ends(tmp_path: Path) -> None:
+    header = bytearray(tarfile.TarInfo("a").tobuf())
+    header[124:136] = b"\xff" * 10 + (2**16 - 512).to_bytes(2, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    file = tmp_path / "model.tar.gz"
+    file.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
+    with pytest.raises(ModelError, match="cannot be unpacked safely"):
+        with unpacked(file):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.yaml", "a: &a [1]\nb: *a\n"),
+        ("config.yaml", "[1, 2]"),
+        ("config.yaml", "[" * 100_000),
+        ("config.yaml", "5"),
+        ("classes.json", '{"cat": 0}'),
+        ("classes.json", "[1, 2, 3]"),
+        ("classes.json", "7"),
+        ("classes.json", "[" * 100_000),
+        ("head.json", "[1]"),
+        ("head.json", '{"mean": "x"}'),
+        ("head.json", '{"mean": [[1], [1, 2]]}'),
+    ],
+)
+def test_a_file_of_another_shape_is_one_line(name: str, content: str, tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    (model / name).write_text(content)
+    with pytest.raises(ModelError, match=re.escape(name)) as refused:
+        load_model(model, CPU)
+    assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "name", ["config.yaml", "classes.json", "head.json", "code/project/net.py"]
+)
+def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
+    own = ("model.name=project.net.net",)
+    code = "from project.models import small_net\nnet = lambda num_classes: small_net(num_classes, width=8)\n"
+    model = write_model(tmp_path, *own, network=small_net(3, width=8), code=code)
+    (model / name).unlink(missing_ok=True)
+    os.mkfifo(model / name)
+    with pytest.raises(ModelError, match=re.escape(name)):
+        load_model(model, CPU)
+
+
+def test_the_folder_says_what_the_weights_reached(tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    assert load_model(model, CPU).validation is None
+    config = model / "config.yaml"
+    config.write_text(config.read_text() + 'validation: "accuracy 84.67 %"\n')
+    assert load_model(model, CPU).validation == "accuracy 84.67 %"

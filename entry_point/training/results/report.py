@@ -77,9 +77,14 @@ class FinishedRun:
 
     @property
     def title(self) -> str:
-        value = self.metric.show(self.evaluation.metrics.get(self.metric.name))
         model = self.config.model.name
-        return f"{run_name(self.folder)}: {model}, validation {self.metric.label} {value}"
+        return f"{run_name(self.folder)}: {model}, validation {self.validation}"
+
+    @property
+    def validation(self) -> str:
+        """The metric and its value."""
+        value = self.metric.show(self.evaluation.metrics.get(self.metric.name))
+        return f"{self.metric.label} {value}"
 
 
 def write_results(run: FinishedRun) -> None:
@@ -88,7 +93,10 @@ def write_results(run: FinishedRun) -> None:
         return
     folder, config = run.folder, run.config
     remove_results(folder)
-    save_model(folder.model, run.network, run.task, run.val.classes, config, run.yaml)
+    said = run.validation
+    save_model(
+        folder.model, run.network, run.task, run.val.classes, config, run.yaml, validation=said
+    )
     with _optional("summary.png"):
         plot = folder.output_data / "summary.png"
         save_plot(run.totals.records, run.title, run.metric, plot)

@@ -1,8 +1,7 @@
-"""What a model of each kind answers: in Python, JSON, CSV, on the command line, on the page."""
+"""What a model of each kind answers: in Python, in JSON, on the command line, on the page."""
 
-import asyncio
 import json
-import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 
 from entry_point import predict
 from entry_point.model_folder import load_model
-from entry_point.serving import formats, model_service
+from entry_point.serving import formats
 from tests.chromium import COMMAND, browser
 from tests.entry_point.prediction.predicted import center_crop, rows, score_names
 from tests.entry_point.serving.conftest import Serve
@@ -33,7 +32,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "answers", "lines"),
+    ("kind", "answers"),
     [
         (
             "classification",
@@ -41,12 +40,10 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 {"class": "fish", "probability": 0.75},
                 {"class": "dog", "probability": 0.2},
             ],
-            "fish,0.75\ndog,0.2\n",
         ),
         (
             "multilabel",
             [{"labels": ["dog", "fish"]}, {"labels": []}],
-            "dog|fish,0.25,0.5,0.75\n,0.1,0.2,0.123457\n",
         ),
         (
             "regression",
@@ -54,19 +51,18 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
                 {"values": {"cat, big": 0.25, "dog": 0.5, "fish": 0.75}},
                 {"values": {"cat, big": 0.1, "dog": 0.2, "fish": 0.1234567}},
             ],
-            "0.25,0.5,0.75\n0.1,0.2,0.1234567\n",
         ),
     ],
 )
 def test_the_answers_of_a_kind(
-    kind: str, answers: list[dict[str, object]], lines: str, folders: dict[str, Path]
+    kind: str, answers: list[dict[str, object]], folders: dict[str, Path]
 ) -> None:
-    described = formats.describe(ANSWERS, load_model(folders[kind], CPU))
+    model = load_model(folders[kind], CPU)
+    described = [formats.describe(answer, model) for answer in ANSWERS]
     for found, expected in zip(described, answers, strict=True):
         assert {key: found[key] for key in expected} == expected
         if kind != "regression":
             assert list(found["probabilities"]) == CLASSES
-    assert formats.format_predictions(described, formats.CSV) == lines
     answer = formats.format_predictions(described, formats.JSON)
     assert json.loads(answer)["predictions"] == described
 
@@ -75,34 +71,45 @@ def test_probabilities_are_rounded_as_python_rounds(folders: dict[str, Path]) ->
     model = load_model(folders["classification"], CPU)
     ties = (torch.arange(99) + 0.5) / 2**20  # some lie in the middle between two
     answers = torch.cat([torch.rand(90_000), 1e-4 * torch.rand(9_900), ties])
-    described = formats.describe(answers.view(-1, len(CLASSES)), model)
+    described = [formats.describe(each, model) for each in answers.view(-1, len(CLASSES))]
     found = [value for each in described for value in each["probabilities"].values()]
     assert found == [round(value, 6) for value in answers.tolist()]
 
 
-@pytest.mark.parametrize(
-    ("content_type", "start", "at_once"),
-    [
-        ("image/jpeg", b"{", True),
-        ("", b"\xff\xd8\xff", True),
-        ("application/json", b"{", False),
-        ("", b" {", False),
-        ("multipart/form-data; boundary=x", b"--x", False),
-    ],
-)
-def test_large_texts_and_forms_are_parsed_in_another_thread_than_the_servers(
-    content_type: str, start: bytes, at_once: bool, monkeypatch: pytest.MonkeyPatch
+def test_a_model_of_many_classes_answers_the_best_unless_all_are_wanted(
+    folders: dict[str, Path],
 ) -> None:
-    threads = []
+    names = [f"class {number}" for number in range(101)]
+    model = replace(load_model(folders["classification"], CPU), names=names)
+    answer = torch.rand(len(names), generator=torch.Generator().manual_seed(0))
+    ranked = [names[place] for place in answer.argsort(descending=True)]
+    for top, expected in ((None, ranked[:10]), (3, ranked[:3]), (101, names), (10**6, names)):
+        found = formats.describe(answer, model, top=top)
+        assert found["class"] == ranked[0]
+        assert list(found["probabilities"]) == expected
+    hundred = replace(model, names=names[:100])
+    assert list(formats.describe(answer[:100], hundred)["probabilities"]) == names[:100]
 
-    def read(body: bytearray, _content_type: str) -> list[bytearray]:
-        threads.append(threading.current_thread())
-        return [body]
 
-    monkeypatch.setattr(formats, "read_instances", read)
-    for size in (0, 100_000):
-        asyncio.run(model_service._parse(bytearray(start + bytes(size)), content_type))
-    assert [thread is threading.main_thread() for thread in threads] == [True, at_once]
+@pytest.mark.parametrize(
+    ("accept", "top"),
+    [("*/*", None), ("application/json;q=0.5; Top=7", 7), ("application/json;top=all", None)],
+)
+def test_a_request_chooses_how_many_names_are_answered(accept: str, top: int | None) -> None:
+    found = formats.read_accept(accept)
+    assert found.kind == formats.JSON
+    assert found.top == top or ("all" in accept and (found.top or 0) > 10**6)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_nan_is_an_error_and_not_an_answer(
+    kind: str, value: float, folders: dict[str, Path]
+) -> None:
+    answer = torch.tensor([0.25, value, 0.5])
+    with pytest.raises(formats.RequestError, match="NaN or infinite") as refused:
+        formats.describe(answer, load_model(folders[kind], CPU))
+    assert refused.value.status_code == 500
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -113,7 +120,7 @@ def test_the_command_line_answers_as_the_model(
     image.write_bytes(encoded("PNG"))
     model = load_model(folders[kind], CPU)
     pixels = center_crop(image.read_bytes(), model.image_size, model.resize)
-    (expected,) = formats.describe(model.predict(pixels[None]), model)
+    expected = formats.describe(model.predict(pixels[None])[0], model)
     settings = ("pipeline=pillow", "pipeline.num_workers=0")
     arguments = [f"model_dir={folders[kind]}", f"input={image}", f"output_dir={output}", *settings]
     assert predict.main(arguments) == 0

@@ -8,11 +8,14 @@ import io
 import json
 import os
 import random
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
+from entry_point.serving.formats import RequestError, read_instances
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.test_invocations import encoded
 
@@ -84,7 +87,30 @@ def test_hostile_requests_of_every_kind_are_answered(serve: Serve, served_model:
     document = json.dumps({"instances": [base64.b64encode(encoded()).decode()]}).encode()
     for body in bodies(300):
         chosen = draw.choice((body, damaged(document, body, draw)))
-        accept = draw.choice(("*/*", "a/b;q=", "text/csv;q=1.2.3", ",,,", "x" * 5000))
+        accept = draw.choice(("*/*", "a/b;q=", "application/json;top=-1", ",,,", "x" * 5000))
         answer = server.invoke(chosen, draw.choice(kinds), Accept=accept)
         assert answer.status in (200, 400, 406, 413, 415), answer.body
     assert "Traceback" not in server.log()
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "words"),
+    [
+        (b"\n", "application/jsonlines", "at most 1000 lines"),
+        (b"[],", "application/json", "commas and brackets"),
+        (b'{"instances": [[],', "application/jsonlines", "commas and brackets"),
+        (b"--x\r\n\r\n", "multipart/form-data; boundary=x", "at most 2000 parts"),
+        (b"-", "multipart/form-data; boundary=", "the body"),
+    ],
+)
+def test_what_a_text_would_make_of_itself_is_counted_before_it_is_parsed(
+    body: bytes, kind: str, words: str
+) -> None:
+    """24 MB of each take no more than a copy."""
+    text = body * (24 * 2**20 // len(body))
+    tracemalloc.start()
+    with pytest.raises(RequestError, match=words):
+        read_instances(text, kind)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 3 * len(text)

@@ -139,7 +139,7 @@ def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) ->
         ([], {"SAGEMAKER_MULTI_MODEL": "true"}, "SAGEMAKER_MULTI_MODEL=true: this server has one"),
         ([], {"SERVE_OVERRIDES": "serve.workers=0"}, "serve.workers=0: must be at least 1"),
         ([], {"SERVE_OVERRIDES": "'"}, "SERVE_OVERRIDES=': must be overrides"),
-        ([], {ACCEPT: "text/html"}, f"{ACCEPT}=text/html: must be one of"),
+        ([], {ACCEPT: "text/html"}, f"{ACCEPT}=text/html: must be application/json or"),
     ],
 )
 def test_the_reason_not_to_start_is_one_line(

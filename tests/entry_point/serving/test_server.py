@@ -1,110 +1,69 @@
 """What the HTTP server does with its sockets."""
 
-import asyncio
+import re
+import signal
 import socket
-import urllib.request
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
-import pytest
-import uvicorn
-from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from contextlib import closing
+from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
-from entry_point.serving.server import BoundedProtocol, http_server, listen
+from entry_point.contract import exit_codes
+from entry_point.serving.server import listen
+from tests.entry_point.serving.conftest import Serve
+from tests.entry_point.serving.served_model import PATIENCE_S
+from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.test_serve_limits import head
 
-PATIENCE_S = 60
-REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
-
-
-async def hello(_: Request) -> PlainTextResponse:
-    return PlainTextResponse("hello")
-
-
-@asynccontextmanager
-async def running() -> AsyncIterator[tuple[uvicorn.Server, int]]:
-    """A server and its port; it has stopped at the end of the block."""
-    config = ServerConfig(host="127.0.0.1", port=0)
-    listening = listen(config)
-    server = http_server(Starlette(routes=[Route("/", hello)]))
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    yield server, listening.getsockname()[1]
-    server.should_exit = True
-    await asyncio.wait_for(serving, PATIENCE_S)
+LONG = {"server.CLOSING_S": PATIENCE_S}
 
 
-async def connected_at_a_stop(
-    server: uvicorn.Server, port: int
-) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """A connection that the server has accepted before it is told to stop."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    while not server.server_state.connections:
-        await asyncio.sleep(0.01)
-    server.should_exit = True
-    return reader, writer
+def test_no_part_of_an_answer_waits_for_the_clients_acknowledgement() -> None:
+    """And a client that does not read its answer loses the connection."""
+    with listen(ServerConfig(host="127.0.0.1", port=0)) as listening:
+        with socket.create_connection(listening.getsockname()):
+            accepted, _ = listening.accept()
+            with accepted:
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+                assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 75_000
 
 
-async def until_closed(port: int) -> None:
-    """Returns when nothing listens on `port`."""
-    while True:
-        try:
-            _, writer = await asyncio.open_connection("127.0.0.1", port)
-        except ConnectionError:
-            return
-        writer.close()
-        await asyncio.sleep(0.01)
+def ask(connection: socket.socket, body: bytes) -> bytes:
+    """Send a request; returns the answer's header."""
+    connection.sendall(head(len(body)) + body)
+    answer = b""
+    while (found := re.search(rb"content-length: (\d+)[^\0]*?\r\n\r\n", answer)) is None:
+        answer += connection.recv(65536) or b"content-length: 0\r\n\r\n"
+    missing = found.end() + int(found[1]) - len(answer)
+    while missing > 0:
+        missing -= len(connection.recv(missing))
+    return answer[: found.end()].lower()
 
 
-def test_no_part_of_an_answer_waits_for_the_clients_acknowledgement(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_server_that_stops_tells_each_client_before_it_closes(
+    serve: Serve, served_model: Path
 ) -> None:
-    accepted: list[int] = []
-    made = BoundedProtocol.connection_made
-
-    def connection_made(self: BoundedProtocol, transport: asyncio.Transport) -> None:
-        made(self, transport)
-        connection = transport.get_extra_info("socket")
-        accepted.append(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-
-    async def ask() -> bytes:
-        async with running() as (_, port):
-            url = f"http://127.0.0.1:{port}"
-            return bytes(await asyncio.to_thread(lambda: urllib.request.urlopen(url).read()))
-
-    monkeypatch.setattr(BoundedProtocol, "connection_made", connection_made)
-    assert asyncio.run(ask()) == b"hello"
-    assert accepted == [1]
-
-
-def test_a_request_that_arrives_just_after_a_stop_on_an_open_connection_is_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(BoundedProtocol, "first_request_s", PATIENCE_S)
-
-    async def ask() -> bytes:
-        async with running() as (server, port):
-            reader, writer = await connected_at_a_stop(server, port)
-            await until_closed(port)
-            writer.write(REQUEST)
-            answer = await asyncio.wait_for(reader.read(), PATIENCE_S)
-            writer.close()
-            return answer
-
-    answer = asyncio.run(ask())
-    assert answer.startswith(b"HTTP/1.1 200 OK") and answer.endswith(b"hello")
+    server = serve(f"model_dir={served_model}", constants=LONG)
+    server.wait_until_ready()
+    image, clients = encoded(), [server.connect() for _ in range(5)]
+    used, unused = clients[:3], clients[3:]
+    for client in used:
+        assert b"connection: close" not in ask(client, image)
+    server.process.send_signal(signal.SIGTERM)
+    with closing(server.connect()) as last:
+        while b"connection: close" not in ask(last, image):  # until the signal has arrived
+            pass
+    for client in (*used, *unused):
+        header = ask(client, image)
+        assert header.startswith(b"http/1.1 200") and b"connection: close" in header
+        assert client.recv(1) == b""
+        client.close()
+    assert server.process.wait(PATIENCE_S / 2) == exit_codes.FINISHED  # as nobody is left
 
 
-def test_a_stop_closes_a_connection_that_stays_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(BoundedProtocol, "first_request_s", 0.01)
-
-    async def ask() -> bytes:
-        async with running() as (server, port):
-            reader, writer = await connected_at_a_stop(server, port)
-            received = await asyncio.wait_for(reader.read(), PATIENCE_S)
-            writer.close()
-            return received
-
-    assert asyncio.run(ask()) == b""
+def test_a_stop_closes_a_connection_that_stays_silent(serve: Serve, served_model: Path) -> None:
+    server = serve(f"model_dir={served_model}", constants={"server.CLOSING_S": 0.01})
+    server.wait_until_ready()
+    with closing(server.connect()) as silent:
+        server.process.terminate()
+        assert silent.recv(1) == b""
+    assert server.process.wait(PATIENCE_S) == exit_codes.FINISHED

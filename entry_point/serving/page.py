@@ -1,0 +1,37 @@
+"""The page at /, on which people try the model."""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+
+from entry_point.model_folder import Model
+
+_PAGE = Path(__file__).with_name("page.html")
+POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    "img-src blob: data:; connect-src 'self'"
+)
+"""The page has its script and style inside, and talks to this server only."""
+_NAMES_SHOWN = 200
+
+
+def page(model: Model | None) -> str:
+    """The page in HTML; `model` is None while it loads."""
+    text = _PAGE.read_text(encoding="utf-8")
+    if model is None:
+        return text.replace("<!-- about -->", "<p>The model is loading.</p>")
+    if model.unfinished is not None:
+        text = text.replace("Try the model", "Try the unfinished model")
+    return text.replace("<!-- about -->", _about(model))
+
+
+def _about(model: Model) -> str:
+    facts = [model.architecture, model.kind]
+    facts += [f"validation {model.validation}"] if model.validation else []
+    shown = ", ".join(model.names[:_NAMES_SHOWN])
+    shown += ", ..." if len(model.names) > _NAMES_SHOWN else ""
+    return (
+        f'<p id="about">{escape(", ".join(facts))}</p>\n'
+        f"<details><summary>{len(model.names)} names</summary>{escape(shown)}</details>"
+    )
