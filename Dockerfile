@@ -65,8 +65,8 @@ RUN mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
          scratch="$(mktemp -d)" \
          && HOME="${scratch}" TMPDIR="${scratch}" PYTHONDONTWRITEBYTECODE='' python -c \
            'import PIL.ImageOps, filelock, jinja2, matplotlib.figure, networkx, omegaconf, \
-            pydantic.dataclasses, rich.progress, safetensors.torch, starlette.applications, \
-            torch.distributed.run, torch.export.pt2_archive, torch.utils.tensorboard, \
+            pydantic.dataclasses, rich.progress, safetensors.torch, \
+            torch.distributed.run, torch.utils.tensorboard, \
             torchvision.transforms.v2, uvicorn.protocols.http.h11_impl, yaml' \
          && rm -rf "${scratch}"; \
        fi

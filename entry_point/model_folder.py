@@ -26,7 +26,6 @@ import re
 import shutil
 import sys
 import tarfile
-import warnings
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -436,15 +435,3 @@ def _without_weights(config: ModelConfig) -> ModelConfig:
     kwargs = {name: _WITHOUT_WEIGHTS.get(name, value) for name, value in config.kwargs.items()}
     return replace(config, weights=None, kwargs=kwargs)
 
-
-def exported(model: Answers, image_size: int) -> torch.export.ExportedProgram:
-    """The model as a graph of torch's operators, for batches of any size, on its device.
-
-    Raises what torch.export does for a model that it cannot trace.
-    """
-    device = model.normalize.scale.device
-    example = torch.zeros(2, 3, image_size, image_size, dtype=torch.uint8, device=device)
-    shapes = {"images": {0: torch.export.Dim("batch")}}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about torch's internals
-        return torch.export.export(model, (example,), dynamic_shapes=shapes)

@@ -77,7 +77,7 @@ def send(order: Order) -> Sent:
 def _request(path: Path) -> bytes:
     body = path.read_bytes()
     lines = ("POST /invocations HTTP/1.1", "Host: x", "Content-Type: image/jpeg",
-             "Accept: text/csv", f"Content-Length: {len(body)}", "", "")  # fmt: skip
+             "Accept: application/json", f"Content-Length: {len(body)}", "", "")  # fmt: skip
     return "\r\n".join(lines).encode() + body
 
 

@@ -154,8 +154,8 @@ def plain(model: Path) -> Answer:
 
     def answer(body: bytes) -> object:
         pixels = center_crop(body, loaded.image_size, loaded.resize)
-        predictions = formats.describe(loaded.predict(pixels[None]), loaded)
-        return formats.format_predictions(predictions, formats.CSV)
+        prediction = formats.describe(loaded.predict(pixels[None])[0], loaded)
+        return formats.format_predictions([prediction], formats.JSON)
 
     return answer
 

@@ -156,7 +156,7 @@ def main() -> None:
     started = ("start", "first request, ms", "median of the next, ms", "ratio")
     tables.append(measure.table(started, starts))
     tables.append(measure.table(("float32", "goal", "measured", ""), goals(found[SMALL], starts)))
-    packages = ("starlette", "uvicorn", "torchserve", "pillow")
+    packages = ("uvicorn", "torchserve", "pillow")
     sys.stdout.write(measure.write("serving", "serve", "Serving", METHOD, tables, packages))
 
 

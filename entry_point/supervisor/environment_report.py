@@ -20,7 +20,7 @@ from entry_point.contract.run_folder import ContractError, RunFolder
 
 PACKAGES = (
     *("torch", "torchvision", "numpy", "pillow", "hydra-core", "omegaconf", "tensorboard"),
-    *("starlette", "uvicorn"),
+    "uvicorn",
 )
 PLATFORM_FILES = ("resourceconfig.json", "inputdataconfig.json", "hyperparameters.json")
 VARIABLES = (

@@ -294,7 +294,7 @@ def test_a_file_of_another_shape_is_one_line(name: str, content: str, tmp_path: 
 )
 def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None:
     own = ("model.name=project.net.net",)
-    code = "from project.models import small_net\nnet = lambda num_classes: small_net(num_classes, width=8)\n"
+    code = "from project.models import small_net\ndef net(num_classes): return small_net(3, 8)\n"
     model = write_model(tmp_path, *own, network=small_net(3, width=8), code=code)
     (model / name).unlink(missing_ok=True)
     os.mkfifo(model / name)
