@@ -6,11 +6,11 @@
 | config.yaml | the run's configuration, by which the network and the task are built again |
 | classes.json | the names of the classes, labels or numbers |
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
+| validation.txt | what the weights of a finished run reached in validation |
 | code/project/ | your own code, if the configuration names any of it |
 
-config.yaml also says what the weights reached, as `validation`, or, if a stopped job left them, how
-far the run was, as `unfinished`. In an image, it says the digest of the image's base, as
-`base_image`.
+If a stopped job left it, config.yaml also says how far the run was, as `unfinished`. In an image,
+it says the digest of the image's base, as `base_image`.
 
 A folder may come from a stranger. Of what its configuration names, only known words and its own
 code resolve, and building fetches no weights.
@@ -65,6 +65,7 @@ logger = logging.getLogger(__name__)
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
 HEAD = "head.json"
+VALIDATION = "validation.txt"
 CODE = "code"
 _WITHOUT_WEIGHTS = {
     "weights": None,
@@ -73,6 +74,8 @@ _WITHOUT_WEIGHTS = {
     "checkpoint_path": "",
 }
 """Arguments of a model's function that name weights to start from; with these values, none."""
+_MOST_CHARACTERS = 200
+"""Of the line that says what a run reached."""
 _MOST_TIMES_LARGER, _MOST_BYTES_MORE = 10, 2**30
 """How much an archive may unpack to: weights hardly compress."""
 
@@ -114,8 +117,6 @@ class SavedConfig(TrainConfig):
 
     unfinished: Unfinished | None = None
     """None if the run was finished."""
-    validation: str | None = None
-    """The measure of the weights on the split that chose them, such as `accuracy 84.67 %`."""
     base_image: str | None = None
     """Digest of the image's base; None if the run was in no container."""
 
@@ -148,7 +149,7 @@ class Model:
     architecture: str
     """`model.name` of the training."""
     validation: str | None = None
-    """See SavedConfig."""
+    """The weights' metric on the split that chose them, such as `accuracy 84.67 %`."""
     unfinished: str | None = None
     """What to print if a stopped job left it."""
 
@@ -194,14 +195,14 @@ def save_model(
         with _disk_errors(weights):
             write_weights(network, str(temporary))
         sync(temporary)  # not while the folder has no weights
-        for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
+        for name in (WEIGHTS, CONFIG, CLASSES, HEAD, VALIDATION):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / CODE, ignore_errors=True)
         write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
         if unfinished is not None:
             yaml += f"unfinished:\n  epoch: {unfinished.epoch}\n  step: {unfinished.step}\n"
         if validation is not None:
-            yaml += f"validation: {json.dumps(validation)}\n"
+            write_text(folder / VALIDATION, validation + "\n")
         if base := os.environ.get("IMAGE_BASE_DIGEST"):
             yaml += f"base_image: {base}\n"
         write_text(folder / CONFIG, yaml)
@@ -286,7 +287,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         gray_bits=data.gray_bits,
         device=device,
         architecture=trained.config.model.name,
-        validation=trained.config.validation,
+        validation=_read_validation(folder / VALIDATION),
         unfinished=trained.config.describe_unfinished(),
     )
 
@@ -384,6 +385,15 @@ def read_config(folder: Path) -> SavedConfig:
         raise ModelError(f"{folder / CONFIG}: {reason}: {must}") from error
 
 
+def _read_validation(file: Path) -> str | None:
+    if not file.exists():
+        return None
+    try:
+        return read_text(file)[:_MOST_CHARACTERS].strip()
+    except (OSError, DataError, ValueError) as error:
+        raise _damaged(file, error) from error
+
+
 def _read_json(file: Path) -> Any:
     try:
         return json.loads(read_text(file))
@@ -434,4 +444,3 @@ class _NoImages:
 def _without_weights(config: ModelConfig) -> ModelConfig:
     kwargs = {name: _WITHOUT_WEIGHTS.get(name, value) for name, value in config.kwargs.items()}
     return replace(config, weights=None, kwargs=kwargs)
-

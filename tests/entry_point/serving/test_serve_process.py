@@ -170,6 +170,18 @@ def test_log_and_page_say_that_a_model_is_unfinished(
         assert server.log().count("unfinished model: its job was stopped; weights of step") == said
 
 
+def test_the_page_says_which_model_this_is_and_what_it_reached(
+    serve: Serve, tmp_path: Path
+) -> None:
+    model = write_model(tmp_path)
+    (model / "validation.txt").write_text("accuracy 84.67 % <b>\n")
+    server = serve(f"model_dir={model}", *ALONE)
+    server.wait_until_ready()
+    page = server.request("GET", "/").body.decode()
+    said = "project.models.small_net, classification, validation accuracy 84.67 % &lt;b&gt;</p>"
+    assert said in page and "<summary>3 names</summary>cat, big, dog, fish" in page
+
+
 def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
