@@ -2,11 +2,10 @@
 
 | File | Contents |
 |---|---|
-| model.safetensors | the network's state dict |
+| model.safetensors | the network's state dict; its metadata has what a finished run reached |
 | config.yaml | the run's configuration, by which the network and the task are built again |
 | classes.json | the names of the classes, labels or numbers |
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
-| validation.txt | what the weights of a finished run reached in validation |
 | code/project/ | your own code, if the configuration names any of it |
 
 If a stopped job left it, config.yaml also says how far the run was, as `unfinished`. In an image,
@@ -37,7 +36,7 @@ from typing import Any, cast
 
 import pydantic.dataclasses
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_model as read_weights
 from safetensors.torch import save_model as write_weights
 from torch import Tensor, nn
@@ -65,7 +64,7 @@ logger = logging.getLogger(__name__)
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
 HEAD = "head.json"
-VALIDATION = "validation.txt"
+VALIDATION = "validation"
 CODE = "code"
 _WITHOUT_WEIGHTS = {
     "weights": None,
@@ -193,16 +192,15 @@ def save_model(
     weights = folder / WEIGHTS
     with replacing(weights) as temporary:
         with _disk_errors(weights):
-            write_weights(network, str(temporary))
+            reached = None if validation is None else {VALIDATION: validation}
+            write_weights(network, str(temporary), metadata=reached)
         sync(temporary)  # not while the folder has no weights
-        for name in (WEIGHTS, CONFIG, CLASSES, HEAD, VALIDATION):
+        for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / CODE, ignore_errors=True)
         write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
         if unfinished is not None:
             yaml += f"unfinished:\n  epoch: {unfinished.epoch}\n  step: {unfinished.step}\n"
-        if validation is not None:
-            write_text(folder / VALIDATION, validation + "\n")
         if base := os.environ.get("IMAGE_BASE_DIGEST"):
             yaml += f"base_image: {base}\n"
         write_text(folder / CONFIG, yaml)
@@ -287,7 +285,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         gray_bits=data.gray_bits,
         device=device,
         architecture=trained.config.model.name,
-        validation=_read_validation(folder / VALIDATION),
+        validation=_read_validation(folder / WEIGHTS),
         unfinished=trained.config.describe_unfinished(),
     )
 
@@ -385,13 +383,10 @@ def read_config(folder: Path) -> SavedConfig:
         raise ModelError(f"{folder / CONFIG}: {reason}: {must}") from error
 
 
-def _read_validation(file: Path) -> str | None:
-    if not file.exists():
-        return None
-    try:
-        return read_text(file)[:_MOST_CHARACTERS].strip()
-    except (OSError, DataError, ValueError) as error:
-        raise _damaged(file, error) from error
+def _read_validation(weights: Path) -> str | None:
+    with safe_open(weights, "pt") as opened:
+        reached: str | None = (opened.metadata() or {}).get(VALIDATION)
+    return reached and reached[:_MOST_CHARACTERS]
 
 
 def _read_json(file: Path) -> Any:

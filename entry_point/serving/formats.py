@@ -104,7 +104,7 @@ def _read_json(body: bytes | bytearray, _content_type: str) -> Instances:
 
 def _read_lines(body: bytes | bytearray, _content_type: str) -> Instances:
     _refuse_more(body.count(b"\n"), MAX_INSTANCES, "lines")
-    lines = [(i, line) for i, line in enumerate(body.split(b"\n"), 1) if line.strip()]
+    lines = [(i, line) for i, line in enumerate(bytes(body).split(b"\n"), 1) if line.strip()]
     return Instances(
         [_decode_base64(_parse_json(line, f"line {i}"), f"line {i}") for i, line in lines]
     )

@@ -40,7 +40,8 @@ _TRANSFORM_MB, _MOST_TRANSFORMS = 100, 16
 """SageMaker's limit for the payloads that one container gets at once."""
 
 Message = MutableMapping[str, Any]
-Receive, Send = Callable[[], Awaitable[Message]], Callable[[Message], Awaitable[None]]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
 Headers = dict[bytes, bytes]
 
 

@@ -120,7 +120,7 @@ class Server(uvicorn.Server):
     def __init__(self, routes: Routes) -> None:
         _allow_many_connections()
         config = uvicorn.Config(
-            routes,  # type: ignore[arg-type]
+            routes,
             http="h11",
             loop="asyncio",
             ws="none",

@@ -305,5 +305,6 @@ def test_a_pipe_is_refused_and_not_waited_for(name: str, tmp_path: Path) -> None
 def test_the_folder_says_what_the_weights_reached(tmp_path: Path) -> None:
     model = write_model(tmp_path)
     assert load_model(model, CPU).validation is None
-    (model / "validation.txt").write_text("accuracy 84.67 %\n")
+    weights = model / "model.safetensors"
+    save_file(load_file(weights), weights, {"validation": "accuracy 84.67 %"})
     assert load_model(model, CPU).validation == "accuracy 84.67 %"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from PIL import Image
+from safetensors.torch import load_file, save_file
 
 from entry_point import serve as program
 from entry_point.contract import exit_codes
@@ -174,7 +175,8 @@ def test_the_page_says_which_model_this_is_and_what_it_reached(
     serve: Serve, tmp_path: Path
 ) -> None:
     model = write_model(tmp_path)
-    (model / "validation.txt").write_text("accuracy 84.67 % <b>\n")
+    weights = model / "model.safetensors"
+    save_file(load_file(weights), weights, {"validation": "accuracy 84.67 % <b>"})
     server = serve(f"model_dir={model}", *ALONE)
     server.wait_until_ready()
     page = server.request("GET", "/").body.decode()
