@@ -134,8 +134,8 @@ class SavedConfig(TrainConfig):
 class Model:
     """A loaded model folder."""
 
-    answers: Answers
-    """uint8 `(N, 3, image_size, image_size)` -> float32 `(N, len(names))`."""
+    answers: nn.Module
+    """See `Answers`: uint8 `(N, 3, image_size, image_size)` -> float32 `(N, len(names))`."""
     kind: str
     """The form of an answer, see `Export.kind`."""
     names: list[str]
