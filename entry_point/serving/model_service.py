@@ -87,7 +87,9 @@ class ModelService:
             # Workers share a model.
             predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
             self.model = predictors[places[0]].model
-            self._decoder = ImageDecoder(self.model.image_size, self.model.resize, self.model.crop)
+            self._decoder = ImageDecoder(
+                self.model.image_size, self.model.resize, self.model.crop, self.model.gray_bits
+            )
             self._decoder.warm_up()
             self._batcher.start([predictors[gpu] for gpu in places])
         except custom_op.BuildError as error:

@@ -23,9 +23,9 @@ from torch import Tensor
 import custom_op
 from entry_point.config.data_config import Crop, DataConfig
 from entry_point.data.decode.decoder import Decoder
-from entry_point.data.decode.metadata import TooManyPixelsError, UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
+from entry_point.data.metadata import TooManyPixelsError, UnusableImageError
 from entry_point.data.plan.crops import CropPlanner, upright_size
 from entry_point.data.plan.samples import Ints, Samples
 from entry_point.data.sources.source import Encoded
@@ -66,7 +66,8 @@ class RequestImage:
 
     file: Tensor
     """uint8 `(bytes,)`."""
-    decoder: Decoder
+    for_operator: bool
+    """Whether the operator decodes it, and not Pillow."""
     sizes: tuple[Ints, Ints] | None
     """Upright height and width, if known without opening the file again."""
     memory: int
@@ -109,7 +110,7 @@ def _read_header(content: bytes | bytearray) -> tuple[RequestImage, int]:
         if pixels := int(header[0, 0] * header[0, 1]):
             sizes = upright_size(*header.T)
             memory = _OPERATOR_BYTES_PER_PIXEL * _within_limit(pixels)
-            return RequestImage(file, OperatorDecoder(), sizes, memory), pixels
+            return RequestImage(file, True, sizes, memory), pixels
     try:
         with decoding(), open_image(content) as image:
             kind, pixels = str(image.format), image.width * image.height
@@ -118,7 +119,7 @@ def _read_header(content: bytes | bytearray) -> tuple[RequestImage, int]:
     except UnusableImageError as error:
         raise RequestError(400, f"is not an image that can be read: {error}") from error
     memory = BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL) * _within_limit(pixels)
-    return RequestImage(file, PillowDecoder(), None, memory), pixels
+    return RequestImage(file, False, None, memory), pixels
 
 
 def _memory(size: int) -> Tensor:
@@ -134,13 +135,17 @@ def _within_limit(pixels: int) -> int:
 class ImageDecoder:
     """Decodes encoded images to what the model takes, in any thread."""
 
-    def __init__(self, image_size: int, resize: int, crop: Crop = "center") -> None:
+    def __init__(
+        self, image_size: int, resize: int, crop: Crop = "center", gray_bits: int = 16
+    ) -> None:
         data = DataConfig(image_size=image_size, resize=resize, crop=crop)
+        self._pillow = PillowDecoder(gray_bits)
         self._planner = CropPlanner(data, train=False, seed=0)
 
     def decode(self, image: RequestImage) -> Photo:
         """Raises RequestError."""
-        opened = image.decoder.open(Encoded([image.file], sizes=image.sizes))
+        decoder: Decoder = OperatorDecoder() if image.for_operator else self._pillow
+        opened = decoder.open(Encoded([image.file], sizes=image.sizes))
         heights, widths = opened.sizes
         decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), _memory)
         if decoded.damage:

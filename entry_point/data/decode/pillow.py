@@ -23,7 +23,7 @@ from custom_op.decode import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.decoder import Decoded
-from entry_point.data.decode.metadata import (
+from entry_point.data.metadata import (
     TooManyPixelsError,
     UnusableImageError,
     orientation,

@@ -27,9 +27,9 @@ from custom_op import (
 )
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.any_format import is_jpeg
-from entry_point.data.decode.metadata import UnusableImageError, orientation
 from entry_point.data.decode.pillow import decoding, is_self_explaining, open_image, rgb
 from entry_point.data.errors import DataError
+from entry_point.data.metadata import UnusableImageError, orientation
 from entry_point.data.sources.source import Source, read_image
 
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8

@@ -25,6 +25,7 @@ from torch.nn import functional
 from entry_point.config.data_config import DataConfig
 from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
+from entry_point.data.metadata import strip
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
@@ -135,8 +136,8 @@ def list_masks(root: Path, data: DataConfig, *_: object) -> Listing:
 def _read_mask(file: str) -> NDArray[np.uint8]:
     """The numbers of a mask's pixels. Raises DataError and ReadError."""
     try:
-        content = io.BytesIO(read_bytes(file).numpy().data)
-        with Image.open(content, formats=["PNG"]) as image:
+        content = strip(read_bytes(file).numpy().data).content
+        with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             mode, scale = image.mode, _SCALED.get(str(image.tile[0][3]), 1)
             mask = np.asarray(image, dtype=np.uint8)
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:

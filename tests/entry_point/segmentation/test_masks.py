@@ -112,6 +112,17 @@ def test_gray_values_of_any_depth_are_numbers_of_classes(own: Path, bits: int) -
     assert np.array_equal(source.mask(0, 4, 4), values)
 
 
+def test_a_large_profile_changes_no_number_of_a_mask(own: Path) -> None:
+    """Pillow refuses profiles of more than 1 MiB."""
+    source = opened(own)
+    file = Path(source.mask_file(0))
+    with Image.open(file) as mask:
+        mask.load()
+    before = source.mask(0, mask.height, mask.width)
+    mask.save(file, icc_profile=bytes(2 << 20))
+    assert np.array_equal(source.mask(0, mask.height, mask.width), before)
+
+
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("second", [1, 255])
 def test_masks_of_0_and_255_are_not_two_classes(own: Path, second: int, split: str) -> None:

@@ -17,9 +17,9 @@ import custom_op
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.decoder import Decoder
-from entry_point.data.decode.metadata import MOST_BLOCKS, UnusableImageError
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
+from entry_point.data.metadata import MOST_BLOCKS, UnusableImageError
 from entry_point.data.packing.encode import RejectedError, _encode
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.sources.source import Encoded
