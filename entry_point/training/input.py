@@ -68,8 +68,9 @@ class TrainingInput:
         self._config, self._devices, self._stop = config, devices, stop
         dataset = open_training_set(config.data, channels)
         self.train, self.val = dataset.source("train"), dataset.source("val")
-        if "test" in dataset.splits:
-            logger.info("the split test is kept out: `make evaluate ARGS=split=test` measures it")
+        self.has_test = "test" in dataset.splits
+        if self.has_test:
+            logger.info("the split test is kept out of training")
         if self.train.kind == "class" and len(self.train.classes) < 2:
             only = ", ".join(self.train.classes)
             raise DataError(f"{dataset.root}: all images have the label {only}; training needs two")

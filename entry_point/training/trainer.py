@@ -287,9 +287,15 @@ class Trainer:
             show=self.metrics.show,
         )
         write_results(finished)
-        for line in closing_lines(
-            totals, self.startup.elapsed, self.progress, evaluation, self.run
-        ):
+        lines = closing_lines(
+            totals,
+            self.startup.elapsed,
+            self.progress,
+            evaluation,
+            self.run,
+            has_test=self.input.has_test,
+        )
+        for line in lines:
             logger.info(line)
 
     def _return_to_best(self) -> Evaluation | None:

@@ -25,9 +25,15 @@ CODE = Path(__file__).parents[3]
 
 
 def closing_lines(
-    totals: Totals, seconds: float, progress: Progress, evaluation: Evaluation, run: RunFolder
+    totals: Totals,
+    seconds: float,
+    progress: Progress,
+    evaluation: Evaluation,
+    run: RunFolder,
+    *,
+    has_test: bool = False,
 ) -> list[str]:
-    """How good, how fast, and where everything is.
+    """How good, how fast, where everything is, and what measures the split `test`.
 
     `seconds` are since the start of the job; `evaluation` is that of the exported weights.
     """
@@ -47,6 +53,7 @@ def closing_lines(
         **_speed_rows(totals),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
         **_tensorboard_row(run),
+        **({"test images": "make evaluate ARGS=split=test"} if has_test else {}),
     }
     width = max(map(len, rows))
     done = "Finished" if len(totals.steps) else "Already finished; rewrote the results"

@@ -47,6 +47,12 @@ def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path:
     assert not any("TensorBoard" in line for line in lines)
 
 
+def test_a_dataset_with_a_test_split_ends_with_the_command_that_measures_it(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "a")
+    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run, has_test=True)
+    assert lines[-1].split(maxsplit=2)[2] == "make evaluate ARGS=split=test"
+
+
 def test_a_line_a_minute_says_how_far_the_run_is_and_what_is_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
