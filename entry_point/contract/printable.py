@@ -26,7 +26,7 @@ def printable(text: str) -> str:
 
 def counted(number: int, noun: str) -> str:
     """As in "1 image", "2 images" and "0 classes"."""
-    plural = "" if number == 1 else "es" if noun.endswith(("s", "ch")) else "s"
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
     return f"{number} {noun}{plural}"
 
 

@@ -40,8 +40,9 @@ SHARDED = "ShardedByS3Key"
 """How S3 gives each host a share of a channel."""
 STARTED = "TRAIN_STARTED"
 """Environment variable: when the container's first process began, in seconds since the epoch."""
-LOCK_PATIENCE_S = 5.0
-"""The kernel takes a moment to end a killed process, and then releases its locks."""
+LOCK_PATIENCE_S = 12.0
+"""A killed job's data workers hold its lock, too: torch has them look every 5 s whether the process
+that forked them lives."""
 
 
 class ContractError(UserError):

@@ -51,8 +51,8 @@ def test_errors_and_the_reason_they_leave_are_printable() -> None:
 
 
 def test_one_of_a_thing_has_no_plural() -> None:
-    counts = [counted(1, "image"), counted(0, "class"), counted(2, "batch"), counted(3, "tar file")]
-    assert counts == ["1 image", "0 classes", "2 batches", "3 tar files"]
+    counts = [counted(1, "image"), counted(0, "class"), counted(2, "batch"), counted(3, "epoch")]
+    assert counts == ["1 image", "0 classes", "2 batches", "3 epochs"]
 
 
 def test_a_duration_begins_with_its_largest_unit() -> None:

@@ -32,7 +32,7 @@ def hung_net(num_classes: int) -> nn.Module:
     return net(num_classes)
 
 
-def _write_half(_network: nn.Module, path: str) -> None:
+def _write_half(_network: nn.Module, path: str, **_metadata: object) -> None:
     Path(path).write_bytes(b"half")
     Path(os.environ[VARIABLE]).touch()
     threading.Event().wait()

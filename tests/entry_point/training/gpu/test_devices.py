@@ -74,6 +74,7 @@ class FakeCuda:
             (dist, "get_rank", 1),
             (dist, "monitored_barrier", None),
             (dist, "destroy_process_group", None),
+            (devices, "_get_default_store", dist.HashStore()),
             (devices, "_abort_process_group", None),
         ):
             monkeypatch.setattr(module, name, self._recorder(name, answer))
