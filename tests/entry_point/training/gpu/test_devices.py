@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, load_train_config
@@ -74,7 +75,7 @@ class FakeCuda:
             (dist, "get_rank", 1),
             (dist, "monitored_barrier", None),
             (dist, "destroy_process_group", None),
-            (devices, "_get_default_store", dist.HashStore()),
+            (devices, "_get_default_store", HashStore()),
             (devices, "_abort_process_group", None),
         ):
             monkeypatch.setattr(module, name, self._recorder(name, answer))
