@@ -229,11 +229,13 @@ def _save_code(folder: Path, config: TrainConfig) -> None:
         assert spec is not None and spec.submodule_search_locations
         (source,) = spec.submodule_search_locations
         # Not shutil.copytree: it sets permissions and times, which not every file system has.
-        for file in Path(source).rglob("*"):
-            if file.is_file() and "__pycache__" not in file.parts:
-                copy = folder / CODE / PACKAGE / file.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copy)
+        for parent, _, names in os.walk(source, followlinks=True):
+            files = [Path(parent, name) for name in names]
+            for file in files if "__pycache__" not in parent else ():
+                if file.is_file():
+                    copy = folder / CODE / PACKAGE / file.relative_to(source)
+                    copy.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(file, copy)
     for key, path in named:
         if not path.startswith(f"{PACKAGE}."):
             logger.warning("predict and serve refuse %s=%s: move it to %s/", key, path, PACKAGE)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -16,8 +17,8 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from entry_point import predict
-from entry_point.config.train_config import TrainConfig
+from entry_point import model_folder, predict
+from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.contract import exit_codes
 from entry_point.data.sources.source import Source
 from entry_point.model_folder import ModelError, load_model, load_trained, unpacked
@@ -102,6 +103,22 @@ def test_own_code_comes_from_the_folder(tmp_path: Path) -> None:
     subprocess.run(command, check=True)
     assert (model / "code/project/imported").is_file()
     assert not list(model.rglob("__pycache__"))
+
+
+def test_a_linked_folder_of_own_code_is_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package, shared = tmp_path / "project", tmp_path / "shared"
+    for file in (package / "net.py", shared / "blocks.py", shared / "__pycache__/blocks.pyc"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    (package / "lib").symlink_to(shared)
+    found = SimpleNamespace(submodule_search_locations=[str(package)])
+    monkeypatch.setattr(model_folder, "find_spec", lambda _: found)
+    config, _ = load_train_config(["data=folder", "model.name=project.net.net"])
+    model_folder._save_code(tmp_path / "model", config)
+    copied = [file for file in (tmp_path / "model/code/project").rglob("*") if file.is_file()]
+    assert sorted(file.name for file in copied) == ["blocks.py", "net.py"]
 
 
 def test_code_that_the_folder_cannot_hold_is_said_when_it_is_written(

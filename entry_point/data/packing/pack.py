@@ -95,7 +95,8 @@ def _plan(
     first = next(iter(splits.values()))
     classes, kind = first.classes, first.kind
     if kind == "targets":
-        raise DataError(f"source={source} holds masks, which are not packed: train on it as it is")
+        has = "has targets, such as masks, which are not packed"
+        raise DataError(f"source={source} {has}: train on it as it is")
     files, times = hashlib.sha256(json.dumps(classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
         files.update(split.encode())

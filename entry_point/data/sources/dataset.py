@@ -131,11 +131,11 @@ def _is_shown_by_a_program(folder: Path) -> bool:
 
     https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
     """
-    if not folder.exists():
+    if not folder.exists() or not MOUNTS.exists():  # no Linux
         return False
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
-    mounts = (line.partition(" - ") for line in MOUNTS.read_text().splitlines())
+    mounts = (line.partition(" - ") for line in MOUNTS.read_text(errors="replace").splitlines())
     types = [kind.split()[0] for mount, _, kind in mounts if mount.split()[2] == number]
     return any(kind == "fuse" or kind.startswith("fuse.") for kind in types)
 

@@ -296,7 +296,7 @@ def test_images_and_masks_are_not_taken_for_two_classes(
     with pytest.raises(DataError, match=must):
         open_source(DataConfig(format="folder", root=str(root)), "train", Path())
     assert optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 2
-    assert "holds masks, which are not packed" in capfd.readouterr().err
+    assert "such as masks, which are not packed" in capfd.readouterr().err
 
 
 def test_masks_are_checked_with_their_images(own: Path, caplog: pytest.LogCaptureFixture) -> None:

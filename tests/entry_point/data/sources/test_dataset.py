@@ -111,6 +111,8 @@ def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
         for chosen in ("map", "stream"):
             assert opened(root, access=chosen).data.access == chosen
     assert opened(tmp_path / "photos").data.access == "auto"
+    mounts.unlink()  # as on macOS
+    assert opened(root).data.access == "map"
 
 
 @pytest.mark.parametrize("form", FORMS)
