@@ -1,5 +1,5 @@
 """What runs inside the job."""
 
-from entry_point.contract import own_code
+from entry_point.job import own_code
 
 own_code.find_sent_project()

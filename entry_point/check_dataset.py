@@ -13,11 +13,11 @@ from functools import partial
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
-from entry_point.contract import exit_codes
-from entry_point.contract.printable import counted
-from entry_point.contract.program import asks_for_help, end_process, run_program
-from entry_point.data.errors import DataError, ReadError, without_group
+from entry_point.data.errors import DataError, without_group
 from entry_point.data.packing.check import Unread, find_damage
+from entry_point.job import exit_codes
+from entry_point.job.printable import counted
+from entry_point.job.program import ReadError, asks_for_help, end_process, run_program
 
 log = logging.getLogger("check_dataset")
 

@@ -19,18 +19,18 @@ from importlib import import_module
 from pathlib import Path
 from types import FrameType
 
-from entry_point.contract import exit_codes, own_code
-from entry_point.contract.program import end_process, exit_on_stop, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, STARTED, RunFolder, has_resources
+from entry_point.job import exit_codes, own_code
+from entry_point.job.program import end_process, exit_on_stop, run_program
+from entry_point.job.run_folder import CONTAINER_ROOT, STARTED, RunFolder, has_resources
 
 PROGRAMS = {
-    "train": "entry_point.supervisor.job",
+    "train": "entry_point.job.training_job",
     "optimize": "entry_point.optimize",
     "predict": "entry_point.predict",
     "evaluate": "entry_point.evaluate",
     "serve": "entry_point.serve",
     "check-dataset": "entry_point.check_dataset",
-    "env": "entry_point.supervisor.environment_report",
+    "env": "entry_point.environment_report",
 }
 _USAGE = """Image training, the same locally, in this container and on SageMaker.
 

@@ -23,23 +23,23 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.evaluate_config import EvaluateConfig
-from entry_point.contract import exit_codes
-from entry_point.contract.metrics_line import LOSS
-from entry_point.contract.own_code import PACKAGE
-from entry_point.contract.printable import counted, printable
-from entry_point.contract.program import asks_for_help, end_process, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
+from entry_point.job import exit_codes
+from entry_point.job.metrics_line import LOSS
+from entry_point.job.own_code import PACKAGE
+from entry_point.job.printable import counted, printable
+from entry_point.job.program import asks_for_help, end_process, run_program
+from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.job.whole_file import write_text
 
 if TYPE_CHECKING:
+    from entry_point.job.devices import Devices
     from entry_point.model_folder import Trained
-    from entry_point.training.devices import Devices
     from entry_point.training.evaluation import Evaluation
 
 log = logging.getLogger("entry_point.evaluate")
@@ -59,9 +59,9 @@ def main(arguments: Sequence[str]) -> int:
 def run(arguments: Sequence[str]) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
     config = load_config("evaluate", EvaluateConfig, arguments)
+    from entry_point.job.devices import join_devices
+    from entry_point.job.stop import Stopped
     from entry_point.model_folder import load_trained, read_config, unpacked
-    from entry_point.training.devices import join_devices
-    from entry_point.training.stop import Stopped
 
     with unpacked(Path(config.model_dir)) as folder:
         trainer = read_config(folder).trainer
@@ -112,10 +112,10 @@ def evaluate(
 
     Raises DataError if the source has classes that the model does not know.
     """
+    from entry_point.job.stop import StopRequest
     from entry_point.training import evaluation
     from entry_point.training.input import device_batches
     from entry_point.training.models import Normalize
-    from entry_point.training.stop import StopRequest
 
     order = _order_of(source, trained.classes).to(devices.device)
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)

@@ -48,12 +48,12 @@ from entry_point.config.data_config import Crop
 from entry_point.config.resolve import TIMM, resolve
 from entry_point.config.schema import SETTINGS, Int
 from entry_point.config.train_config import ModelConfig, TrainConfig
-from entry_point.contract.own_code import PACKAGE, find_project_in
-from entry_point.contract.program import UserError
-from entry_point.contract.whole_file import if_supported, replacing, sync, write_text
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
+from entry_point.job.own_code import PACKAGE, find_project_in
+from entry_point.job.program import UserError
+from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.class_rows import CLASSES
 from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import KNOWN, build_task

@@ -15,12 +15,12 @@ from pathlib import Path
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig, Part
-from entry_point.contract import exit_codes
-from entry_point.contract.processing_job import ProcessingJob, run_command
-from entry_point.contract.program import asks_for_help, end_process
 from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
+from entry_point.job import exit_codes
+from entry_point.job.processing_job import ProcessingJob, run_command
+from entry_point.job.program import asks_for_help, end_process
 
 log = logging.getLogger("optimize")
 

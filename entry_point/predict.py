@@ -27,11 +27,6 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
-from entry_point.contract import exit_codes
-from entry_point.contract.printable import printable
-from entry_point.contract.processing_job import ProcessingJob, run_command
-from entry_point.contract.program import asks_for_help, end_process
-from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
@@ -39,11 +34,16 @@ from entry_point.data.progress_bar import track
 from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.source import Source, fingerprint
 from entry_point.data.sources.splits import WHOLE
+from entry_point.job import exit_codes
+from entry_point.job.devices import limit_threads
+from entry_point.job.printable import printable
+from entry_point.job.processing_job import ProcessingJob, run_command
+from entry_point.job.program import asks_for_help, end_process
+from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
 from entry_point.training.class_rows import CLASSES
-from entry_point.training.devices import limit_threads
 
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from entry_point.class_masks import as_png, class_mask, shares_of_classes
-from entry_point.contract.whole_file import replacing
 from entry_point.data.plan.crops import Geometry
+from entry_point.job.whole_file import replacing
 
 _FOLDER = "masks"
 

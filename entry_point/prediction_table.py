@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from entry_point.contract.program import UserError
 from entry_point.data.errors import DataError
+from entry_point.job.program import UserError
 from entry_point.model_folder import Answers, Model
 from entry_point.prediction_masks import mask_file
 

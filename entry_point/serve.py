@@ -14,8 +14,8 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
-from entry_point.contract.program import asks_for_help, end_process, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.job.program import asks_for_help, end_process, run_program
+from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 
 _LATEST = Path("runs/latest/model")
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
-from entry_point.contract.program import asks_for_help, end_process, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.contract.whole_file import replacing
 from entry_point.data.loader import build_loader, open_source
-from entry_point.training.devices import join_devices
+from entry_point.job import exit_codes
+from entry_point.job.devices import join_devices
+from entry_point.job.program import asks_for_help, end_process, run_program
+from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.job.whole_file import replacing
 from entry_point.training.input import loader_spec, with_found_format
 from entry_point.training.results.pictures import first_samples
 from entry_point.training.tasks.build_task import build_task

@@ -21,10 +21,10 @@ from types import FrameType
 from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
-from entry_point.contract.metrics_line import format_metrics
-from entry_point.contract.program import asks_for_help, run_program, stop_signals
-from entry_point.contract.whole_file import write_text
+from entry_point.job import exit_codes
+from entry_point.job.metrics_line import format_metrics
+from entry_point.job.program import asks_for_help, run_program, stop_signals
+from entry_point.job.whole_file import write_text
 
 RUNS = Path("runs")
 VALUES = "sweep.json"

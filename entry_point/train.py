@@ -2,7 +2,7 @@
 
 Composes the configuration (`configs/train.yaml`), trains in the run folder (`ML_ROOT` or /opt/ml)
 and leaves model, metrics and plots there. The supervisor runs this once per rank, and hands it the
-configuration. Ends with one of `entry_point.contract.exit_codes`.
+configuration. Ends with one of `entry_point.job.exit_codes`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import partial
 
 from entry_point.config.compose import load_resolved, resolved_yaml
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract.printable import drop_unread_output
-from entry_point.contract.program import end_process, failure_file, run_program
-from entry_point.contract.run_folder import RunFolder
-from entry_point.supervisor.ranks import CONFIG, report_reason, shared_folder
+from entry_point.job.printable import drop_unread_output
+from entry_point.job.program import end_process, failure_file, run_program
+from entry_point.job.ranks import CONFIG, report_reason, shared_folder
+from entry_point.job.run_folder import RunFolder
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -47,7 +47,7 @@ def train(arguments: Sequence[str]) -> int:
         has_data = RunFolder.from_environment().has_data
         config, yaml = load_train_config(arguments, has_channels=has_data)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
-    from entry_point.training.devices import join_devices
+    from entry_point.job.devices import join_devices
     from entry_point.training.input import with_found_format
     from entry_point.training.trainer import run_training
 

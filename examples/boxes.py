@@ -22,10 +22,10 @@ from torchvision.ops import batched_nms, box_iou
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import Metric
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import FileSource, Source
+from entry_point.job.metrics_line import Metric
 from entry_point.training.tasks.task import Export, Table, Task
 
 MOST = 100

@@ -11,7 +11,7 @@ import sys
 from sagemaker.estimator import Estimator
 from sagemaker.inputs import TrainingInput
 
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.job.metrics_line import METRIC_REGEXES
 
 bucket = f"s3://{os.environ['BUCKET']}"
 estimator = Estimator(

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 
 WHERE = "https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html"
 

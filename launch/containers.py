@@ -4,7 +4,7 @@ import signal
 import subprocess
 import sys
 
-from entry_point.contract.program import stop_signals
+from entry_point.job.program import stop_signals
 from launch.engine import Engine
 
 # Marks the containers of this project.

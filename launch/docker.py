@@ -28,9 +28,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from entry_point.config.retired import retired
-from entry_point.contract import exit_codes, own_code
-from entry_point.contract.program import UserError, run_for_reader, run_program
-from entry_point.contract.run_folder import CONTAINER_ROOT, LATEST, RunFolder
+from entry_point.job import exit_codes, own_code
+from entry_point.job.program import UserError, run_for_reader, run_program
+from entry_point.job.run_folder import CONTAINER_ROOT, LATEST, RunFolder
 from launch.containers import run_container, say
 from launch.engine import Engine, find_engine
 from launch.image import built_revision, image_reference

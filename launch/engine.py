@@ -10,7 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 
 
 @dataclass(frozen=True)

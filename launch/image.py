@@ -26,8 +26,8 @@ from string import Template
 from typing import Any
 
 from entry_point.config.retired import retired
-from entry_point.contract.own_code import content_hash
-from entry_point.contract.program import UserError, run_program
+from entry_point.job.own_code import content_hash
+from entry_point.job.program import UserError, run_program
 from launch.engine import Engine, find_engine
 from launch.revision import ROOT, commit, is_committed, revision
 

@@ -16,16 +16,16 @@ from functools import partial
 from pathlib import Path
 
 from entry_point.config.credentials import refuse_in_overrides
-from entry_point.contract import exit_codes, hyperparameters
-from entry_point.contract.program import (
+from entry_point.job import exit_codes, hyperparameters
+from entry_point.job.program import (
     UserError,
     asks_for_help,
     defer_stop,
     exit_on_stop,
     run_program,
 )
-from entry_point.contract.run_folder import LATEST, LINK_LATEST, LOCAL, RunFolder
-from entry_point.contract.whole_file import write_text
+from entry_point.job.run_folder import LATEST, LINK_LATEST, LOCAL, RunFolder
+from entry_point.job.whole_file import write_text
 
 HOST = "algo-1"
 RUNS = Path("runs")

@@ -20,10 +20,10 @@ from unittest.mock import patch
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.hyperparameters import decode
-from entry_point.contract.metrics_line import LOSS, METRICS_OF, metric_regexes
-from entry_point.contract.program import UserError
-from entry_point.contract.run_folder import PER_JOB
+from entry_point.job.hyperparameters import decode
+from entry_point.job.metrics_line import LOSS, METRICS_OF, metric_regexes
+from entry_point.job.program import UserError
+from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker.aws import open_session
 from launch.sagemaker.training import TrainingSpec, load_spec, prepare
 from launch.sagemaker.training_request import BASE_NAME, job_name

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.contract import own_code
-from entry_point.contract.program import UserError
+from entry_point.job import own_code
+from entry_point.job.program import UserError
 
 KEY = "job.code"
 ROOT = own_code.PROGRAM

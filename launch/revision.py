@@ -4,7 +4,7 @@ import re
 import subprocess
 from pathlib import Path
 
-from entry_point.contract.own_code import content_hash
+from entry_point.job.own_code import content_hash
 
 ROOT = Path(__file__).resolve().parents[1]
 # The files and folders that decide what is in the image.

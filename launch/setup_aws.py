@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from entry_point.contract.program import UserError, asks_for_help, run_for_reader, run_program
+from entry_point.job.program import UserError, asks_for_help, run_for_reader, run_program
 from launch.aws_cli import is_dry_run, run_aws
 
 TEMPLATE = Path(__file__).with_name("account.yaml")

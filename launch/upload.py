@@ -9,7 +9,7 @@ differs from the object's or that are newer. Run the same command again after an
 import sys
 from collections.abc import Sequence
 
-from entry_point.contract.program import UserError, asks_for_help, run_for_reader, run_program
+from entry_point.job.program import UserError, asks_for_help, run_for_reader, run_program
 from launch.aws_cli import is_dry_run, run_aws
 
 

@@ -15,8 +15,8 @@ from torch.nn import functional
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import Metric
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import Metric
 from entry_point.training.tasks.task import Export, Table, Task
 
 _VOTE_TEMPERATURE = 0.07

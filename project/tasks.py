@@ -7,8 +7,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import Metric
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import Metric
 from entry_point.training.tasks.classification import Classification
 from entry_point.training.tasks.task import Export
 

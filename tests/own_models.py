@@ -6,7 +6,7 @@ import signal
 import torch
 from torch import nn
 
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.run_folder import RunFolder
 from entry_point.training import checkpoints
 
 

@@ -37,7 +37,7 @@ from benchmarks.sample_photographs import many_photographs
 from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
-from entry_point.supervisor.cuda_driver import describe_driver, has_gpus
+from entry_point.job.cuda_driver import describe_driver, has_gpus
 
 MINUTES = 9.5
 """For one part: what does not fit into them is skipped."""

@@ -20,10 +20,10 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.job.devices import Devices
+from entry_point.job.stop import StopRequest
 from entry_point.training import trainer
-from entry_point.training.devices import Devices
 from entry_point.training.input import TrainingInput, loader_spec
-from entry_point.training.stop import StopRequest
 
 MakeLoader = Callable[[Path, LoaderSpec, int], Loader]
 """(folder, spec, steps per epoch) -> the loader of the train split."""

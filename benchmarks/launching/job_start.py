@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import measure
-from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
+from entry_point.job import exit_codes
+from entry_point.job.program import UserError
 from launch import image, revision
 from launch.docker import mounts, owner_options
 from launch.engine import Engine, find_engine

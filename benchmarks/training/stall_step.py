@@ -31,13 +31,13 @@ from benchmarks.training.stall_contenders import (
     write_data,
 )
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import STEP_PARTS
 from entry_point.data.loader import Loader, open_source
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import STEP_PARTS
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
-from entry_point.training.measure.times import StallMeter, Stopwatch, Times, settled
 from entry_point.training.models import Normalize
+from entry_point.training.results.times import StallMeter, Stopwatch, Times, settled
 from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
 from tests.entry_point.training.ways import ENGINES, SOURCES, pack_photos

@@ -20,10 +20,10 @@ from torch import nn
 
 from benchmarks import measure
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.loader import Loader
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.trainer import Trainer
 
 ROUNDS, BATCH, SIZE = 9, 32, 64

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
 from entry_point.config.mistakes import check_config, no_such_option
-from entry_point.contract import own_code
+from entry_point.job import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()

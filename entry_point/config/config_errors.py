@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable
 
 from entry_point.config.retired import retired
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 
 _NO_VALUE = object()
 

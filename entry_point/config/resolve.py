@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.retired import retired
 
 T = TypeVar("T")
 TIMM = "timm/"
@@ -42,6 +43,8 @@ def _import(key: str, path: str) -> Any:
         module = importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        if isinstance(error, ModuleNotFoundError) and (instead := retired(f"import {error.name}")):
+            reason = f"{error.name} is {instead}"
         raise ConfigError(key, path, f"{module_name} cannot be imported ({reason})") from error
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]

@@ -1,7 +1,7 @@
 """What is no longer there, and what to use instead.
 
 A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augment.name=auto`, and
-an extra as in `EXTRAS=onnx`; a command after its make target. Uses the standard library only, as
+an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`. Uses the standard library only, as
 `ConfigError` does.
 """
 
@@ -11,6 +11,8 @@ RETIRED = {
     "AWS Batch)",
     "sagemaker-deploy invoke": "`aws sagemaker-runtime invoke-endpoint --endpoint-name NAME "
     "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
+    "import entry_point.contract": "entry_point.job",
+    "import entry_point.supervisor": "entry_point.job",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
     "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
     "job.queue": "the SageMaker SDK's TrainingQueue with the object of launch.notebook.trainer",

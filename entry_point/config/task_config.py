@@ -12,7 +12,7 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share, Words
-from entry_point.contract.metrics_line import LOSS, METRICS_OF
+from entry_point.job.metrics_line import LOSS, METRICS_OF
 
 LOSSES_OF = {
     "classification": ("cross_entropy", "focal"),

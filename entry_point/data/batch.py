@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from entry_point.contract.printable import printable
 from entry_point.data.plan.crops import Geometry
+from entry_point.job.printable import printable
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
+from entry_point.job.program import ReadError, UserError
 
 _OF_DATA = re.compile(
     r"\bdata\.(?=(?:table\.(?:path|prefix|labels|split|kind|separator)|images|val_fraction)\b)"
@@ -33,15 +32,6 @@ def without_group(root: str) -> Iterator[None]:
         lines = (_OF_DATA.sub("", str(line)) for line in error.args)
         error.args = tuple(re.sub(r"\bdata\.root=", f"{root}=", line) for line in lines)
         raise
-
-
-class ReadError(UserError):
-    """A file that could not be read although it may be whole: its disk or network failed.
-
-    No OSError and no DataError, so that nobody takes it for damage.
-    """
-
-    exit_code = exit_codes.FAILED
 
 
 def picklable(error: Exception) -> Exception:

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from entry_point.contract.printable import printable
-from entry_point.data.errors import ReadError
+from entry_point.job.printable import printable
+from entry_point.job.program import ReadError
 
 T = TypeVar("T")
 

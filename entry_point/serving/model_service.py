@@ -26,7 +26,7 @@ import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 from entry_point.model_folder import Model, load_model
 from entry_point.serving import formats
 from entry_point.serving.batching import Batcher

@@ -18,7 +18,7 @@ import uvicorn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServerConfig
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from entry_point.serving.model_service import ModelService
 from entry_point.serving.routes import Routes
 

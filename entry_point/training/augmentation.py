@@ -13,7 +13,7 @@ from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import TrainConfig
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
 from entry_point.training.tasks.task import Task
 
 Augmentation = Callable[[torch.Tensor], torch.Tensor]

@@ -23,13 +23,13 @@ from torch.utils._pytree import tree_map
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
-from entry_point.contract.whole_file import replacing
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, fingerprint
+from entry_point.job import exit_codes
+from entry_point.job.devices import Devices
+from entry_point.job.program import UserError
+from entry_point.job.whole_file import replacing
 from entry_point.training import tensor_pickle
-from entry_point.training.devices import Devices
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from entry_point.data.errors import DataError
-from entry_point.training.devices import Devices, HostCopy
+from entry_point.job.devices import Devices, HostCopy
+from entry_point.job.stop import Stopped, StopRequest
 from entry_point.training.input import DeviceBatch
-from entry_point.training.stop import Stopped, StopRequest
 from entry_point.training.tasks.task import Task
 
 

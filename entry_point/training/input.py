@@ -25,10 +25,10 @@ from entry_point.data.loader import (
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.named_range import named_range
 from entry_point.data.sources.dataset import warn_of_gaps, with_format
-from entry_point.training.devices import Devices, RunAhead
-from entry_point.training.measure.times import Stopwatch
+from entry_point.job.devices import Devices, RunAhead
+from entry_point.job.stop import Stopped, StopRequest
 from entry_point.training.models import Normalize
-from entry_point.training.stop import Stopped, StopRequest
+from entry_point.training.results.times import Stopwatch
 
 _NAMED = {"class": "classes", "labels": "labels", "numbers": "targets", "targets": "classes"}
 logger = logging.getLogger(__name__)

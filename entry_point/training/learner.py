@@ -20,13 +20,13 @@ from torch.nn.parallel import DistributedDataParallel
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig, TrainerConfig
-from entry_point.contract.program import UserError
 from entry_point.data.named_range import named_range
+from entry_point.job.devices import Devices, HostCopy
+from entry_point.job.program import UserError
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values
 from entry_point.training.class_rows import some
-from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.optim import build_optimizer, build_schedule
 from entry_point.training.tasks.task import Task

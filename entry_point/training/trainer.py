@@ -13,30 +13,29 @@ from torch import nn
 
 import custom_op
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract import exit_codes
-from entry_point.contract.printable import counted
-from entry_point.contract.program import UserError, end_at_once
-from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
-from entry_point.data.errors import ReadError
+from entry_point.job import exit_codes
+from entry_point.job.devices import Devices, leave_ranks
+from entry_point.job.printable import counted
+from entry_point.job.program import ReadError, UserError, end_at_once
+from entry_point.job.run_folder import RunFolder
+from entry_point.job.stop import Stopped, StopRequest, export_within
 from entry_point.model_folder import Unfinished, save_model
 from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
-from entry_point.training.devices import Devices, leave_ranks
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, device_batches, loader_spec
 from entry_point.training.learner import Learner, explain_step
-from entry_point.training.measure.headspace import Headspace, advise_compile, verdict
-from entry_point.training.measure.profiling import StepProfiler
-from entry_point.training.measure.step_log import DivergedError, LossGuard, StepLog
-from entry_point.training.measure.times import Startup, Stopwatch
-from entry_point.training.measure.totals import Totals
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft
+from entry_point.training.results.headspace import Headspace, advise_compile, verdict
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
+from entry_point.training.results.profiling import StepProfiler
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
+from entry_point.training.results.step_log import DivergedError, LossGuard, StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
-from entry_point.training.stop import Stopped, StopRequest, export_within
+from entry_point.training.results.times import Startup, Stopwatch
+from entry_point.training.results.totals import Totals
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
 logger = logging.getLogger(__name__)

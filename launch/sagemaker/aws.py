@@ -8,7 +8,7 @@ from typing import Any
 
 from botocore import exceptions
 
-from entry_point.contract.program import UserError, run_for_reader
+from entry_point.job.program import UserError, run_for_reader
 from launch.aws_cli import is_dry_run
 
 ATTEMPTS = 6

@@ -18,9 +18,9 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, check_ranks
-from entry_point.contract import own_code
-from entry_point.contract.program import UserError
-from entry_point.contract.run_folder import SHARDED
+from entry_point.job import own_code
+from entry_point.job.program import UserError
+from entry_point.job.run_folder import SHARDED
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.

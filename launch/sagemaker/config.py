@@ -14,7 +14,7 @@ from entry_point.config.compose import compose_plain, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 
 
 @dataclass(config=SETTINGS)

@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError, WaiterError
 from entry_point.config.compose import compose_plain, parse_overrides
 from entry_point.config.mistakes import check_config
 from entry_point.config.retired import retired
-from entry_point.contract.program import UserError, asks_for_help
+from entry_point.job.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
     open_session,

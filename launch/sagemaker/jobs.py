@@ -13,8 +13,8 @@ from typing import Any
 
 from botocore import exceptions, xform_name
 
-from entry_point.contract.program import UserError
-from entry_point.contract.run_folder import PER_JOB
+from entry_point.job.program import UserError
+from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
 from launch.sagemaker.config import one_name
 from launch.sagemaker.s3 import list_objects, split_prefix, split_s3

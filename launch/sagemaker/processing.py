@@ -17,8 +17,8 @@ from typing import Any
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
-from entry_point.contract.program import UserError
-from entry_point.contract.run_folder import SHARDED
+from entry_point.job.program import UserError
+from entry_point.job.run_folder import SHARDED
 from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
 from launch.sagemaker.checks import (
     input_shape,

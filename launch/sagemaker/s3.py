@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 from launch.own_code import OwnCode
 from launch.sagemaker.aws import aws_client
 

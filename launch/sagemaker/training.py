@@ -8,8 +8,8 @@ from typing import Any
 from botocore import xform_name
 
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract import own_code
-from entry_point.contract.program import UserError
+from entry_point.job import own_code
+from entry_point.job.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
 from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry

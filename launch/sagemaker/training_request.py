@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from entry_point.contract.hyperparameters import encode
-from entry_point.contract.metrics_line import metric_regexes
+from entry_point.job.hyperparameters import encode
+from entry_point.job.metrics_line import metric_regexes
 from launch.revision import commit
 from launch.sagemaker.checks import KEPT, is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target

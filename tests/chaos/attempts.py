@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.chaos import victims
 from tests.chaos.strikes import Moments, Strike
 

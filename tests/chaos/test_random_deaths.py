@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
 from entry_point.data.sources.dataset_description import is_packed
+from entry_point.job import exit_codes
 from tests.chaos import traces
 from tests.chaos.attempts import Attempt, Command, attempt
 from tests.chaos.conftest import Chaos

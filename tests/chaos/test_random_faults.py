@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.job import exit_codes
+from entry_point.job.metrics_line import METRIC_REGEXES
 from tests.chaos import programs, victims
 from tests.chaos.attempts import PATIENCE_S, Command, attempt
 from tests.chaos.conftest import Chaos

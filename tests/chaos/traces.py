@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.run_folder import RunFolder
 
 _CHECKPOINT = re.compile(r"(aside-)?(step-\d{9}|best)\.pt")
 _EVENTS = re.compile(r"events\.out\.tfevents\..*")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.container import PROGRAMS
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch.local import write_input_config
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24

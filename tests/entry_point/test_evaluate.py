@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from entry_point import evaluate
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests import forkserver
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked

@@ -19,8 +19,8 @@ from torch import nn
 
 from entry_point import model_folder, predict
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract import exit_codes
 from entry_point.data.sources.source import Source
+from entry_point.job import exit_codes
 from entry_point.model_folder import ModelError, load_model, load_trained, unpacked
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task

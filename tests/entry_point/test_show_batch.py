@@ -12,8 +12,8 @@ import torch
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
+from entry_point.job.devices import join_devices
 from entry_point.show_batch import main
-from entry_point.training.devices import join_devices
 from entry_point.training.models import Normalize
 from entry_point.training.results.pictures import (
     caption,

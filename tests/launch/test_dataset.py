@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from entry_point import check_dataset, container
-from entry_point.contract.processing_job import ROOT
 from entry_point.data.sources.dataset_description import read_dataset
+from entry_point.job.processing_job import ROOT
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import jobs
 from tests.launch.conftest import BUCKET, ROLE, Answer, Aws

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.config.retired import RETIRED
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 from launch import environment, image
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from entry_point.contract import hyperparameters
-from entry_point.contract.program import UserError
+from entry_point.job import hyperparameters
+from entry_point.job.program import UserError
 from launch import local
 from tests import forkserver
 from tests.entry_point.training import forked_ranks

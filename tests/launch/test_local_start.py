@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes, hyperparameters
-from tests.entry_point.supervisor.test_signals import wait_for_sigterm_handler
+from entry_point.job import exit_codes, hyperparameters
+from tests.entry_point.job.test_signals import wait_for_sigterm_handler
 from tests.launch.test_local import JOB, ROOT, start_folder
 
 assert start_folder  # a fixture

@@ -16,9 +16,9 @@ from botocore.validate import ParamValidator
 
 from entry_point.config.train_config import load_train_config
 from entry_point.container import PROGRAMS
-from entry_point.contract import exit_codes
-from entry_point.contract.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
-from tests.entry_point.supervisor import isolated_host
+from entry_point.job import exit_codes
+from entry_point.job.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
+from tests.entry_point.job import isolated_host
 from tests.entry_point.training.training_jobs import TINY, read_records
 
 ROOT = Path(__file__).resolve().parents[2]

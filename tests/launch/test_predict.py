@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from entry_point import container
-from entry_point.contract.processing_job import ROOT
 from entry_point.data.sources.listing import TABLE_SUFFIXES
+from entry_point.job.processing_job import ROOT
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.processing import TABLES
 from tests.entry_point.prediction.predicted import rows

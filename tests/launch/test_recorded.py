@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from entry_point.contract.hyperparameters import decode
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.job.hyperparameters import decode
+from entry_point.job.metrics_line import METRIC_REGEXES
 from launch.sagemaker import __main__ as sagemaker
 
 HERE = Path(__file__).parent

@@ -11,7 +11,7 @@ import pytest
 from moto.cloudformation.models import Stack
 
 from entry_point.config import compose
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.config import load_launch_config

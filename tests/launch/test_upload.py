@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch import upload
 from tests.launch.conftest import BUCKET, Aws
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 from tests.boxed_shapes import write_boxes
 from tests.photographs import write_photo_folder
-from tests.recorded.decided import Report
+from tests.recorded.decided import Report, python_today
 from tests.recorded.frozen import HERE, extracted
 from tests.recorded.layouts import (
     CLASSES,
@@ -204,11 +204,11 @@ def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int
         if command.skipped:
             yield command, None, command.skipped
         elif file:
-            (copy / file[1]).write_text(command.text, encoding="utf-8")
+            (copy / file[1]).write_text(python_today(command.text), encoding="utf-8")
             yield command, 0, ""
         else:
             shell = ["bash", "-euo", "pipefail", "-c", tiny(command.text)]
-            python = [str(copy / ".venv" / "bin" / "python"), "-c", command.text]
+            python = [str(copy / ".venv" / "bin" / "python"), "-c", python_today(command.text)]
             done = subprocess.run(
                 python if command.is_python else shell,
                 cwd=copy,

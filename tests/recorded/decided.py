@@ -8,9 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-RENAMED: dict[str, str] = {}
-"""A key or a word of an override of 56ed78c (`data.images`, `data=manifest`), and what says the
-same now."""
+RENAMED: dict[str, str] = {"entry_point.contract": "entry_point.job"}
+"""A package, a key or a word of an override of 56ed78c (`data.images`, `data=manifest`), and what
+says the same now."""
 
 DIFFERS: dict[str, str] = {
     "weights: regression": "gradients are clipped to a norm of 1",
@@ -34,6 +34,13 @@ def today(overrides: Iterable[str]) -> list[str]:
         key, equals, value = override.partition("=")
         words.append(RENAMED.get(override, f"{RENAMED.get(key, key)}{equals}{value}"))
     return words
+
+
+def python_today(text: str) -> str:
+    """Python of 56ed78c as one writes it now."""
+    for old, new in RENAMED.items():
+        text = text.replace(old, new)
+    return text
 
 
 def row_of(name: str) -> str | None:

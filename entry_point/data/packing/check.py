@@ -16,12 +16,11 @@ from torch import Tensor
 from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import CheckConfig
-from entry_point.contract.printable import counted
 from entry_point.data.batch import Damage
 from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import read_photo
-from entry_point.data.errors import DataError, ReadError
+from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.progress_bar import in_threads
@@ -38,6 +37,8 @@ from entry_point.data.sources.index_file import IndexFile
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded, Source, read_image, read_labels
 from entry_point.data.sources.splits import WHOLE
+from entry_point.job.printable import counted
+from entry_point.job.program import ReadError
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"

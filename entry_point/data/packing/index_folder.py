@@ -13,8 +13,6 @@ from pathlib import Path
 import custom_op
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.contract.printable import counted, printable
-from entry_point.contract.whole_file import replacing
 from entry_point.data.packing.encode import RejectedError, index_image
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import in_threads
@@ -22,6 +20,8 @@ from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
 from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import WHOLE
+from entry_point.job.printable import counted, printable
+from entry_point.job.whole_file import replacing
 
 _FILES_PER_CHUNK = 4096
 log = logging.getLogger(__name__)

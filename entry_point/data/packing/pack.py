@@ -26,8 +26,6 @@ import numpy as np
 
 import custom_op
 from entry_point.config.packing_config import OptimizeConfig, Part
-from entry_point.contract.printable import counted, printable
-from entry_point.contract.whole_file import whole_file, write_text
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
 from entry_point.data.packing.output_folder import locked
@@ -46,6 +44,8 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexWriter
 from entry_point.data.sources.shards import LABEL_END, columns_of
+from entry_point.job.printable import counted, printable
+from entry_point.job.whole_file import whole_file, write_text
 
 _SETTINGS = ("max_side", "convert", "quality", "shard_mb", "gray_bits")
 """What decides about the bytes of a shard, besides its files."""

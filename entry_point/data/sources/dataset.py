@@ -21,7 +21,6 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import READERS, DataConfig
 from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import call, resolve
-from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
@@ -34,6 +33,7 @@ from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import KINDS, Source, UprightSizes
 from entry_point.data.sources.splits import WHOLE, divided, named
 from entry_point.data.sources.stream import PackedStream
+from entry_point.job.printable import counted, printable
 
 log = logging.getLogger(__name__)
 

@@ -25,11 +25,11 @@ import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from entry_point.config.packing_config import Part
-from entry_point.contract.printable import escaped
-from entry_point.contract.whole_file import write_text
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.job.printable import escaped
+from entry_point.job.whole_file import write_text
 
 SPLITS = ("train", "val", "test")
 Kind = Literal["class", "labels", "numbers"]

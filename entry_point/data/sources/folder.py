@@ -11,7 +11,6 @@ from typing import NoReturn
 
 import numpy as np
 
-from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
@@ -20,6 +19,7 @@ from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.source import JPEG_SUFFIXES, FileSource, PathList
 from entry_point.data.sources.splits import split_called
+from entry_point.job.printable import counted, printable
 
 log = logging.getLogger(__name__)
 

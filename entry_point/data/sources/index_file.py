@@ -31,9 +31,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.data.errors import DataError, ReadError
+from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
+from entry_point.job.program import ReadError
 
 FOLDER_INDEX = "jpeg-index.safetensors"
 """The side indexes of a folder of images that stays as it is: its keys are the paths below it."""

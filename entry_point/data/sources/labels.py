@@ -13,10 +13,10 @@ import numpy as np
 import polars as pl
 
 from entry_point.config.data_config import TableConfig
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
 from entry_point.data.sources.listing import Cells, Labels
+from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
 

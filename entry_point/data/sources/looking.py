@@ -11,13 +11,13 @@ from itertools import islice
 from pathlib import Path
 
 from entry_point.config.data_config import TableConfig
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.dataset_description import SPLITS, is_packed
 from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, split_folders
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.job.printable import printable
 
 IMAGES = "images"
 """What a folder of images without labels is called; no format of `data.format`."""

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import NamedTuple
 from unicodedata import normalize
 
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, visible_files
+from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from torch.nn import functional
 
 from entry_point.config.data_config import DataConfig
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.metadata import strip
 from entry_point.data.plan.crops import Geometry
@@ -35,6 +34,7 @@ from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs
 from entry_point.data.sources.source import FileSource, PathList, joined
 from entry_point.data.sources.splits import split_called
+from entry_point.job.printable import printable
 
 CLASSES = "classes.txt"
 """Names the classes, in the folder or beside the table."""

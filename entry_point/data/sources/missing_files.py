@@ -10,10 +10,10 @@ from unicodedata import normalize
 
 import polars as pl
 
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
 

@@ -25,7 +25,6 @@ from torch import Tensor
 
 from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, TableConfig
-from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
@@ -38,6 +37,7 @@ from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing
 from entry_point.data.sources.source import PathList
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.stream import StreamSource
+from entry_point.job.printable import counted, printable
 
 SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
@@ -23,6 +22,7 @@ from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_below
+from entry_point.job.printable import printable
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")

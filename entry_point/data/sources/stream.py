@@ -16,14 +16,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.contract.printable import counted
-from entry_point.data.errors import DataError, ReadError
+from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.source import Source
+from entry_point.job.printable import counted
+from entry_point.job.program import ReadError
 
 log = logging.getLogger(__name__)
 

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 
 from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig, share_to_skip
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
@@ -42,6 +41,7 @@ from entry_point.data.sources.missing_files import cause, with_suffixes
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
 from entry_point.data.sources.table_files import METADATA, column_names, read_columns
+from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
 

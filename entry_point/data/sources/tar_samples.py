@@ -24,11 +24,11 @@ from collections.abc import Iterator
 from posixpath import dirname, join, normpath
 from typing import NamedTuple
 
-from entry_point.contract.printable import printable
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
 

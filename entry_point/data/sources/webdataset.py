@@ -18,7 +18,6 @@ import numpy as np
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
-from entry_point.contract.printable import counted, printable
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import FileState, read_bytes
@@ -27,6 +26,7 @@ from entry_point.data.sources.listing import Cells, Labels, Listing, Words
 from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.tar_samples import read_samples
+from entry_point.job.printable import counted, printable
 
 log = logging.getLogger(__name__)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from entry_point.contract.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics, metrics_line
-from entry_point.contract.run_folder import RunFolder, logs_are_collected
-from entry_point.contract.whole_file import naming, write_text
+from entry_point.job.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics, metrics_line
+from entry_point.job.run_folder import RunFolder, logs_are_collected
+from entry_point.job.whole_file import naming, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

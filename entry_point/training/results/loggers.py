@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import Logger, Record
 
 if TYPE_CHECKING:

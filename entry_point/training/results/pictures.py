@@ -19,17 +19,17 @@ from torch import Tensor, nn
 from entry_point.class_masks import class_mask, overlay
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import Metric
-from entry_point.contract.printable import printable
-from entry_point.contract.whole_file import replacing
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.engines.batch_maker import BatchMaker
 from entry_point.data.loader import Loader, build_loader
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.sources.source import Source
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import Metric
+from entry_point.job.printable import printable
+from entry_point.job.whole_file import replacing
 from entry_point.training.augmentation import BatchAugmentation, seed_step
-from entry_point.training.devices import Devices
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.models import Normalize
 from entry_point.training.results.log import (

@@ -21,15 +21,14 @@ from torch import nn
 from entry_point.class_masks import overlay
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import LOSS, PERCENTILES, Metric
-from entry_point.contract.printable import printable
-from entry_point.contract.run_folder import RunFolder
-from entry_point.contract.whole_file import write_text
 from entry_point.data.sources.source import Source, read_image
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import LOSS, PERCENTILES, Metric
+from entry_point.job.printable import printable
+from entry_point.job.run_folder import RunFolder
+from entry_point.job.whole_file import write_text
 from entry_point.model_folder import save_model
-from entry_point.training.devices import Devices
 from entry_point.training.evaluation import Evaluation
-from entry_point.training.measure.totals import Totals
 from entry_point.training.results.log import (
     column,
     format_milliseconds,
@@ -42,6 +41,7 @@ from entry_point.training.results.pictures import (
     save_plot,
 )
 from entry_point.training.results.summary import run_facts, run_name
+from entry_point.training.results.totals import Totals
 from entry_point.training.tasks.task import Task
 
 if TYPE_CHECKING:

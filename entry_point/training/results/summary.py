@@ -11,15 +11,15 @@ from functools import cache
 from pathlib import Path
 
 from entry_point.config.data_config import usable_cores
-from entry_point.contract import own_code
-from entry_point.contract.metrics_line import PERCENTILES
-from entry_point.contract.printable import duration
-from entry_point.contract.run_folder import RunFolder
-from entry_point.training.devices import Devices
+from entry_point.job import own_code
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import PERCENTILES
+from entry_point.job.printable import duration
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.evaluation import Evaluation
-from entry_point.training.measure.totals import Totals
 from entry_point.training.progress import Progress
 from entry_point.training.results.log import format_milliseconds
+from entry_point.training.results.totals import Totals
 
 CODE = Path(__file__).parents[3]
 

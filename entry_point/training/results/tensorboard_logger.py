@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from omegaconf import OmegaConf
 
-from entry_point.contract.metrics_line import STEP_TIMES
-from entry_point.contract.whole_file import naming
+from entry_point.job.metrics_line import STEP_TIMES
+from entry_point.job.whole_file import naming
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 

@@ -10,8 +10,8 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import call, resolve
 from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import LOSS, Metric
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import LOSS, Metric
 from entry_point.training.tasks.classification import Classification
 from entry_point.training.tasks.multilabel import Multilabel
 from entry_point.training.tasks.regression import Regression

@@ -11,9 +11,9 @@ from torch.nn import functional
 
 from entry_point.config.task_config import ClassificationKwargs
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import METRICS_OF, Metric
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import METRICS_OF, Metric
 from entry_point.training.tasks.losses import (
     choose_loss,
     class_weights,

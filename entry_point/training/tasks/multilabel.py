@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from entry_point.config.task_config import MultilabelKwargs
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import METRICS_OF
 from entry_point.training.tasks.losses import (
     binary_cross_entropy,
     binary_focal,

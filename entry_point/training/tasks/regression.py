@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import METRICS_OF
 from entry_point.training.tasks.losses import ERRORS, choose_loss, require_columns
 from entry_point.training.tasks.task import Export, Table, Task
 

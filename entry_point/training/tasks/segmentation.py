@@ -10,9 +10,9 @@ from torch.nn import functional
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.sources.masks import IGNORED, OUTSIDE
 from entry_point.data.sources.source import Source
+from entry_point.job.metrics_line import METRICS_OF
 from entry_point.training.tasks.losses import choose_loss, class_weights
 from entry_point.training.tasks.task import Export, Table, Task
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
-from entry_point.contract.metrics_line import Metric
+from entry_point.job.metrics_line import Metric
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import torch
 from entry_point.config.compose import CONFIGS
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize, build_model

@@ -14,7 +14,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.mistakes import Node, settled
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.contract.hyperparameters import decode
+from entry_point.job.hyperparameters import decode
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
 

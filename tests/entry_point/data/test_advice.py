@@ -17,12 +17,12 @@ from PIL import Image
 
 from entry_point import check_dataset, optimize
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
 from entry_point.data.engines import batch_maker
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import table
+from entry_point.job import exit_codes
+from entry_point.job.program import UserError
 from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar

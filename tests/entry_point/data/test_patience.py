@@ -16,15 +16,16 @@ import pytest
 
 from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig
-from entry_point.contract import exit_codes
 from entry_point.data import patience
-from entry_point.data.errors import DataError, ReadError
+from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.patience import hurried, patiently
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.source import FileSource, read_image
+from entry_point.job import exit_codes
+from entry_point.job.program import ReadError
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.test_parquet import open_parquet, write_dataset
 from tests.failing_disk import FOR_EVER, FOUND, Disk, preloaded

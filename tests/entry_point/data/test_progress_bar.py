@@ -59,7 +59,7 @@ def test_a_job_in_a_container_rewrites_no_line_even_on_a_terminal(tmp_path: Path
     """Local mode of SageMaker's SDKs gives the container a terminal and keeps its output."""
     write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
     inside = (
-        "import pathlib\nfrom entry_point.contract import run_folder\n"
+        "import pathlib\nfrom entry_point.job import run_folder\n"
         f"run_folder.CONTAINER_ROOT = pathlib.Path({str(tmp_path)!r})\n"
     )
     text = on_a_terminal(inside + RUN)

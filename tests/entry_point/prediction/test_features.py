@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point import predict
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.prediction.predicted import rows, table
 from tests.entry_point.serving.served_model import CLASSES, write_model
 

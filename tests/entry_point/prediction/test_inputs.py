@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from entry_point import predict
-from entry_point.contract import exit_codes
 from entry_point.data.sources.shards import ShardSource
+from entry_point.job import exit_codes
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.prediction.predicted import assert_same, rows
 from tests.entry_point.training.ways import write_others

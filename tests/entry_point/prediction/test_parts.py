@@ -15,7 +15,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.prediction.predicted import assert_same, names, rows, start
 from tests.failing_disk import Disk
 

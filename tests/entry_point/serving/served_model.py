@@ -160,7 +160,7 @@ for name, value in json.loads(sys.argv[1]).items():
     assert hasattr(found, constant), name
     setattr(found, constant, value)
 from entry_point.container import main
-from entry_point.contract.program import end_process
+from entry_point.job.program import end_process
 end_process(main(sys.argv[2:]))
 """
 

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from entry_point import serve as program
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from project.models import small_net
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S, write_model, write_slow_model

@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from entry_point.serving.server import listen
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S

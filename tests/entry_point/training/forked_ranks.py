@@ -14,7 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from entry_point.supervisor import ranks
+from entry_point.job import ranks
 from tests import forkserver
 
 MOST = 3

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.training import forked
 
 Overrides = list[str]

@@ -10,8 +10,8 @@ import torch._inductor.config
 from safetensors.torch import load_file
 from torchvision.ops import StochasticDepth
 
-from entry_point.contract import exit_codes
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job import exit_codes
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import column, training_records
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records

@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end

@@ -12,13 +12,13 @@ from torch import nn
 from entry_point.config.train_config import OptimConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
+from entry_point.job.devices import Devices, HostCopy
+from entry_point.job.stop import StopRequest
 from entry_point.training import evaluation
-from entry_point.training.devices import Devices, HostCopy
 from entry_point.training.evaluation import evaluate
 from entry_point.training.input import DeviceBatch, device_batches
-from entry_point.training.measure.step_log import DivergedError, LossGuard
 from entry_point.training.models import Normalize
-from entry_point.training.stop import StopRequest
+from entry_point.training.results.step_log import DivergedError, LossGuard
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 CPU = Devices(torch.device("cpu"), None)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract import exit_codes
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job import exit_codes
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.checkpoints import Checkpoints
 from entry_point.training.results.log import MetricsLog
 from entry_point.training.results.loggers import LoggedRun, open_loggers

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.job import exit_codes
+from entry_point.job.metrics_line import METRIC_REGEXES
 from tests.entry_point.training.training_jobs import read_records, run_job
 
 NAMES = (

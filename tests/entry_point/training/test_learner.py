@@ -14,9 +14,9 @@ from torch.utils.checkpoint import checkpoint_sequential
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, load_train_config
+from entry_point.job.devices import Devices
 from entry_point.training import learner as learner_module
 from entry_point.training.augmentation import seed_step
-from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
 from tests.entry_point.training.tasks.label_sources import classes, task_of

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from entry_point.training.models import build_model
 from tests.entry_point.training import forked
 from tests.own_models import tiny_net

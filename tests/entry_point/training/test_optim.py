@@ -13,7 +13,7 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OPTIMIZERS, OptimConfig, load_train_config
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.optim import (
     build_optimizer,

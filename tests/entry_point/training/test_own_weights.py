@@ -13,7 +13,7 @@ from torchvision.models.segmentation import fcn_resnet50
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig, load_train_config
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.models import build_model
 from tests.entry_point.training import forked

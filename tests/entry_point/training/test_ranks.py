@@ -14,13 +14,13 @@ import torch
 import torch.distributed as dist
 
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
+from entry_point.job.devices import Devices
 from entry_point.training import trainer
 from entry_point.training.checkpoints import copy_to_cpu
-from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.results.report import FinishedRun, write_results
-from tests.entry_point.supervisor.test_processes import TWO_RANKS, wait_for_steps
+from tests.entry_point.job.test_processes import TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.forked_ranks import rank_processes

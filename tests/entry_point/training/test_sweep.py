@@ -12,7 +12,7 @@ import pytest
 
 from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.training.training_jobs import TINY, read_records
 
 

@@ -8,7 +8,7 @@ import pytest
 import torchvision
 from safetensors.torch import load_file
 
-from tests.entry_point.contract.test_metrics_line import found
+from tests.entry_point.job.test_metrics_line import found
 from tests.entry_point.training.training_jobs import read_records, run_job
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from entry_point.contract import hyperparameters
-from entry_point.contract.metrics_line import STEP_TIMES
+from entry_point.job import hyperparameters
+from entry_point.job.metrics_line import STEP_TIMES
 from tests import forkserver
 from tests.entry_point.training import forked_ranks
 from tests.forkserver import Program

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch import docker
 from tests.launch.containers.conftest import IDLE, FakeEngine
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from entry_point.contract import exit_codes
-from entry_point.contract.own_code import PROGRAM
-from entry_point.contract.program import UserError
-from entry_point.contract.run_folder import RunBusyError, RunFolder
+from entry_point.job import exit_codes
+from entry_point.job.own_code import PROGRAM
+from entry_point.job.program import UserError
+from entry_point.job.run_folder import RunBusyError, RunFolder
 from launch import docker, image
 from launch.docker import owner_options, split_channels
 from launch.engine import Engine

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 from launch.engine import Engine, find_engine
 from tests.launch.containers.conftest import FakeEngine
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
-from entry_point.contract.program import UserError
+from entry_point.job import exit_codes
+from entry_point.job.program import UserError
 from launch import image, revision
 from launch.engine import Engine, find_engine
 from tests.launch.conftest import ACCOUNT, MANIFEST, REGION, Aws

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch.engine import Engine
 from launch.image import INPUT_LABELS, REVISION_LABEL
 from tests.launch.real_engine.conftest import build_image

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from entry_point.contract import hyperparameters
-from entry_point.contract.program import UserError
+from entry_point.job import hyperparameters
+from entry_point.job.program import UserError
 from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import (
     ENDLESS,

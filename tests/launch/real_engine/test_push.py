@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch.engine import Engine
 from launch.image import INPUT_LABELS, REVISION_LABEL, build_image
 from tests.launch.real_engine.engine_jobs import ROOT

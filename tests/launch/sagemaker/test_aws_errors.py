@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from botocore import exceptions
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.aws import explain
 from tests.launch.conftest import BUCKET, ROLE, Aws

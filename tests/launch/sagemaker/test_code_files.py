@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.contract.own_code import content_hash
-from entry_point.contract.program import UserError
+from entry_point.job.own_code import content_hash
+from entry_point.job.program import UserError
 from launch import own_code
 from launch.own_code import OwnCode, collect, split_code
 from launch.sagemaker.config import load_launch_config

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.contract.run_folder import PER_JOB
+from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
 from launch.sagemaker.jobs import Job, checkpoints_uri, summary

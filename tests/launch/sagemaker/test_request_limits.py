@@ -2,7 +2,7 @@
 
 import pytest
 
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.checks import input_shape
 from tests.launch.conftest import BUCKET

@@ -2,7 +2,7 @@
 
 import pytest
 
-from entry_point.contract.program import UserError
+from entry_point.job.program import UserError
 from launch.sagemaker.checks import launch_problems
 from launch.sagemaker.config import LaunchConfig
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from entry_point.config import compose
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.hyperparameters import decode, read_overrides
-from entry_point.contract.metrics_line import METRIC_REGEXES
+from entry_point.job.hyperparameters import decode, read_overrides
+from entry_point.job.metrics_line import METRIC_REGEXES
 from launch.revision import commit
 from launch.sagemaker import training_request
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config, split_overrides

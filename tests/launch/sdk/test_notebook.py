@@ -20,9 +20,9 @@ from entry_point.config.compose import load_config
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.container import PROGRAMS
-from entry_point.contract.hyperparameters import decode
-from entry_point.contract.metrics_line import METRIC_REGEXES
-from entry_point.contract.run_folder import JOB_NAME, PER_JOB, RunFolder
+from entry_point.job.hyperparameters import decode
+from entry_point.job.metrics_line import METRIC_REGEXES
+from entry_point.job.run_folder import JOB_NAME, PER_JOB, RunFolder
 from launch import setup_aws
 from launch.sagemaker.config import Target
 from launch.sagemaker.training_request import CHECKPOINTS

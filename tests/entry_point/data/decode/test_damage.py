@@ -12,12 +12,12 @@ from PIL import Image
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
-from entry_point.contract.program import failure_text
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import FileSource
+from entry_point.job.program import failure_text
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.pipes import pipe_at
 

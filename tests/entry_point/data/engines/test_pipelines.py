@@ -130,7 +130,7 @@ KILL_A_WORKER = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
 from entry_point.config.data_config import DataConfig
-from entry_point.contract.program import run_program
+from entry_point.job.program import run_program
 from tests.entry_point.data.engines.every_engine import pipeline_of
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec

@@ -11,11 +11,11 @@ import pytest
 
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import Access, DataConfig
-from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.index_file import HEADER_BYTES, IndexWriter
 from entry_point.data.sources.shards import COLUMNS
+from entry_point.job import exit_codes
 from tests.entry_point.data.packing.pack_command import copy, index
 
 MOST = 2**63 - 1

@@ -16,13 +16,13 @@ from custom_op import index_jpeg
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import Access, DataConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.contract import exit_codes
 from entry_point.data.batch import Batch
 from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import encode
 from entry_point.data.packing.pack import pack as pack_folder
 from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.data.sources.source import FileSource
+from entry_point.job import exit_codes
 from tests.entry_point.data.engines.every_engine import Way
 from tests.entry_point.data.packing.pack_command import (
     copy,

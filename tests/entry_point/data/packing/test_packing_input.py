@@ -16,13 +16,13 @@ from PIL import Image, ImageOps
 from entry_point import check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.contract import exit_codes
 from entry_point.data.decode import pillow
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import RejectedError, encode
 from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.source import FileSource
+from entry_point.job import exit_codes
 from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 

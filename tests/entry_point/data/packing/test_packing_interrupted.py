@@ -14,8 +14,8 @@ from typing import BinaryIO
 
 import pytest
 
-from entry_point.contract.whole_file import whole_file
 from entry_point.data.sources.dataset_description import is_packed
+from entry_point.job.whole_file import whole_file
 from tests import forkserver
 from tests.entry_point.data.packing.pack_command import command, contents, copy, pack
 from tests.forkserver import Program

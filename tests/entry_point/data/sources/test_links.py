@@ -7,9 +7,9 @@ import pytest
 
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
-from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
+from entry_point.job import exit_codes
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import pack
 

@@ -14,12 +14,12 @@ from PIL import Image
 
 from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig
-from entry_point.contract import exit_codes
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.webdataset import expanded
+from entry_point.job import exit_codes
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 SPLITS = ("train", "val")

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.contract import exit_codes
-from entry_point.contract.metrics_line import Metric
+from entry_point.job import exit_codes
+from entry_point.job.metrics_line import Metric
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import weights

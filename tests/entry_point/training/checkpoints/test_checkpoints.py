@@ -16,9 +16,10 @@ from torch import nn
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
-from entry_point.contract.whole_file import replacing
 from entry_point.data.loader import open_source
+from entry_point.job import exit_codes
+from entry_point.job.devices import Devices
+from entry_point.job.whole_file import replacing
 from entry_point.training import checkpoints
 from entry_point.training.checkpoints import (
     CheckpointError,
@@ -31,7 +32,6 @@ from entry_point.training.checkpoints import (
     load_newest,
     sample_order,
 )
-from entry_point.training.devices import Devices
 from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
-from tests.entry_point.supervisor.test_processes import TWO_RANKS
+from entry_point.job import exit_codes
+from tests.entry_point.job.test_processes import TWO_RANKS
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import failing_reads
 from tests.entry_point.training.checkpoints.test_hung_reads import steps_of, wait_until

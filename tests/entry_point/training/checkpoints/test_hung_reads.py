@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.data.engines.every_engine import has_ended
-from tests.entry_point.supervisor.test_processes import TWO_RANKS
+from tests.entry_point.job.test_processes import TWO_RANKS
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import hung_reads
 from tests.entry_point.training.training_jobs import read_records, start_job

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch.utils._pytree import tree_leaves
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.contract import exit_codes
-from entry_point.contract.metrics_line import LOSS
+from entry_point.job import exit_codes
+from entry_point.job.metrics_line import LOSS
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
@@ -117,7 +117,7 @@ KILLED_WRITER = """
 import os, signal, sys
 from pathlib import Path
 
-from entry_point.contract.whole_file import replacing
+from entry_point.job.whole_file import replacing
 
 with replacing(Path(sys.argv[1])) as temporary:
     temporary.write_bytes(b"half")

@@ -19,16 +19,16 @@ from torch.optim.swa_utils import update_bn
 
 from entry_point import predict
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
 from entry_point.data.loader import build_loader, open_source
-from entry_point.supervisor.ranks import ONE_REQUEST_S
-from entry_point.training.devices import Devices
+from entry_point.job import exit_codes
+from entry_point.job.devices import Devices
+from entry_point.job.ranks import ONE_REQUEST_S
+from entry_point.job.stop import export_within
 from entry_point.training.input import loader_spec
 from entry_point.training.learner import statistics_steps
 from entry_point.training.models import Normalize
-from entry_point.training.stop import export_within
 from project.models import small_net
-from tests.entry_point.supervisor.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
+from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import hung_reads, stuck_exports
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS

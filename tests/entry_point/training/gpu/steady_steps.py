@@ -10,8 +10,8 @@ from contextlib import closing
 import torch
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.run_folder import RunFolder
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.input import DeviceBatch
 from entry_point.training.trainer import Trainer
 

@@ -12,8 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from entry_point.config.train_config import load_train_config
+from entry_point.job.devices import Devices
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net_with_state

@@ -10,11 +10,11 @@ import torch
 
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.training.devices import join_devices
+from entry_point.job.devices import join_devices
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.input import device_batches
 from entry_point.training.models import Normalize
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of

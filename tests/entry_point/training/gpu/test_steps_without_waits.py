@@ -10,10 +10,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
 from entry_point.data.batch import Batch
 from entry_point.data.sources.source import Source
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.input import _copy_stream, device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize

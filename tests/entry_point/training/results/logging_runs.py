@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import MetricsLog, Record
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from entry_point.contract.metrics_line import STEP_TIMES, format_metrics, metrics_line
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.metrics_line import STEP_TIMES, format_metrics, metrics_line
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import LineHandler, MetricsLog, Record, format_milliseconds
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records

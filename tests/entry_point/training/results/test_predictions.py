@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from entry_point import predict
-from entry_point.contract import exit_codes
+from entry_point.job import exit_codes
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training.training_jobs import read_records
 

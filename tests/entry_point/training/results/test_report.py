@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.metrics_line import METRICS_OF
+from entry_point.job.metrics_line import METRICS_OF
 from entry_point.training.results.pictures import TRAINING, draw
 from entry_point.training.results.report import losses_differ_by
 from tests.chromium import COMMAND, browser

@@ -10,7 +10,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.results import loggers
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from tests.entry_point.training import forked

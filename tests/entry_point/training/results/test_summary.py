@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.contract.metrics_line import LOSS
-from entry_point.contract.run_folder import RunFolder
+from entry_point.job.metrics_line import LOSS
+from entry_point.job.run_folder import RunFolder
 from entry_point.training.evaluation import Evaluation
-from entry_point.training.measure.totals import Totals
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft
 from entry_point.training.results.summary import closing_lines, code_version
+from entry_point.training.results.totals import Totals
 
 NOTHING = Evaluation(0.0, {}, torch.empty(0), torch.empty(0, 1), damaged=0)
 

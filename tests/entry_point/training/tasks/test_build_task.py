@@ -9,11 +9,11 @@ from torch import Tensor
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.task_config import LOSSES_OF
 from entry_point.config.train_config import load_train_config
-from entry_point.contract.metrics_line import METRICS_OF
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import METRICS_OF
 from entry_point.training.augmentation import BatchAugmentation
-from entry_point.training.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.tasks.build_task import KNOWN, tracked_metric
 from entry_point.training.tasks.classification import Classification

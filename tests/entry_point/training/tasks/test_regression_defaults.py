@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from entry_point.config.train_config import load_train_config
-from entry_point.contract import exit_codes
-from entry_point.training.devices import Devices
+from entry_point.job import exit_codes
+from entry_point.job.devices import Devices
 from entry_point.training.learner import Learner
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked

@@ -10,11 +10,11 @@ import torch.distributed as dist
 from sklearn import metrics
 from torch import Tensor, nn
 
-from entry_point.training.devices import Devices
+from entry_point.job.devices import Devices
+from entry_point.job.stop import StopRequest
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch
-from entry_point.training.measure.times import Stopwatch
-from entry_point.training.stop import StopRequest
+from entry_point.training.results.times import Stopwatch
 from entry_point.training.tasks.task import Task
 from tests.entry_point.training.tasks.label_sources import labels, task_of
 

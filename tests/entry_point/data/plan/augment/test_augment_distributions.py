@@ -25,8 +25,8 @@ from entry_point.data.plan import samples
 from entry_point.data.plan.augment import automatic
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.augment.automatic import MAGNITUDES, strengths
+from entry_point.job.devices import Devices
 from entry_point.training.augmentation import BatchAugmentation, seed_step
-from entry_point.training.devices import Devices
 from tests.entry_point.data.plan.augment.test_automatic import NAMES, SIDE, tables
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 

@@ -1,0 +1,175 @@
+"""The hosts of a job: SageMaker's file names them, other launchers describe them in variables.
+
+A host is a machine, a container or a pod that runs the entry point once. Its supervisor starts the
+ranks, so a launcher's WORLD_SIZE and RANK count hosts here, and ranks only in `entry_point.train`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from entry_point.job.run_folder import ContractError, read_json
+
+DNS_PATIENCE_S = 300.0
+MASTER_PORT = 29400
+"""Where the hosts meet unless the launcher names another port."""
+
+TORCH = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
+"""Number of hosts, number of this host, address of the first, port; as PyTorchJob sets them."""
+TORCHRUN = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
+"""The same as torchrun reads it."""
+BATCH = (
+    "AWS_BATCH_JOB_NUM_NODES",
+    "AWS_BATCH_JOB_NODE_INDEX",
+    "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
+    "AWS_BATCH_JOB_MAIN_NODE_INDEX",
+)
+"""Number of nodes, number of this node, address of the main node (not set on the main node
+itself), number of the main node."""
+LOCAL_RANK = "LOCAL_RANK"
+_LOST = re.compile(
+    r"gloo/transport|DistNetworkError|failed to pass monitoredBarrier|remote process exited"
+)
+"""What gloo, torch's store, its barrier and NCCL say when another process is gone."""
+_ADDRESS = re.compile(r"\[([0-9a-fA-F.:]+)\]:\d+|\b(\d+\.\d+\.\d+\.\d+)\b")
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """This host's place among the job's hosts."""
+
+    rank: int = 0
+    count: int = 1
+    names: tuple[str, ...] = ("localhost",)
+    """Names or addresses: of all hosts on SageMaker, else only of the first."""
+    port: int = MASTER_PORT
+    """Where the first host listens."""
+    interface: str | None = None
+
+
+def read_hosts(folder: Path) -> Hosts:
+    """The job's hosts. Raises ContractError.
+
+    The first that is there counts: resourceconfig.json in `folder`, the variables of AWS Batch, of
+    torchrun, of `torch.distributed`. Without any of them this is the only host.
+    """
+    path = folder / "resourceconfig.json"
+    if content := read_json(path):
+        names, current = tuple(content.get("hosts", ())), content.get("current_host")
+        if not isinstance(current, str) or current not in names:
+            raise ContractError(
+                f"{path}: current_host {current!r} is not among hosts {list(names)}"
+            )
+        # The list is sorted as text: algo-10 before algo-2.
+        interface = content.get("network_interface_name")
+        return Hosts(names.index(current), len(names), names, interface=interface)
+    if BATCH[0] in os.environ:
+        return _batch_hosts()
+    return _torch_hosts(*(TORCHRUN if TORCHRUN[0] in os.environ else TORCH))
+
+
+def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
+    """The hosts from variables with these names."""
+    if LOCAL_RANK in os.environ:
+        raise ContractError(
+            f"{LOCAL_RANK}={os.environ[LOCAL_RANK]}: this program starts the ranks of its host "
+            "itself; start it once per host, without torchrun, or let torchrun start "
+            "`-m entry_point.train`"
+        )
+    count = _number(size, "the number of hosts", least=1, default=1)
+    number = _number(
+        rank,
+        f"the number of this host, from 0 to {count - 1} as {size} is {count}",
+        most=count - 1,
+        default=0 if count == 1 else None,
+    )
+    if count == 1:
+        return Hosts()
+    meeting = _number(port, "a TCP port", least=1, most=65535, default=MASTER_PORT)
+    return Hosts(number, count, (_first_address(address, f"{rank}=0"),), meeting)
+
+
+def _batch_hosts() -> Hosts:
+    """The nodes of a multi-node parallel job. The main node comes first, whatever its index is."""
+    size, index, address, main_index = BATCH
+    count = _number(size, "the number of nodes", least=1)
+    which = f"from 0 to {count - 1} as {size} is {count}"
+    number = _number(index, f"the index of this node, {which}", most=count - 1)
+    main = _number(main_index, f"the index of the main node, {which}", most=count - 1, default=0)
+    if number == main:  # its address is only where its own ranks find it
+        return Hosts(0, count, ("127.0.0.1",))
+    first = _first_address(address, f"{index}={main}")
+    return Hosts((number - main) % count, count, (first,))
+
+
+def _number(
+    name: str, meaning: str, least: int = 0, most: int | None = None, default: int | None = None
+) -> int:
+    """The value of a variable; `default` if it is not set or empty. Raises ContractError."""
+    text = os.environ.get(name) or ("" if default is None else str(default))
+    if not text:
+        raise ContractError(f"{name}: is not set; set it to {meaning}")
+    if text.isascii() and text.isdigit():
+        value = int(text)
+        if value >= least and (most is None or value <= most):
+            return value
+    raise ContractError(f"{name}={text}: must be {meaning}; correct what starts this job")
+
+
+def _first_address(name: str, first: str) -> str:
+    if address := os.environ.get(name):
+        return address
+    raise ContractError(
+        f"{name}: is not set; set it to the name or address of the host with {first}"
+    )
+
+
+def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
+    """Wait until every host's name resolves: DNS may lag behind the hosts. Raises ContractError."""
+    deadline = time.monotonic() + patience
+    for name in hosts.names if hosts.count > 1 else ():
+        if not _resolves(name):
+            sys.stderr.write(f"train: waiting for the address of host {name}\n")
+        while not _resolves(name):
+            if time.monotonic() > deadline:
+                raise ContractError(f"host {name}: has no address after {patience:.0f} s")
+            time.sleep(1)
+
+
+def _resolves(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return False
+    return True
+
+
+def lost_host(reason: str, hosts: Hosts) -> str:
+    """The host that a rank of this one has lost its connection to; empty if `reason` is another.
+
+    Its name, else its address, else `another host`.
+    """
+    if hosts.count == 1 or not _LOST.search(reason):
+        return ""
+    found = {address for match in _ADDRESS.findall(reason) for address in match if address}
+    named = {n: name for n, name in enumerate(hosts.names) if found & _addresses(name)}
+    if list(named) == [hosts.rank]:  # a rank of this host, whose own end says more
+        return ""
+    others = [name for n, name in enumerate(hosts.names) if n != hosts.rank]
+    known = [name for n, name in named.items() if n != hosts.rank]
+    if len(hosts.names) == hosts.count == 2:
+        return others[0]
+    return next(iter([*known, *sorted(found)]), "another host")
+
+
+def _addresses(name: str) -> set[str]:
+    try:
+        return {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
+    except OSError:
+        return set()

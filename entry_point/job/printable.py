@@ -1,0 +1,63 @@
+"""What is safe to write: names and messages of any characters, also where nobody reads any more."""
+
+from __future__ import annotations
+
+import io
+import re
+import sys
+from contextlib import suppress
+from typing import TextIO
+
+from entry_point.job.metrics_line import MARK
+
+# Control characters, line separators, changes of direction, bytes that are not UTF-8.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def escaped(text: str) -> str:
+    """The text on one line, in valid UTF-8 and without terminal commands."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def printable(text: str) -> str:
+    """`escaped`, and never the beginning of a line of metrics."""
+    return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
+
+
+def counted(number: int, noun: str) -> str:
+    """As in "1 image", "2 images" and "0 classes"."""
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
+    return f"{number} {noun}{plural}"
+
+
+def duration(seconds: float) -> str:
+    """`25 s`, `3 min 20 s`, `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class _DroppingText(io.TextIOWrapper):
+    """Drops what cannot be written: it must not end the job before its checkpoint."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def drop_unread_output() -> None:
+    """Replace stdout and stderr of this process by streams that may be closed at the other end."""
+    sys.stdout, sys.stderr = _dropping(sys.stdout), _dropping(sys.stderr)
+
+
+def _dropping(stream: TextIO) -> TextIO:
+    if not isinstance(stream, io.TextIOWrapper):  # the program was started without it
+        return stream
+    options = (stream.encoding, stream.errors, None, stream.line_buffering, stream.write_through)
+    return _DroppingText(stream.buffer, *options)

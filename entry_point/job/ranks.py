@@ -1,0 +1,238 @@
+"""The ranks of this host as processes of the supervisor: started, asked to stop, ended.
+
+Supervisor and ranks exchange files in a temporary folder. The supervisor writes `config.yaml`, and
+`stop` to ask for a checkpoint and an end: between steps, the ranks look whether it is there. A
+signal would also reach the processes that load data. If a model is wanted, too, `export` is there
+before `stop`. A rank writes `begun` once it heeds such a request, and `reason` if it fails.
+
+Without torchrun, which kills its workers 30 s after a signal, whether they have saved a checkpoint
+or not, and takes any exit code but 0 for a failure.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import BinaryIO
+
+from entry_point.job import exit_codes
+from entry_point.job.hosts import TORCH, Hosts
+from entry_point.job.program import stop_signals
+
+FOLDER = "TRAIN_HAND_OVER"
+"""Environment variable: the folder. A rank that was started by hand or by torchrun has none."""
+CONFIG = "config.yaml"
+# The platform kills 120 s after its stop request; the ranks get most of that.
+STOP_PATIENCE_S = 110.0
+# How long after the request a model may be written; the rest is for closing.
+EXPORT_PATIENCE_S = 90.0
+# `timeout make` and a terminal send one request to make and to this process, and make passes it on.
+ONE_REQUEST_S = 1.0
+_POLL_S = 0.1
+_PR_SET_PDEATHSIG = 1
+_LOOPBACK = "lo"
+
+
+def rank_environment(hosts: Hosts, ranks: int, run: Path, folder: Path) -> dict[str, str]:
+    """What all ranks of this host have in common, in the variables of torchrun where it has them.
+
+    `run` is the run folder, `folder` the one that ranks and supervisor share.
+    """
+    environment = {
+        # A rank would take the number of hosts for that of ranks.
+        **{name: value for name, value in os.environ.items() if name not in TORCH},
+        "ML_ROOT": str(run),
+        FOLDER: str(folder),
+        "LOCAL_WORLD_SIZE": str(ranks),
+        "GROUP_RANK": str(hosts.rank),
+        "GROUP_WORLD_SIZE": str(hosts.count),
+        "MASTER_ADDR": hosts.names[0],
+        "MASTER_PORT": str(hosts.port),
+    }
+    # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
+    # busy cores a training step then needs four times the processor time.
+    environment.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    if ranks > 1:
+        environment.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
+    interface = hosts.interface if hosts.count > 1 else _LOOPBACK
+    if interface in {name for _, name in socket.if_nameindex()}:
+        environment.setdefault("NCCL_SOCKET_IFNAME", interface)
+        environment.setdefault("GLOO_SOCKET_IFNAME", interface)
+    return environment
+
+
+class Ranks:
+    """The ranks' processes; signals to this process become requests to stop.
+
+    So does the end of whoever reads stdout: `| head`, a terminal that was closed.
+    """
+
+    def __init__(
+        self, count: int, environment: Mapping[str, str], folder: Path, lock: BinaryIO
+    ) -> None:
+        self._folder = folder
+        self._asked_at: float | None = None
+        self._asked_by_platform = False
+        self._asked_again = False
+        self._heeded = False
+        self.codes: dict[int, int] = {}
+        """Exit codes by local rank, of those that ended by themselves; a signal is negative."""
+        self.stopped_before_first_step = False
+        """Whether the request came when there was nothing to save, so all were killed."""
+        self.killed = False
+        """Whether ranks were killed because they had not stopped."""
+        for number in stop_signals():
+            signal.signal(number, self._on_signal)
+        self._running = {rank: _start(rank, environment, lock) for rank in range(count)}
+
+    @property
+    def have_begun(self) -> bool:
+        """Whether one has taken a step, so that a stop has something to save."""
+        return (self._folder / "begun").exists()
+
+    @property
+    def reason(self) -> str | None:
+        """Why the first rank to fail did, if any has."""
+        path = self._folder / "reason"
+        return path.read_text(encoding="utf-8") if path.exists() else None
+
+    def wait(self) -> None:
+        """Wait until all ranks have ended. After the first failure, end the others: they hang."""
+        while self._running:
+            time.sleep(_POLL_S)
+            self._collect()
+            if any(code not in exit_codes.NO_FAILURE for code in self.codes.values()):
+                # One that died before it has ended by now, too.
+                self._collect()
+                self._kill()
+            elif self._running:
+                self._stop_if_asked()
+
+    def _collect(self) -> None:
+        for rank, process in [*self._running.items()]:
+            if (code := process.poll()) is not None:
+                self.codes[rank] = code
+                del self._running[rank]
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        now = time.monotonic()
+        if self._asked_at is None:
+            self._asked_at, self._asked_by_platform = now, number == signal.SIGTERM
+        elif now - self._asked_at >= ONE_REQUEST_S and number != signal.SIGHUP:
+            # One closed terminal sends several SIGHUP, by kernel and shell.
+            self._asked_again = True
+
+    def _stop_if_asked(self) -> None:
+        if self._asked_at is None and _output_is_closed():
+            sys.stderr.write("train: nobody reads the output any more; stopping\n")
+            self._asked_at = time.monotonic()
+        if self._asked_at is None:
+            return
+        if not self._heeded:
+            self._heeded = True
+            self.stopped_before_first_step = not self.have_begun
+            if self._asked_by_platform:
+                export_by = self._asked_at + EXPORT_PATIENCE_S
+                (self._folder / "export").write_text(repr(export_by))
+            (self._folder / "stop").touch()
+        late = time.monotonic() - self._asked_at > STOP_PATIENCE_S
+        if self.stopped_before_first_step or self._asked_again or late:
+            self.killed = not self.stopped_before_first_step
+            self._kill()
+
+    def _kill(self) -> None:
+        """Kill the ranks that are left, and what they have started."""
+        for process in self._running.values():
+            os.killpg(process.pid, signal.SIGKILL)
+        for process in self._running.values():
+            process.wait()
+        self._running.clear()
+
+
+def _start(rank: int, environment: Mapping[str, str], lock: BinaryIO) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "entry_point.train"],
+        env={**environment, "LOCAL_RANK": str(rank)},
+        # So the rank holds the lock; Python takes standard input from the processes that it forks.
+        stdin=lock,
+        # A separate session keeps a terminal's Ctrl-C from the ranks.
+        start_new_session=True,
+        preexec_fn=partial(die_with_parent, os.getpid()),
+    )
+
+
+def _output_is_closed() -> bool:
+    """Whether stdout is a pipe or terminal whose other end is closed."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
+
+
+def die_with_parent(parent: int) -> None:
+    """Have Linux kill this process when its parent, process id `parent`, dies, or has died before.
+
+    It has no effect on other systems, or on a process that a fork server started for `parent`.
+    """
+    if sys.platform != "linux":
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent and not _is_running(parent):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_running(process: int) -> bool:
+    """False for a zombie, too: it has no command line any more."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
+    except OSError:
+        return False
+
+
+# -- in a rank
+
+
+def shared_folder() -> Path | None:
+    """The folder; None if no supervisor started this process."""
+    folder = os.environ.get(FOLDER)
+    return Path(folder) if folder else None
+
+
+def stop_requested() -> bool:
+    """Whether the supervisor has asked this rank to stop."""
+    folder = shared_folder()
+    return folder is not None and (folder / "stop").exists()
+
+
+def export_deadline() -> float | None:
+    """`time.monotonic()` until which the stopping job may export a model; None: none is wanted."""
+    folder = shared_folder()
+    if folder is None or not (folder / "export").exists():
+        return None
+    return float((folder / "export").read_text())
+
+
+def report_begun() -> None:
+    """Report that this rank has taken a step and heeds a request to stop."""
+    if folder := shared_folder():
+        (folder / "begun").touch()
+
+
+def report_reason(reason: str) -> bool:
+    """Report why this rank failed; False if another rank has reported already."""
+    if folder := shared_folder():
+        try:
+            with (folder / "reason").open("x", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(reason)
+        except FileExistsError:
+            return False
+    return True

@@ -1,0 +1,273 @@
+"""The folder of a run, laid out as SageMaker lays out a training container's /opt/ml.
+
+In the container the root is /opt/ml. Elsewhere `ML_ROOT` names it: `runs/<name>`.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from entry_point.job.program import UserError
+from entry_point.job.whole_file import UNSUPPORTED, remove_partial_files
+
+CONTAINER_ROOT = Path("/opt/ml")
+RESOURCES = Path("input/config/resourceconfig.json")
+"""The platform's file that every job has, relative to the root."""
+LOCAL = "local"
+"""The instance type of a job that this machine's launchers start."""
+TUNING_KEY = "_tuning_objective_metric"
+"""The hyperparameter that SageMaker adds in a tuning job."""
+JOB_NAME = "TRAINING_JOB_NAME"
+"""Environment variable: the name of a job in a container."""
+PER_JOB = "CHECKPOINTS_PER_JOB"
+"""Environment variable: set where jobs share a prefix for their checkpoints, such as those that one
+object of the SageMaker SDK starts."""
+LATEST = "latest"
+"""The link, beside this machine's runs, to the newest one that has a model."""
+LINK_LATEST = "TRAIN_LINK_LATEST"
+"""Environment variable: set to the run folder that becomes `latest` once it has a model."""
+SHARDED = "ShardedByS3Key"
+"""How S3 gives each host a share of a channel."""
+STARTED = "TRAIN_STARTED"
+"""Environment variable: when the container's first process began, in seconds since the epoch."""
+LOCK_PATIENCE_S = 12.0
+"""A killed job's data workers hold its lock, too: torch has them look every 5 s whether the process
+that forked them lives."""
+
+
+class ContractError(UserError):
+    """What the platform or the launcher says about the job is wrong, or promises something missing;
+    the message names the file or the variable."""
+
+
+class RunBusyError(ContractError):
+    """Another process is training in the run folder, so nothing there may change."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(
+            f"another process is training in {root}; wait for it, stop it, or use another name"
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A file's JSON object; an empty one if there is no file. Raises ContractError."""
+    if not path.is_file():
+        return {}
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ContractError(f"{path}: must be JSON ({error})") from error
+    if not isinstance(content, dict):
+        raise ContractError(f"{path}: must hold a JSON object, not {type(content).__name__}")
+    return content
+
+
+def has_resources(root: Path) -> bool:
+    """Whether the platform's files of a job are below this root."""
+    try:
+        return (root / RESOURCES).exists()
+    except PermissionError:
+        return False
+
+
+def logs_are_collected() -> bool:
+    """Whether this is a job in a container: its output becomes a log, even if it is a terminal."""
+    return has_resources(CONTAINER_ROOT)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Paths under one ml root. Nothing is created until `create()`."""
+
+    root: Path
+
+    @classmethod
+    def from_environment(cls) -> RunFolder:
+        """The folder that `ML_ROOT` names, else /opt/ml."""
+        if named := os.environ.get("ML_ROOT"):
+            return cls(Path(named).absolute())
+        if CONTAINER_ROOT.is_dir():
+            return cls(CONTAINER_ROOT)
+        raise ContractError(
+            f"no run folder: {CONTAINER_ROOT} does not exist and ML_ROOT is not set; "
+            "use `make local-train`, or set ML_ROOT=runs/NAME"
+        )
+
+    @property
+    def platform_config(self) -> Path:
+        """Holds the platform's files: hyperparameters.json, resourceconfig.json and others."""
+        return self.root / "input" / "config"
+
+    @property
+    def channels(self) -> Path:
+        """One folder per input channel."""
+        return self.root / "input" / "data"
+
+    @property
+    def has_data(self) -> bool:
+        """Whether an input channel holds a dataset, or the split `train` of one."""
+        return any((self.channels / name).is_dir() for name in ("training", "train"))
+
+    def check_channels(self, hosts: int) -> None:
+        """Check that every channel in inputdataconfig.json has a folder, and all its files on each
+        of several `hosts`. Raises ContractError."""
+        path = self.platform_config / "inputdataconfig.json"
+        for channel, given in read_json(path).items():
+            if hosts > 1 and given.get("S3DistributionType") == SHARDED:
+                raise ContractError(
+                    f"{path}: channel {channel!r}: {SHARDED} gives each of the {hosts} hosts only "
+                    "a share, and training reads all of it on every host; use FullyReplicated"
+                )
+            if not (self.channels / channel).is_dir():
+                raise ContractError(
+                    f"{path}: channel {channel!r}: must have the folder {self.channels / channel}"
+                )
+
+    @property
+    def model(self) -> Path:
+        return self.root / "model"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output"
+
+    @property
+    def output_data(self) -> Path:
+        return self.output / "data"
+
+    @property
+    def profile(self) -> Path:
+        return self.output_data / "profile"
+
+    @property
+    def tensorboard(self) -> Path:
+        return self.output_data / "tensorboard"
+
+    @cached_property
+    def checkpoints(self) -> Path:
+        """Jobs that share one prefix in S3 have a folder each, with the job's name."""
+        return self.root / "checkpoints" / self._folder_of_job()
+
+    def _folder_of_job(self) -> str:
+        """The name of a job that shares its prefix with others, else an empty string."""
+        path = self.platform_config / "hyperparameters.json"
+        shared = f"{PER_JOB} is set" if os.environ.get(PER_JOB) else ""
+        if TUNING_KEY in read_json(path):
+            shared = f"{path} has {TUNING_KEY}, as the trials of a tuning job have"
+        name = os.environ.get(JOB_NAME, "")
+        if shared and not name:
+            raise ContractError(
+                f"{shared}, but {JOB_NAME} is not set; set it to the job's name, or jobs would mix "
+                "their checkpoints"
+            )
+        return name if shared else ""
+
+    @property
+    def resumed_by(self) -> str:
+        """What resumes this run, as messages put it. Without its name, a launcher on this machine
+        begins a new one."""
+        kind = read_json(self.root / RESOURCES).get("current_instance_type")
+        if kind == LOCAL:
+            return f"the same command with name={os.environ.get(JOB_NAME, self.root.name)}"
+        return "the same command" if kind is None else "a job with the same checkpoints"
+
+    @property
+    def failure(self) -> Path:
+        """Its first 1024 characters become the job's FailureReason."""
+        return self.output / "failure"
+
+    @property
+    def lock(self) -> Path:
+        """Containers that share a run share `output`, and platforms upload only `output/data`."""
+        return self.output / "lock"
+
+    def hold(self) -> BinaryIO:
+        """Lock this run. Whoever has the returned file, by inheritance too, holds the lock.
+
+        The launcher holds it while it writes `input`, then the supervisor and every rank until the
+        last of them has ended. A process passes it on as standard input.
+
+        On a file system without locks, one line says so.
+
+        Raises RunBusyError if another process holds it, and ContractError if this user cannot
+        write to the run folder.
+        """
+        deadline = time.monotonic() + LOCK_PATIENCE_S
+        inherited = self._inherited_lock()
+        file = inherited or self._open_lock()
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return file
+            except BlockingIOError as error:
+                if time.monotonic() > deadline:
+                    file.close()
+                    raise RunBusyError(self.root) from error
+            except OSError as error:
+                if error.errno not in UNSUPPORTED:
+                    raise
+                if inherited is None:  # else the launcher has said it
+                    sys.stderr.write(
+                        f"train: {self.root} is on a file system without file locks "
+                        f"({error.strerror}): start no second job in this folder meanwhile\n"
+                    )
+                return file
+            time.sleep(0.02)
+
+    def _inherited_lock(self) -> BinaryIO | None:
+        """The lock that the launcher has passed on as standard input."""
+        with suppress(OSError):  # there is no lock yet, or no standard input
+            if os.path.samestat(os.fstat(0), self.lock.stat()):
+                return os.fdopen(os.dup(0), "a+b")
+        return None
+
+    def _open_lock(self) -> BinaryIO:
+        """The file to lock. Raises ContractError."""
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+            return self.lock.open("a+b")
+        except OSError as error:
+            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+                raise
+            raise ContractError(
+                f"{error.filename}: cannot be written by user {os.getuid()} ({error.strerror}); "
+                f"run as the owner of {self.root}, mount it writable, or name another run folder "
+                "with ML_ROOT"
+            ) from error
+
+    def create(self) -> None:
+        """Create the folders that a run writes to, and remove what killed processes left there.
+
+        Only the process that holds the run's lock may call this.
+        """
+        for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_partial_files(folder)
+
+    def become_latest(self) -> None:
+        """Make `latest` a link to this run; an existing link is replaced atomically.
+
+        Where it cannot be a link, as a folder or on a file system without links, one line says so.
+        """
+        latest = self.root.with_name(LATEST)
+        fresh = self.root.with_name(f".{LATEST}-{os.getpid()}")
+        try:
+            fresh.symlink_to(self.root.name)
+            fresh.replace(latest)
+        except OSError as error:
+            with suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            sys.stderr.write(
+                f"train: {latest} cannot link to this run ({error.strerror}); name the run's "
+                f"folder instead: {self.root}\n"
+            )

@@ -1,0 +1,129 @@
+"""The training job on one host: its configuration, its ranks, and what the platform learns of them.
+
+Reads the platform's JSON files, turns hyperparameters into Hydra overrides, composes the
+configuration, starts the ranks and waits for them, and leaves the reason of a failure where the
+platform looks for it. It imports no torch, which keeps this process small.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, BinaryIO
+
+from entry_point.job import exit_codes, own_code
+from entry_point.job.cuda_driver import usable_gpus
+from entry_point.job.hosts import Hosts, lost_host, read_hosts, wait_for_names
+from entry_point.job.hyperparameters import read_overrides
+from entry_point.job.printable import drop_unread_output
+from entry_point.job.program import failure_file, run_program
+from entry_point.job.ranks import CONFIG, STOP_PATIENCE_S, Ranks, rank_environment
+from entry_point.job.run_folder import LINK_LATEST, RunFolder
+from entry_point.job.whole_file import remove_partial_files, write_text
+
+if TYPE_CHECKING:
+    from entry_point.config.train_config import TrainConfig
+
+
+def main(overrides: Sequence[str]) -> int:
+    """Command line: Hydra overrides, which win over the platform's hyperparameters."""
+    drop_unread_output()
+    return run_program("train", partial(run_alone, overrides))
+
+
+def run_alone(extra: Sequence[str]) -> int:
+    """Run the job while no other runs in its folder; returns the exit code."""
+    run = RunFolder.from_environment()
+    with run.hold() as lock:
+        job = Job(run, lock, failure_file(run.failure))
+        return run_program("train", partial(job.train, extra), job.leave_reason)
+
+
+class Job:
+    """The job on this host. The caller holds the run's lock, the open file `lock`."""
+
+    def __init__(self, run: RunFolder, lock: BinaryIO, leave_reason: Callable[[str], bool]) -> None:
+        self._run, self._lock = run, lock
+        self.leave_reason = leave_reason
+
+    def train(self, extra: Sequence[str]) -> int:
+        """Run the job; returns the exit code. A reason that a rank reports is left, not raised."""
+        run = self._run
+        own_code.use_sent(run.channels)
+        # Not above: it finds the config tree, which may be the one that was sent.
+        from entry_point.config.train_config import load_train_config
+
+        read = read_overrides(run.platform_config)
+        hosts = read_hosts(run.platform_config)
+        run.check_channels(hosts.count)
+        config, yaml = load_train_config([*read, *extra], has_channels=run.has_data)
+        count = ranks_on_this_host(config)
+        wait_for_names(hosts)
+        with TemporaryDirectory(ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            write_text(folder / CONFIG, yaml)
+            environment = rank_environment(hosts, count, run.root, folder)
+            ranks = Ranks(count, environment, folder, self._lock)
+            ranks.wait()
+            code = self._conclude(ranks, hosts)
+        if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
+            run.become_latest()
+        return code
+
+    def _conclude(self, ranks: Ranks, hosts: Hosts) -> int:
+        """The exit code of the job whose ranks have ended; leaves the reason of a failure."""
+        codes = ranks.codes.values()
+        if ranks.stopped_before_first_step:
+            sys.stderr.write("train: stopped before the first step, with nothing to save\n")
+            return exit_codes.STOPPED
+        failed = {rank: c for rank, c in ranks.codes.items() if c not in exit_codes.NO_FAILURE}
+        if not failed and not ranks.killed:
+            return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
+        # What a killed rank was writing: the platform would upload it.
+        remove_partial_files(self._run.model)
+        reason = _killed(self._run) if ranks.killed else _died(failed, ranks.reason, hosts)
+        if reason is not None:
+            sys.stderr.write(f"train: {reason}\n")
+        self.leave_reason(reason or ranks.reason or "")
+        return exit_codes.USAGE if exit_codes.USAGE in codes else exit_codes.FAILED
+
+
+def ranks_on_this_host(config: TrainConfig) -> int:
+    """`trainer.nproc_per_host`, else one rank per GPU this process may use, else one."""
+    if config.trainer.nproc_per_host is not None:
+        return config.trainer.nproc_per_host
+    return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
+
+
+def _killed(run: RunFolder) -> str:
+    """The reason for ranks that were killed because they did not stop."""
+    return (
+        "the job was asked to stop and then killed: it was asked twice, or took longer than "
+        f"{STOP_PATIENCE_S:.0f} s; {run.resumed_by} resumes from the last checkpoint"
+    )
+
+
+def _died(failed: dict[int, int], reported: str | None, hosts: Hosts) -> str | None:
+    """The reason for failed ranks, by local rank; None if the `reported` one is the true one.
+
+    A rank that a signal killed could not report: the others only lost their connections to it. So
+    does every rank if another host is gone.
+    """
+    for rank, code in failed.items():
+        if code < 0:
+            hint = "; the host may have run out of memory" if code == -signal.SIGKILL else ""
+            return f"rank {rank} of this host was killed by {signal.Signals(-code).name}{hint}"
+    if reported is not None:
+        if host := lost_host(reported, hosts):
+            return (
+                f"host {host} ended first, or its network did: this host has lost its connection "
+                f"to it; the reason is in the log of {host}"
+            )
+        return None
+    rank, code = next(iter(failed.items()))
+    return f"rank {rank} of this host ended with exit code {code} and gave no reason; see the log"

@@ -1,0 +1,125 @@
+"""How much faster training would be with free input: repeats steps on batches kept in memory.
+
+The idea is SPDL's headspace analysis. Only loading is free: batches still cross to the device.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import cycle, islice
+from typing import NamedTuple
+
+import torch
+
+from entry_point.data.batch import Batch
+from entry_point.job.metrics_line import STEP_PARTS
+from entry_point.training.checkpoints import copy_to_cpu
+from entry_point.training.learner import Learner
+from entry_point.training.results.times import Times, finish, settled, wait_share
+
+KEPT_BATCHES = 8
+WARM_UP_STEPS, MOST_STEPS = 3, 50
+MOST_SECONDS = 20.0
+INPUT_BOUND = 0.05
+"""The least share of a step's time that waits for data if input limits training."""
+COMPILING_PAYS_S = 300
+"""Seconds of uncompiled training, of which compilation saves about the minute that it takes."""
+
+TrainOn = Callable[[Iterator[Batch], float], int]
+"""Trains on these batches, at least one, until `time.monotonic()` passes a deadline; returns the
+number of steps."""
+
+
+class Measured(NamedTuple):
+    """Two views of the same steps."""
+
+    wait: float
+    """Share of the real steps' time spent waiting for data, 0 to 1."""
+    speedup: float
+    """Seconds of a real step / seconds of a step with free input."""
+
+
+class Headspace:
+    """Keeps some batches of this process's first epoch, and repeats the epoch's steps on them."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._kept: list[Batch] = []
+        self.measured: Measured | None = None
+
+    def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """The same batches; the first few are copied as they pass."""
+        return self._keeping(batches) if self._wanted and self.measured is None else batches
+
+    def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            if len(self._kept) < KEPT_BATCHES:
+                copied = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+                self._kept.append(copied.pin_memory() if batch.images.is_pinned() else copied)
+            yield batch
+
+    @property
+    def due(self) -> bool:
+        return self._wanted and self.measured is None and bool(self._kept)
+
+    def measure(
+        self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn
+    ) -> Measured:
+        """Compare `epoch`, the real steps' times, with steps on the kept batches.
+
+        The learner is restored afterwards.
+        """
+        deadline = time.monotonic() + MOST_SECONDS
+        saved = copy_to_cpu(learner.state())
+        try:
+            train(self._replay(WARM_UP_STEPS), deadline)
+            finish(device)
+            began = time.perf_counter()
+            steps = train(self._replay(MOST_STEPS), deadline)
+            finish(device)
+            free = (time.perf_counter() - began) / steps
+        finally:  # a job that is stopped here exports its model
+            learner.load_state(saved)
+        self._kept.clear()
+        steady = settled(epoch)
+        seconds = float(steady[:, STEP_PARTS.index("step")].mean())
+        self.measured = Measured(wait_share(steady), seconds / free)
+        return self.measured
+
+    def _replay(self, steps: int) -> Iterator[Batch]:
+        return islice(cycle(self._kept), steps)
+
+
+def verdict(wait: float, speedup: float | None = None) -> str:
+    """One line on whether input limits training. `wait` is a share of the step, 0 to 1."""
+    waits = f"{100 * wait:.0f} % of each step waits for data"
+    if speedup is None:
+        return f"input-bound: {waits}" if wait >= INPUT_BOUND else f"not input-bound: {waits}"
+    if speedup < 1.1:
+        same = f"free input would not make training faster ({speedup:.2f}x)"
+        return f"not input-bound: {waits}; {same}"
+    faster = f"free input would make training {speedup:.1f}x faster"
+    if wait < INPUT_BOUND:
+        return f"input takes CPU time from training: {waits}, but {faster}"
+    return f"input-bound: {waits}; {faster}"
+
+
+def advise_compile(epoch: Times, epochs_left: int) -> str | None:
+    """Returns a line on what `trainer.compile` would bring to the rest of a run on a GPU.
+
+    `epoch` has the times of an epoch's steps. None if it would not pay: the rest is short, or steps
+    wait for data.
+    """
+    steady = settled(epoch)
+    if not len(steady) or wait_share(steady) >= INPUT_BOUND:
+        return None
+    seconds = float(steady[:, STEP_PARTS.index("step")].mean()) * len(epoch) * epochs_left
+    if seconds < COMPILING_PAYS_S:
+        return None
+    return (
+        "trainer.compile=default usually makes such steps 1.2 to 1.4 times as fast after about a "
+        f"minute: worth it for more than about {COMPILING_PAYS_S // 60} minutes, and about "
+        f"{seconds / 60:.0f} are left"
+    )

@@ -1,0 +1,209 @@
+"""Where the time goes: of the start of a job, and of each step."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from array import array
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS
+from entry_point.job.run_folder import STARTED
+from entry_point.training.results.log import Record
+
+logger = logging.getLogger(__name__)
+
+_STARTING_STEPS = 10
+Times = NDArray[np.float32]
+"""Seconds, `(steps, len(STEP_PARTS))`.
+
+`step` is the time from the end of one step to the end of the next, without logging and checkpoints.
+On a GPU, `step`, `copy` and `compute` are times of its streams. Copies overlap with the previous
+step's compute, so the parts may sum to more. `data_wait` is the host's wait for the batch, as far
+as the device stood idle: a host that is ahead of its GPU may wait without slowing it.
+"""
+
+
+def finish(device: torch.device) -> None:
+    """Wait until the device has finished all its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+class Moment:
+    """Now, by the clock of `device`: on a GPU, when the current stream gets here.
+
+    On a CPU it reads the clock. On a GPU it records an event, which costs no synchronization; only
+    `seconds_since` waits, without keeping a core busy.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._time, self._event = 0.0, None
+        if device.type == "cuda":
+            self._event = torch.cuda.Event(enable_timing=True, blocking=True)
+            self._event.record()
+        else:
+            self._time = time.perf_counter()
+
+    def seconds_since(self, earlier: Moment) -> float:
+        """The seconds from a moment of the same stream to this one."""
+        if self._event is None or earlier._event is None:
+            return self._time - earlier._time
+        self._event.synchronize()
+        return float(earlier._event.elapsed_time(self._event)) / 1000
+
+
+class Stopwatch:
+    """`with Stopwatch(device) as watch: ...` measures the seconds of a block on its device."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+
+    def __enter__(self) -> Stopwatch:
+        self._began = Moment(self._device)
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._ended = Moment(self._device)
+
+    @property
+    def seconds(self) -> float:
+        return self._ended.seconds_since(self._began)
+
+
+class StallMeter:
+    """This rank's step times, for the current epoch and for the whole process."""
+
+    def __init__(self, devices: Devices) -> None:
+        self._devices = devices
+        self._waiting: list[tuple[float, Stopwatch, Stopwatch, Moment, Moment]] = []
+        self._times = array("f")
+        self._epoch_began = 0
+        self._waited = 0.0
+        self._step_began = Moment(devices.device)
+
+    def begin_epoch(self) -> None:
+        """The next step starts now."""
+        self.waited()
+        self._epoch_began = len(self._times)
+        self._step_began = Moment(self._devices.device)
+
+    def add(self, wait: float, copying: Stopwatch, computing: Stopwatch) -> None:
+        """Count one step, which ends now: the seconds of wait, and its other parts' stopwatches."""
+        now = Moment(self._devices.device)
+        self._waiting.append((wait, copying, computing, self._step_began, now))
+        self._step_began = now
+
+    @contextmanager
+    def pause(self) -> Iterator[None]:
+        """Exclude a block between two steps, such as logging."""
+        yield
+        self._step_began = Moment(self._devices.device)
+
+    def settle(self) -> None:
+        """Read the stopwatches; on a GPU this waits for the last step."""
+        for wait, copying, computing, began, ended in self._waiting:
+            step, compute = ended.seconds_since(began), computing.seconds
+            wait = min(wait, max(0.0, step - compute))
+            self._times.extend((wait, copying.seconds, compute, step))
+            self._waited += wait
+        self._waiting.clear()
+
+    def waited(self) -> float:
+        """The seconds of `data_wait` since this was last asked, or since the epoch began."""
+        self.settle()
+        waited, self._waited = self._waited, 0.0
+        return waited
+
+    @property
+    def epoch(self) -> Times:
+        """This rank's steps of this epoch."""
+        self.settle()
+        return _rows(self._times[self._epoch_began :])
+
+    def all_settled(self) -> Times:
+        """Returns all ranks' settled steps of this process. A collective call."""
+        self.settle()
+        return self._of_all_ranks(settled(_rows(self._times)))
+
+    def record(self) -> Record:
+        """Percentiles over all ranks' steps of this epoch, in milliseconds. A collective call."""
+        return {
+            f"{part}_ms_p{percentile}": value
+            for part, values in percentiles(self._of_all_ranks(self.epoch)).items()
+            for percentile, value in zip(PERCENTILES, values, strict=True)
+        }
+
+    def _of_all_ranks(self, times: Times) -> Times:
+        return np.concatenate(self._devices.gather(times))
+
+
+def percentiles(times: Times) -> dict[str, list[float]]:
+    """Each part's milliseconds at PERCENTILES; empty without steps."""
+    if not len(times):
+        return {}
+    values = 1000 * np.percentile(times, PERCENTILES, axis=0)
+    return {part: [round(float(v), 3) for v in values[:, i]] for i, part in enumerate(STEP_PARTS)}
+
+
+def settled(steps: Times) -> Times:
+    """Returns the steps after the first, in which the pipeline fills and kernels are compiled."""
+    return steps[min(_STARTING_STEPS, len(steps) // 3) :]
+
+
+def wait_share(times: Times) -> float:
+    """The share of the steps' time spent waiting for data, 0 to 1."""
+    total = float(times[:, STEP_PARTS.index("step")].sum()) if len(times) else 0.0
+    return min(1.0, float(times[:, STEP_PARTS.index("data_wait")].sum()) / total) if total else 0.0
+
+
+def _rows(flat: array[float]) -> Times:
+    return np.array(flat, dtype=np.float32).reshape(-1, len(STEP_PARTS))
+
+
+class Startup:
+    """Marks the end of each part of the start-up; the first, the imports, ends on construction."""
+
+    def __init__(self) -> None:
+        # The container's first process sets STARTED; a trainer without one starts here.
+        self._began = float(os.environ.get(STARTED, time.time()))
+        self._last = self._began
+        self._finished = False
+        self._parts: dict[str, float] = {}
+        self.mark("imports")
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since the job began."""
+        return time.time() - self._began
+
+    def mark(self, part: str) -> None:
+        """End `part` now; ignored once the start-up is finished."""
+        if self._finished:
+            return
+        now = time.time()
+        self._parts[part] = now - self._last
+        self._last = now
+
+    def finish(self, part: str) -> None:
+        """End the last part and log `startup: imports=1.2s ... total=6.0s`, once."""
+        if self._finished:
+            return
+        self.mark(part)
+        self._finished = True
+        parts = {**self._parts, "total": self._last - self._began}
+        times = " ".join(f"{name}={seconds:.1f}s" for name, seconds in parts.items())
+        logger.info("startup: %s", times)

@@ -1,0 +1,89 @@
+"""A run's totals: training time, throughput and step times, without evaluations."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
+from entry_point.training.results.headspace import Measured, verdict
+from entry_point.training.results.log import Record, column, training_records
+from entry_point.training.results.times import Times, percentiles, wait_share
+
+SHORTEST_S = 10.0
+"""In a shorter run, most of the waiting is that of the first batches."""
+
+
+def no_steps() -> Times:
+    """The step times of a process that trained no step."""
+    return np.empty((0, len(STEP_PARTS)), np.float32)
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Totals of the whole run, from its records; single steps only of this process."""
+
+    records: Sequence[Record]
+    images_per_step: int
+    steps: Times = field(default_factory=no_steps)
+    """All ranks' settled steps of this process; none where a finished run is started again."""
+    headspace: Measured | None = None
+    """What free input would change, if this process measured it."""
+
+    @cached_property
+    def _intervals(self) -> list[tuple[int, float, float]]:
+        """Images, seconds and share of waiting of each log interval."""
+        intervals, before = [], 0
+        for record in training_records(self.records):
+            images = (int(record["step"]) - before) * self.images_per_step
+            before = int(record["step"])
+            if record["images_per_s"]:
+                seconds = images / record["images_per_s"]
+                intervals.append((images, seconds, record["data_wait_pct"] / 100))
+        return intervals
+
+    @property
+    def training_seconds(self) -> float:
+        """Without steps that an interruption lost."""
+        return sum(seconds for _, seconds, _ in self._intervals)
+
+    @property
+    def images_per_s(self) -> float:
+        images = sum(images for images, _, _ in self._intervals)
+        return images / self.training_seconds if self._intervals else 0.0
+
+    @property
+    def _wait(self) -> float:
+        waited = sum(seconds * share for _, seconds, share in self._intervals)
+        return waited / self.training_seconds if self._intervals else 0.0
+
+    @property
+    def data_wait_pct(self) -> float:
+        return 100 * self._wait
+
+    @property
+    def parts(self) -> dict[str, list[float]]:
+        """Each part's milliseconds at PERCENTILES.
+
+        Where this process trained no steps, the median of the epochs' values."""
+        if len(self.steps):
+            return percentiles(self.steps)
+        epochs = [record for record in self.records if STEP_TIMES[0] in record]
+        if not epochs:
+            return {}
+        median = {key: float(statistics.median(column(epochs, key))) for key in STEP_TIMES}
+        return {part: [median[f"{part}_ms_p{p}"] for p in PERCENTILES] for part in STEP_PARTS}
+
+    @property
+    def verdict(self) -> str:
+        if self.headspace:
+            return verdict(*self.headspace)
+        if (seconds := self.training_seconds) < SHORTEST_S:
+            return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
+        speedups = [record["headspace"] for record in self.records if "headspace" in record]
+        wait = wait_share(self.steps) if len(self.steps) else self._wait
+        return verdict(wait, speedups[-1] if speedups else None)

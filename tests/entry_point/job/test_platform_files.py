@@ -1,0 +1,83 @@
+"""What a job reads from the platform's files."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from entry_point.config.train_config import load_train_config
+from entry_point.job import hyperparameters
+from entry_point.job.hyperparameters import read_overrides
+from entry_point.job.run_folder import ContractError, RunFolder
+
+
+def write(folder: Path, name: str, content: object) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(content))
+
+
+def test_without_files_there_is_no_override(tmp_path: Path) -> None:
+    assert read_overrides(tmp_path) == []
+
+
+def test_launch_overrides_are_read_and_a_tuning_jobs_keys_win(tmp_path: Path) -> None:
+    content = {**hyperparameters.encode(["optim.lr=0.1", "data.root='a, b'"]), "optim.lr": "0.2"}
+    write(tmp_path, "hyperparameters", content)
+    config, _ = load_train_config(["data=folder", *read_overrides(tmp_path)])
+    assert (config.optim.lr, config.data.root) == (0.2, "a, b")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "3"])
+def test_a_file_that_is_not_a_json_object_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "hyperparameters.json").write_text(text)
+    with pytest.raises(ContractError, match=r"hyperparameters\.json"):
+        read_overrides(tmp_path)
+
+
+def test_a_missing_channel_is_named(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    write(run.platform_config, "inputdataconfig", {"training": {"TrainingInputMode": "File"}})
+    with pytest.raises(ContractError, match="channel 'training'"):
+        run.check_channels(hosts=1)
+
+
+def test_a_share_of_a_channel_for_each_of_several_hosts_is_refused(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    channels = {
+        name: {"TrainingInputMode": "FastFile", "S3DistributionType": distribution}
+        for name, distribution in (("all", "FullyReplicated"), ("training", "ShardedByS3Key"))
+    }
+    write(run.platform_config, "inputdataconfig", channels)
+    for name in channels:
+        (run.channels / name).mkdir(parents=True)
+    run.check_channels(hosts=1)
+    with pytest.raises(ContractError, match=r"channel 'training': ShardedByS3Key .* the 2 hosts"):
+        run.check_channels(hosts=2)
+
+
+@pytest.mark.parametrize("program", ["train.py", '"train.py"'])
+def test_a_script_sent_with_the_job_is_refused(tmp_path: Path, program: str) -> None:
+    sent = {"sagemaker_program": program, "sagemaker_submit_directory": '"s3://bucket/code"'}
+    write(tmp_path, "hyperparameters", {**hyperparameters.encode(["a=1"]), **sent})
+    with pytest.raises(ContractError, match=r"sagemaker_program=train\.py: .* job\.code=true"):
+        read_overrides(tmp_path)
+
+
+def test_a_script_that_sagemakers_toolkit_runs_may_start_this_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SM_USER_ENTRY_POINT", "entry_point/container.py")
+    sent = {"sagemaker_program": "entry_point/container.py", "optim.lr": "0.1"}
+    write(tmp_path, "hyperparameters", sent)
+    assert read_overrides(tmp_path) == ["optim.lr=0.1"]
+
+
+def test_the_sdks_other_keys_are_ignored(tmp_path: Path) -> None:
+    sent = {
+        "sagemaker_container_log_level": "20",
+        "sagemaker_job_name": '"job-1"',
+        "sagemaker_region": '"eu-west-1"',
+        "sagemaker_estimator_class_name": '"Estimator"',
+    }
+    write(tmp_path, "hyperparameters", sent)
+    assert read_overrides(tmp_path) == []

@@ -1,0 +1,178 @@
+"""The job as the platform starts it: exit codes, signals, killed processes, ranks."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from filelock import FileLock
+from safetensors.torch import load_file
+
+from entry_point.job import exit_codes
+from tests.entry_point.training import forked
+from tests.entry_point.training.forked_ranks import rank_processes
+from tests.entry_point.training.training_jobs import (
+    read_records,
+    run_job,
+    start_job,
+    timeless,
+    write_job,
+)
+from tests.forkserver import Program
+
+Process = subprocess.Popen[str] | Program
+ENDLESS = ("trainer.epochs=100000", "trainer.log_every_steps=1")
+TWO_RANKS = ("trainer.nproc_per_host=2",)
+
+
+def wait_for_steps(root: Path, process: Process, steps: int) -> None:
+    metrics = root / "output" / "data" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.read_text().count('"loss"') >= steps):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.05)
+
+
+def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    output = run_job(tmp_path, photo_folder, ["trainer.epochs=0"], code=exit_codes.USAGE)
+    assert output == "train: trainer.epochs=0: must be at least 1\n"
+    assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_job_writes_nothing_to_a_run_folder_in_use(tmp_path: Path, photo_folder: Path) -> None:
+    failure = tmp_path / "output" / "failure"
+    failure.parent.mkdir()
+    failure.write_text("of the running job")
+    with FileLock(tmp_path / "output" / "lock"):
+        output = run_job(tmp_path, photo_folder, code=exit_codes.USAGE)
+    assert output.startswith(f"train: another process is training in {tmp_path}; wait for it")
+    assert output.count("\n") == 1
+    assert failure.read_text() == "of the running job"
+
+
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_missing_data_ends_with_one_line_that_names_it(
+    ranks: tuple[str, ...], tmp_path: Path
+) -> None:
+    missing = ["data.root=/no/such/folder", *ranks]
+    output = run_job(tmp_path, tmp_path, missing, code=exit_codes.USAGE)
+    assert output.count("train: ") == 1
+    assert "/no/such/folder" in output
+    assert "Traceback" not in output
+    assert "/no/such/folder" in (tmp_path / "output" / "failure").read_text()
+
+
+def test_a_batch_size_that_the_ranks_cannot_share_is_refused_before_they_start(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    three = ["trainer.nproc_per_host=3"]
+    output = run_job(tmp_path, photo_folder, three, code=exit_codes.USAGE)
+    refused = "trainer.batch_size=16: must be a multiple of the 3 ranks that share it"
+    assert output == f"train: {refused}\n"
+
+
+def test_checkpoints_by_time_are_written_once_each(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = [
+        *TWO_RANKS,
+        "trainer.batch_size=2",
+        "trainer.epochs=1",
+        "model.name=tests.own_models.hurried_net",
+    ]
+    run_job(tmp_path, photo_folder, overrides)
+    saved = [int(p.stem[5:]) for p in sorted((tmp_path / "checkpoints").glob("step-*.pt"))]
+    assert saved == list(range(2, 25, 2))
+
+
+@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
+def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
+    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks])
+    wait_for_steps(tmp_path, process, 5)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == exit_codes.STOPPED, output
+    assert "stopped on request" in output
+    assert not (tmp_path / "output" / "failure").exists()
+    done = read_records(tmp_path)[-1]["epoch"]
+    epochs = done + 2
+    output = run_job(tmp_path, photo_folder, [*ENDLESS, *ranks, f"trainer.epochs={epochs}"])
+    assert "resuming from" in output
+    steps = [record["step"] for record in read_records(tmp_path) if "loss" in record]
+    assert steps == list(range(1, 3 * epochs + 1))
+
+
+def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
+    assert forked.run(tmp_path / "one", photo_folder, ()) == exit_codes.FINISHED
+    output = run_job(tmp_path / "two", photo_folder, TWO_RANKS)
+    assert "FutureWarning" not in output
+    one = timeless(read_records(tmp_path / "one"))
+    two = timeless(read_records(tmp_path / "two"))
+    assert [r.keys() for r in one] == [r.keys() for r in two]
+    for expected, got in zip(one, two, strict=True):
+        assert got == pytest.approx(expected, abs=1e-5)
+    models = [load_file(tmp_path / n / "model/model.safetensors") for n in ("one", "two")]
+    for key, value in models[0].items():
+        torch.testing.assert_close(models[1][key], value, rtol=1e-4, atol=1e-6)
+
+
+def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    epochs = ("trainer.epochs=20", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=20")
+    assert forked.run(tmp_path / "one", photo_folder, epochs) == exit_codes.FINISHED
+    process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
+    wait_for_steps(tmp_path / "two", process, 2)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=120)
+    assert forked.run(tmp_path / "two", photo_folder, epochs) == exit_codes.FINISHED
+    one, two = (timeless(read_records(tmp_path / name)) for name in ("one", "two"))
+    for expected, got in zip(one, two, strict=True):
+        assert got == pytest.approx(expected, abs=1e-4)
+
+
+def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder: Path) -> None:
+    _, environment = write_job(tmp_path, photo_folder, ["trainer.epochs=1"])
+    command = [sys.executable, "entry_point/container.py", "--hydra_overrides_000", "['x']"]
+    environment["PYTHONPATH"] = "."
+    subprocess.run(command, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "model" / "model.safetensors").is_file()
+
+
+def test_an_error_in_one_rank_ends_the_job_with_its_traceback(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    model = "model.name=tests.own_models.failing_net"
+    run_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS, model], code=exit_codes.FAILED)
+    failure = (tmp_path / "output" / "failure").read_text()
+    assert failure.startswith("ArithmeticError: the second rank cannot go on")
+    assert "in third_step" in failure
+    assert not rank_processes(tmp_path)
+
+
+def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
+    wait_for_steps(tmp_path, process, 3)
+    os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == exit_codes.FAILED, output
+    reason = "rank 1 of this host was killed by SIGKILL; the host may have run out of memory"
+    assert (tmp_path / "output" / "failure").read_text() == reason
+    assert f"train: {reason}\n" in output
+    assert not rank_processes(tmp_path)
+
+
+def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) -> None:
+    process = start_job(tmp_path, photo_folder, ENDLESS)
+    wait_for_steps(tmp_path, process, 1)
+    os.kill(rank_processes(tmp_path)[0], signal.SIGKILL)
+    process.communicate(timeout=60)
+    assert process.returncode == exit_codes.FAILED
+    assert "killed by SIGKILL" in (tmp_path / "output" / "failure").read_text()

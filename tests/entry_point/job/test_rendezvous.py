@@ -1,0 +1,35 @@
+"""How ranks find each other: on a host without a network, and on one that has several."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from entry_point.job.hosts import Hosts
+from entry_point.job.ranks import rank_environment
+from tests.entry_point.job import isolated_host
+from tests.entry_point.training.training_jobs import read_records, write_job
+
+
+def test_two_ranks_train_on_a_host_that_cannot_resolve_its_own_name(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    command, environment = write_job(tmp_path, photo_folder, ["trainer.nproc_per_host=2"])
+    isolated = ["unshare", "--map-root-user", "--net", "--uts", sys.executable]
+    done = subprocess.run(
+        [*isolated, isolated_host.__file__, *command],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    assert read_records(tmp_path)[-1]["step"] == 6
+
+
+def test_a_missing_network_interface_is_ignored(tmp_path: Path) -> None:
+    def chosen(interface: str) -> str | None:
+        hosts = Hosts(0, 2, ("algo-1", "algo-2"), interface=interface)
+        return rank_environment(hosts, 1, tmp_path, tmp_path).get("GLOO_SOCKET_IFNAME")
+
+    assert chosen("no-such-interface") != "no-such-interface"
+    assert chosen("lo") == "lo"

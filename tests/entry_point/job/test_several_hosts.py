@@ -1,0 +1,165 @@
+"""Jobs of several hosts, with a supervisor each; here the hosts are addresses of one machine."""
+
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from entry_point.job import exit_codes
+from tests.entry_point.job import isolated_host
+from tests.entry_point.training.training_jobs import read_records, run_job, timeless, write_job
+
+HOSTS = ("127.0.0.1", "127.0.0.2")
+
+
+def run_hosts(
+    folder: Path,
+    data: Path,
+    ranks: Sequence[int],
+    overrides: Sequence[str] = (),
+    variables: Sequence[Sequence[str]] | None = None,
+) -> list[tuple[int, str]]:
+    """Run a job with so many ranks on each of its two hosts; returns exit codes and outputs.
+
+    Each host reads its place in SageMaker's file, unless it has environment variables for it. A
+    network of their own lets the hosts meet at a port that is always the same.
+    """
+    together = ["pids=()"]
+    for rank, (name, count) in enumerate(zip(HOSTS, ranks, strict=True)):
+        root = folder / name
+        here = [*overrides, f"trainer.nproc_per_host={count}"]
+        command, environment = write_job(root, data, here)
+        if variables is None:
+            hosts = {"current_host": name, "hosts": HOSTS, "network_interface_name": "lo"}
+            (root / "input/config/resourceconfig.json").write_text(json.dumps(hosts))
+        told = ["env", f"ML_ROOT={root}", *(variables[rank] if variables else ())]
+        line = f"{shlex.join([*told, *command])} > {root}/log 2>&1"
+        together.append(f"({line}; echo $? > {root}/code) & pids+=($!)")
+    together.append("wait")
+    isolated = ["unshare", "--map-root-user", "--net", "--uts", sys.executable]
+    script = ["/bin/bash", "-c", "\n".join(together)]
+    subprocess.run(
+        [*isolated, isolated_host.__file__, *script], env=environment, check=True, timeout=240
+    )
+    return [
+        (int((folder / name / "code").read_text()), (folder / name / "log").read_text())
+        for name in HOSTS
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "overrides", "refused"),
+    [
+        (
+            (2, 1),
+            ["trainer.batch_size=18"],
+            "trainer.nproc_per_host: the hosts start 2, 1 ranks, in their order; every host must "
+            "start as many: use machines of one type, or set trainer.nproc_per_host=1 on all of "
+            "them",
+        ),
+        (
+            (2, 2),
+            ["trainer.batch_size=18"],
+            "trainer.batch_size=18: must be a multiple of the 4 ranks that share it",
+        ),
+        (
+            (2, 2),
+            ["trainer.batch_size=12", "optim.accumulate=6"],
+            "trainer.batch_size=12: must be a multiple of 24, ranks=4 x optim.accumulate=6",
+        ),
+    ],
+    ids=["different hosts", "ranks", "pieces"],
+)
+def test_every_host_refuses_what_together_they_cannot_do_with_the_same_line(
+    ranks: tuple[int, int],
+    overrides: list[str],
+    refused: str,
+    tmp_path: Path,
+    photo_folder: Path,
+) -> None:
+    """Each host alone could share the batch among its ranks."""
+    ended = run_hosts(tmp_path, photo_folder, ranks, overrides)
+    for name, (code, output) in zip(HOSTS, ended, strict=True):
+        assert code == exit_codes.USAGE
+        lines = [line for line in output.splitlines() if line.startswith("train:")]
+        assert lines == [f"train: {refused}"]
+        assert (tmp_path / name / "output/failure").read_text() == refused
+
+
+TORCH = [
+    [f"RANK={rank}", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=23456"]
+    for rank in (0, 1)
+]
+MAIN = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=127.0.0.1"
+BATCH = [
+    ["AWS_BATCH_JOB_NUM_NODES=2", "AWS_BATCH_JOB_NODE_INDEX=0"],
+    ["AWS_BATCH_JOB_NUM_NODES=2", "AWS_BATCH_JOB_NODE_INDEX=1", MAIN],
+]
+
+
+def test_two_hosts_of_another_launcher_train_as_two_ranks_of_one_host(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """Equal weights: together, the hosts see each image once, and both apply every gradient."""
+    ended = run_hosts(tmp_path, photo_folder, (1, 1), variables=BATCH)
+    assert [code for code, _ in ended] == [exit_codes.FINISHED] * 2, ended
+    assert "2 x CPU" in ended[0][1]
+    run_job(tmp_path / "one", photo_folder, ["trainer.nproc_per_host=2"])
+    first, second, one = (tmp_path / name for name in (*HOSTS, "one"))
+    assert timeless(read_records(first)) == timeless(read_records(one))
+    weights = [load_file(root / "model/model.safetensors") for root in (first, one)]
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0] | weights[1])
+    assert not (second / "model/model.safetensors").exists()
+    assert not list((second / "checkpoints").glob("*"))
+
+
+def test_a_job_of_several_hosts_resumes_from_the_first_hosts_run_folder(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """The second host starts in an empty folder, as a new pod or node does."""
+    run_hosts(tmp_path, photo_folder, (1, 1), ["trainer.epochs=1"], TORCH)
+    shutil.rmtree(tmp_path / HOSTS[1])
+    ended = run_hosts(tmp_path, photo_folder, (1, 1), ["trainer.epochs=2"], TORCH)
+    assert [code for code, _ in ended] == [exit_codes.FINISHED] * 2, ended
+    assert read_records(tmp_path / HOSTS[0])[-1]["step"] == 6
+    assert "resuming from" in ended[0][1]
+
+
+def test_a_wrong_rank_is_the_reason_in_the_failure_file(tmp_path: Path, photo_folder: Path) -> None:
+    command, environment = write_job(tmp_path, photo_folder)
+    environment |= {"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "127.0.0.1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == exit_codes.USAGE
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("train: RANK=2: must be the number of this host")
+    assert (tmp_path / "output/failure").read_text() == line.removeprefix("train: ")
+
+
+def test_the_job_of_one_host_ignores_the_variables_that_are_left_of_another(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """`make local-train` in a terminal of a pod: SageMaker's file says that there is one host."""
+    command, environment = write_job(tmp_path, photo_folder, ["trainer.epochs=1"])
+    hosts = {"current_host": "algo-1", "hosts": ["algo-1"]}
+    (tmp_path / "input/config/resourceconfig.json").write_text(json.dumps(hosts))
+    environment |= {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "host-0", "PET_NNODES": "2"}
+    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=240)
+    assert read_records(tmp_path)[-1]["step"] == 3
+
+
+def test_a_torchrun_of_the_users_starts_the_ranks(tmp_path: Path, photo_folder: Path) -> None:
+    run_job(tmp_path / "ours", photo_folder, ["trainer.nproc_per_host=2"])
+    (python, *program), environment = write_job(tmp_path / "theirs", photo_folder, module="train")
+    torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
+    command = [python, *torchrun, "--nproc-per-node=2", *program]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    ours, theirs = (timeless(read_records(tmp_path / name)) for name in ("ours", "theirs"))
+    assert ours == theirs
