@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
@@ -21,7 +20,7 @@ from types import FrameType
 
 from entry_point.job import exit_codes, own_code
 from entry_point.job.program import end_process, exit_on_stop, run_program
-from entry_point.job.run_folder import CONTAINER_ROOT, STARTED, RunFolder, has_resources
+from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 
 PROGRAMS = {
     "train": "entry_point.job.training_job",
@@ -72,7 +71,6 @@ def main(arguments: Sequence[str]) -> int:
     if command not in PROGRAMS:
         sys.stderr.write(f"container: {command}: no such command; use {', '.join(PROGRAMS)}\n")
         return exit_codes.USAGE
-    os.environ[STARTED] = repr(time.time())
     if command == "train":
         exit_on_stop(exit_codes.STOPPED)  # until its ranks run
     else:

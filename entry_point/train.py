@@ -11,37 +11,40 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 from entry_point.config.compose import load_resolved, resolved_yaml
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job.printable import drop_unread_output
 from entry_point.job.program import end_process, failure_file, run_program
-from entry_point.job.ranks import CONFIG, report_reason, shared_folder
+from entry_point.job.ranks import OPTION, Supervisor
 from entry_point.job.run_folder import RunFolder
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Command line: Hydra overrides; ignored under the supervisor."""
+    """Command line: Hydra overrides; of a supervisor, the folder that it shares with its ranks."""
     drop_unread_output()
-    if shared_folder() is None:
+    if arguments[:1] != [OPTION]:
         return run_program("train", partial(train_by_hand, arguments))
-    again = RunFolder.from_environment()
-    return run_program("train", partial(train, arguments), report_reason, lambda: again.resumed_by)
+    supervisor, again = Supervisor(Path(arguments[1])), RunFolder.from_environment()
+    work = partial(train, [], supervisor)
+    return run_program("train", work, supervisor.report_reason, lambda: again.resumed_by)
 
 
 def train_by_hand(arguments: Sequence[str]) -> int:
     """Run this rank without a supervisor; returns its exit code. The first holds the run folder."""
     if os.environ.get("RANK", "0") != "0":
-        return train(arguments)
+        return train(arguments, Supervisor())
     run = RunFolder.from_environment()
     with run.hold():
-        return run_program("train", partial(train, arguments), failure_file(run.failure))
+        return run_program(
+            "train", partial(train, arguments, Supervisor()), failure_file(run.failure)
+        )
 
 
-def train(arguments: Sequence[str]) -> int:
+def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
     """Run this rank; returns its exit code."""
-    if folder := shared_folder():
-        yaml = (folder / CONFIG).read_text(encoding="utf-8")
+    if yaml := supervisor.config_yaml():
         config = load_resolved(yaml, TrainConfig)
     else:
         has_data = RunFolder.from_environment().has_data
@@ -52,7 +55,7 @@ def train(arguments: Sequence[str]) -> int:
     from entry_point.training.trainer import run_training
 
     config = with_found_format(config, RunFolder.from_environment().channels)
-    with join_devices(config.trainer, config.optim.accumulate) as devices:
+    with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
         return run_training(config, resolved_yaml(config), RunFolder.from_environment(), devices)
 
 

@@ -53,7 +53,7 @@ def start(arguments: Sequence[str]) -> int:
     lock = RunFolder(folder).hold()
     os.environ["ML_ROOT"] = os.environ[LINK_LATEST] = str(folder)
     write_input_config(folder, overrides, hosts=[HOST], current=HOST)
-    os.dup2(lock.fileno(), 0)  # the job takes over the lock
+    os.set_inheritable(lock.fileno(), True)  # the job takes over the lock
     defer_stop()
     # With exec, the job itself receives signals and sets the exit code.
     os.execv(sys.executable, [sys.executable, "-m", "entry_point.container", "train"])

@@ -1,8 +1,8 @@
 """What is no longer there, and what to use instead.
 
 A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augment.name=auto`, and
-an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`. Uses the standard library only, as
-`ConfigError` does.
+an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`. Uses the
+standard library only, as `ConfigError` does.
 """
 
 RETIRED = {

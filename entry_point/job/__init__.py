@@ -7,4 +7,9 @@
 3. `training_job` composes the configuration, and starts the processes of `ranks`, one per device.
 4. In a rank, `devices` chooses the device and joins the other ranks, `rank_watch` says which rank
    the others wait for, and `stop` has all of them stop after the same step.
+
+A launcher sets these environment variables of ours: `ML_ROOT` names the run folder,
+`CHECKPOINTS_PER_JOB` is set where jobs share a prefix for checkpoints, `OWN_CODE` is the hash of
+the code that was sent, and `TRAIN_LINK_LATEST` the run folder that becomes `latest`. The
+container's first process sets `OWN_CODE_FOLDER` once that hash is right.
 """

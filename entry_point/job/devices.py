@@ -23,16 +23,17 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.job.cuda_driver import describe_driver, has_gpus
 from entry_point.job.rank_watch import RankWatch
-from entry_point.job.ranks import shared_folder
+from entry_point.job.ranks import Supervisor
 
 # How long until all hosts have started their ranks.
-MEETING_TIMEOUT = timedelta(minutes=15)
+RENDEZVOUS_TIMEOUT = timedelta(minutes=15)
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
 # How long the other ranks wait for the first one's export.
 EXPORT_TIMEOUT = timedelta(days=1)
 _PCI = Path("/sys/bus/pci/devices")
 _MOST_STEPS_AHEAD = 2
+_BY_HAND = Supervisor()
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,7 @@ class Devices:
     cpu_group: dist.ProcessGroup | None = None
     """All ranks, on the CPU: for objects, and for votes that must not wait for the device."""
     watch: RankWatch | None = None
+    supervisor: Supervisor = _BY_HAND
 
     @property
     def is_first(self) -> bool:
@@ -128,7 +130,9 @@ class Devices:
 
 
 @contextmanager
-def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices]:
+def join_devices(
+    config: TrainerConfig, accumulate: int = 1, supervisor: Supervisor = _BY_HAND
+) -> Iterator[Devices]:
     """Choose the device; of several ranks, also join the others, and leave them at the end.
 
     `accumulate` is the number of pieces of a rank's share of a batch.
@@ -138,12 +142,12 @@ def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices
             allows the CPU; or a batch size that the ranks cannot share in equal pieces.
     """
     local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    folder, meeting = shared_folder(), None
-    if folder is None:  # started by hand, or by a torchrun of the user's
+    rendezvous = None
+    if supervisor.folder is None:  # started by hand, or by a torchrun of the user's
         rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     else:
-        meeting = _Meeting(folder, local_rank)
-        rank, world_size = meeting.place()
+        rendezvous = _Rendezvous(supervisor.folder, local_rank)
+        rank, world_size = rendezvous.place()
         os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
     check_ranks(config, world_size, accumulate)
     limit_threads()
@@ -153,7 +157,7 @@ def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices
         stay_near(device)
     _set_determinism(config.deterministic)
     _set_tf32(config.precision, device)
-    with _all_ranks(device, rank, world_size, meeting) as (cpu_group, watch):
+    with _all_ranks(device, rank, world_size, rendezvous) as (cpu_group, watch):
         yield Devices(
             device,
             _autocast_dtype(config.precision, device),
@@ -162,10 +166,11 @@ def join_devices(config: TrainerConfig, accumulate: int = 1) -> Iterator[Devices
             world_size,
             cpu_group,
             watch,
+            supervisor,
         )
 
 
-class _Meeting:
+class _Rendezvous:
     """Where the ranks that supervisors have started learn their number, and meet."""
 
     def __init__(self, folder: Path, local_rank: int) -> None:
@@ -174,7 +179,7 @@ class _Meeting:
         self._ranks = int(os.environ["LOCAL_WORLD_SIZE"])
         self._host, self._hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
         self._of_host = FileStore(str(folder / "ranks"), self._ranks)
-        self._of_host.set_timeout(MEETING_TIMEOUT)
+        self._of_host.set_timeout(RENDEZVOUS_TIMEOUT)
 
     @cached_property
     def store(self) -> Store:
@@ -186,7 +191,7 @@ class _Meeting:
             int(os.environ["MASTER_PORT"]),
             is_master=self._host == self._local_rank == 0,
             wait_for_workers=False,
-            timeout=MEETING_TIMEOUT,
+            timeout=RENDEZVOUS_TIMEOUT,
         )
 
     def place(self) -> tuple[int, int]:
@@ -233,7 +238,7 @@ def leave_ranks(group: dist.ProcessGroup | None) -> None:
 
 @contextmanager
 def _all_ranks(
-    device: torch.device, rank: int, world_size: int, meeting: _Meeting | None
+    device: torch.device, rank: int, world_size: int, rendezvous: _Rendezvous | None
 ) -> Iterator[tuple[dist.ProcessGroup | None, RankWatch | None]]:
     """Join the other ranks. After an error, the others learn of it at once."""
     if world_size == 1:
@@ -245,7 +250,7 @@ def _all_ranks(
         timeout=PEER_TIMEOUT,
         rank=rank,
         world_size=world_size,
-        store=meeting.store if meeting else None,
+        store=rendezvous.store if rendezvous else None,
         # Has the ranks connect now, and keeps barriers off GPU 0.
         device_id=device if on_gpu else None,
     )

@@ -91,8 +91,8 @@ def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
     )
     if count == 1:
         return Hosts()
-    meeting = _number(port, "a TCP port", least=1, most=65535, default=MASTER_PORT)
-    return Hosts(number, count, (_first_address(address, f"{rank}=0"),), meeting)
+    rendezvous_port = _number(port, "a TCP port", least=1, most=65535, default=MASTER_PORT)
+    return Hosts(number, count, (_first_address(address, f"{rank}=0"),), rendezvous_port)
 
 
 def _batch_hosts() -> Hosts:

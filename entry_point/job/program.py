@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -19,6 +20,8 @@ from typing import NoReturn
 from entry_point.job import exit_codes
 from entry_point.job.printable import printable
 
+BEGAN = time.time()
+"""When this process began, but for the start of the interpreter."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LIMIT = 1024
 """SageMaker shows that many characters of a failure file."""

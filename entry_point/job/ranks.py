@@ -3,7 +3,8 @@
 Supervisor and ranks exchange files in a temporary folder. The supervisor writes `config.yaml`, and
 `stop` to ask for a checkpoint and an end: between steps, the ranks look whether it is there. A
 signal would also reach the processes that load data. If a model is wanted, too, `export` is there
-before `stop`. A rank writes `begun` once it heeds such a request, and `reason` if it fails.
+before `stop`. A rank writes `begun` once it heeds such a request, and `reason` if it fails. It
+knows the folder by its command line: what it starts itself must not take part.
 
 Without torchrun, which kills its workers 30 s after a signal, whether they have saved a checkpoint
 or not, and takes any exit code but 0 for a failure.
@@ -20,18 +21,20 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import BinaryIO
 
-from entry_point.job import exit_codes
+from entry_point.job import exit_codes, program
 from entry_point.job.hosts import TORCH, Hosts
 from entry_point.job.program import stop_signals
 
-FOLDER = "TRAIN_HAND_OVER"
-"""Environment variable: the folder. A rank that was started by hand or by torchrun has none."""
-CONFIG = "config.yaml"
+OPTION = "--supervisor"
+"""The folder follows; a rank that was started by hand or by torchrun has none."""
+_CONFIG, _JOB_BEGAN = "config.yaml", "job_began"
+_BEGUN, _STOP, _EXPORT, _REASON = "begun", "stop", "export", "reason"
 # The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
 # How long after the request a model may be written; the rest is for closing.
@@ -43,16 +46,15 @@ _PR_SET_PDEATHSIG = 1
 _LOOPBACK = "lo"
 
 
-def rank_environment(hosts: Hosts, ranks: int, run: Path, folder: Path) -> dict[str, str]:
+def rank_environment(hosts: Hosts, ranks: int, run: Path) -> dict[str, str]:
     """What all ranks of this host have in common, in the variables of torchrun where it has them.
 
-    `run` is the run folder, `folder` the one that ranks and supervisor share.
+    `run` is the run folder.
     """
     environment = {
         # A rank would take the number of hosts for that of ranks.
         **{name: value for name, value in os.environ.items() if name not in TORCH},
         "ML_ROOT": str(run),
-        FOLDER: str(folder),
         "LOCAL_WORLD_SIZE": str(ranks),
         "GROUP_RANK": str(hosts.rank),
         "GROUP_WORLD_SIZE": str(hosts.count),
@@ -78,9 +80,17 @@ class Ranks:
     """
 
     def __init__(
-        self, count: int, environment: Mapping[str, str], folder: Path, lock: BinaryIO
+        self,
+        count: int,
+        config_yaml: str,
+        environment: Mapping[str, str],
+        folder: Path,
+        lock: BinaryIO,
     ) -> None:
+        """Start `count` ranks with that configuration; `folder`, a new one, is for their files."""
         self._folder = folder
+        (folder / _CONFIG).write_text(config_yaml, encoding="utf-8")
+        (folder / _JOB_BEGAN).write_text(repr(program.BEGAN))
         self._asked_at: float | None = None
         self._asked_by_platform = False
         self._asked_again = False
@@ -93,17 +103,17 @@ class Ranks:
         """Whether ranks were killed because they had not stopped."""
         for number in stop_signals():
             signal.signal(number, self._on_signal)
-        self._running = {rank: _start(rank, environment, lock) for rank in range(count)}
+        self._running = {rank: _start(rank, environment, folder, lock) for rank in range(count)}
 
     @property
     def have_begun(self) -> bool:
         """Whether one has taken a step, so that a stop has something to save."""
-        return (self._folder / "begun").exists()
+        return (self._folder / _BEGUN).exists()
 
     @property
     def reason(self) -> str | None:
         """Why the first rank to fail did, if any has."""
-        path = self._folder / "reason"
+        path = self._folder / _REASON
         return path.read_text(encoding="utf-8") if path.exists() else None
 
     def wait(self) -> None:
@@ -143,8 +153,8 @@ class Ranks:
             self.stopped_before_first_step = not self.have_begun
             if self._asked_by_platform:
                 export_by = self._asked_at + EXPORT_PATIENCE_S
-                (self._folder / "export").write_text(repr(export_by))
-            (self._folder / "stop").touch()
+                (self._folder / _EXPORT).write_text(repr(export_by))
+            (self._folder / _STOP).touch()
         late = time.monotonic() - self._asked_at > STOP_PATIENCE_S
         if self.stopped_before_first_step or self._asked_again or late:
             self.killed = not self.stopped_before_first_step
@@ -159,12 +169,14 @@ class Ranks:
         self._running.clear()
 
 
-def _start(rank: int, environment: Mapping[str, str], lock: BinaryIO) -> subprocess.Popen[bytes]:
+def _start(
+    rank: int, environment: Mapping[str, str], folder: Path, lock: BinaryIO
+) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "entry_point.train"],
+        [sys.executable, "-m", "entry_point.train", OPTION, str(folder)],
         env={**environment, "LOCAL_RANK": str(rank)},
-        # So the rank holds the lock; Python takes standard input from the processes that it forks.
-        stdin=lock,
+        stdin=subprocess.DEVNULL,
+        pass_fds=(lock.fileno(),),  # so the rank holds the lock, too
         # A separate session keeps a terminal's Ctrl-C from the ranks.
         start_new_session=True,
         preexec_fn=partial(die_with_parent, os.getpid()),
@@ -198,41 +210,45 @@ def _is_running(process: int) -> bool:
         return False
 
 
-# -- in a rank
+@dataclass(frozen=True)
+class Supervisor:
+    """What a rank knows of its supervisor, and tells it: by the folder that they share."""
 
+    folder: Path | None = None
+    """None if no supervisor started this process, but a person or torchrun."""
 
-def shared_folder() -> Path | None:
-    """The folder; None if no supervisor started this process."""
-    folder = os.environ.get(FOLDER)
-    return Path(folder) if folder else None
+    @property
+    def began(self) -> float:
+        """When the job began on this host, as `time.time()`."""
+        return float((self.folder / _JOB_BEGAN).read_text()) if self.folder else program.BEGAN
 
+    def config_yaml(self) -> str | None:
+        """The checked configuration; None without a supervisor."""
+        return (self.folder / _CONFIG).read_text(encoding="utf-8") if self.folder else None
 
-def stop_requested() -> bool:
-    """Whether the supervisor has asked this rank to stop."""
-    folder = shared_folder()
-    return folder is not None and (folder / "stop").exists()
+    def wants_stop(self) -> bool:
+        """Whether it has asked this rank to stop."""
+        return self.folder is not None and (self.folder / _STOP).exists()
 
+    def export_deadline(self) -> float | None:
+        """`time.monotonic()` until which the stopping job may export a model; None: none is
+        wanted."""
+        if self.folder is None or not (self.folder / _EXPORT).exists():
+            return None
+        return float((self.folder / _EXPORT).read_text())
 
-def export_deadline() -> float | None:
-    """`time.monotonic()` until which the stopping job may export a model; None: none is wanted."""
-    folder = shared_folder()
-    if folder is None or not (folder / "export").exists():
-        return None
-    return float((folder / "export").read_text())
+    def report_begun(self) -> None:
+        """Report that this rank has taken a step and heeds a request to stop."""
+        if self.folder:
+            (self.folder / _BEGUN).touch()
 
-
-def report_begun() -> None:
-    """Report that this rank has taken a step and heeds a request to stop."""
-    if folder := shared_folder():
-        (folder / "begun").touch()
-
-
-def report_reason(reason: str) -> bool:
-    """Report why this rank failed; False if another rank has reported already."""
-    if folder := shared_folder():
-        try:
-            with (folder / "reason").open("x", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(reason)
-        except FileExistsError:
-            return False
-    return True
+    def report_reason(self, reason: str) -> bool:
+        """Report why this rank failed; False if another rank has reported already."""
+        if self.folder:
+            try:
+                path = self.folder / _REASON
+                with path.open("x", encoding="utf-8", errors="backslashreplace") as file:
+                    file.write(reason)
+            except FileExistsError:
+                return False
+        return True

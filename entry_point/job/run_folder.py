@@ -38,16 +38,14 @@ LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
 SHARDED = "ShardedByS3Key"
 """How S3 gives each host a share of a channel."""
-STARTED = "TRAIN_STARTED"
-"""Environment variable: when the container's first process began, in seconds since the epoch."""
 LOCK_PATIENCE_S = 12.0
 """A killed job's data workers hold its lock, too: torch has them look every 5 s whether the process
 that forked them lives."""
 
 
 class ContractError(UserError):
-    """What the platform or the launcher says about the job is wrong, or promises something missing;
-    the message names the file or the variable."""
+    """What the platform or the launcher says about the job is invalid, or names something that does
+    not exist; the message names the file or the variable."""
 
 
 class RunBusyError(ContractError):
@@ -195,7 +193,7 @@ class RunFolder:
         """Lock this run. Whoever has the returned file, by inheritance too, holds the lock.
 
         The launcher holds it while it writes `input`, then the supervisor and every rank until the
-        last of them has ended. A process passes it on as standard input.
+        last of them has ended. A process that replaces the launcher inherits its open file.
 
         On a file system without locks, one line says so.
 
@@ -225,10 +223,13 @@ class RunFolder:
             time.sleep(0.02)
 
     def _inherited_lock(self) -> BinaryIO | None:
-        """The lock that the launcher has passed on as standard input."""
-        with suppress(OSError):  # there is no lock yet, or no standard input
-            if os.path.samestat(os.fstat(0), self.lock.stat()):
-                return os.fdopen(os.dup(0), "a+b")
+        """The lock's open file of the launcher that this process has replaced."""
+        for path in Path("/dev/fd").iterdir():
+            number = int(path.name)
+            with suppress(OSError):  # there is no lock yet, or the file was that of the loop
+                is_lock = os.path.samestat(os.fstat(number), self.lock.stat())
+                if is_lock and os.get_inheritable(number):
+                    return os.fdopen(number, "a+b", closefd=False)
         return None
 
     def _open_lock(self) -> BinaryIO:

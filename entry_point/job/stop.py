@@ -25,12 +25,7 @@ import torch
 import torch.distributed as dist
 
 from entry_point.job.program import ReadError, stop_signals
-from entry_point.job.ranks import (
-    EXPORT_PATIENCE_S,
-    export_deadline,
-    report_begun,
-    stop_requested,
-)
+from entry_point.job.ranks import EXPORT_PATIENCE_S, Supervisor
 from entry_point.job.whole_file import remove_partial_files
 
 EXPORT_S = 60.0
@@ -54,13 +49,17 @@ class StopRequest:
     """Whether this job has been asked to stop. Catches signals from construction on."""
 
     def __init__(
-        self, group: dist.ProcessGroup | None = None, arrive: Callable[[], None] = lambda: None
+        self,
+        group: dist.ProcessGroup | None = None,
+        arrive: Callable[[], None] = lambda: None,
+        supervisor: Supervisor | None = None,
     ) -> None:
         """`arrive` is called before a vote that waits for the slowest rank."""
         self._signalled = False
         self._export_by: float | None = None
         self._begun = False
         self._group, self._arrive = group, arrive
+        self._supervisor = supervisor or Supervisor()
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self.failed_read: ReadError | None = None
@@ -99,7 +98,7 @@ class StopRequest:
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
-    def held_ahead(self, batches: Iterator[Item]) -> Iterator[Item]:
+    def with_reserve(self, batches: Iterator[Item]) -> Iterator[Item]:
         """One epoch's batches for one of several ranks; the epoch begins once all have two of them.
 
         If the job is asked to stop while this rank waits for long, the two that it holds are enough
@@ -125,12 +124,12 @@ class StopRequest:
     @property
     def requested(self) -> bool:
         """Whether this process knows of a request; other ranks may not know yet."""
-        return self._signalled or self.failed_read is not None or stop_requested()
+        return self._signalled or self.failed_read is not None or self._supervisor.wants_stop()
 
     @property
     def export_seconds(self) -> float | None:
         """Seconds left to export a model; None if this process knows of no request for one."""
-        export_by = self._export_by or export_deadline()
+        export_by = self._export_by or self._supervisor.export_deadline()
         return None if export_by is None else export_by - time.monotonic()
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
@@ -140,7 +139,7 @@ class StopRequest:
         before, which were exchanged during the step in between, so no rank waits.
         """
         if not self._begun:
-            report_begun()
+            self._supervisor.report_begun()
             self._begun = True
         if self._group is None:
             return self.requested, checkpoint

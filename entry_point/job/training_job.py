@@ -22,9 +22,9 @@ from entry_point.job.hosts import Hosts, lost_host, read_hosts, wait_for_names
 from entry_point.job.hyperparameters import read_overrides
 from entry_point.job.printable import drop_unread_output
 from entry_point.job.program import failure_file, run_program
-from entry_point.job.ranks import CONFIG, STOP_PATIENCE_S, Ranks, rank_environment
+from entry_point.job.ranks import STOP_PATIENCE_S, Ranks, rank_environment
 from entry_point.job.run_folder import LINK_LATEST, RunFolder
-from entry_point.job.whole_file import remove_partial_files, write_text
+from entry_point.job.whole_file import remove_partial_files
 
 if TYPE_CHECKING:
     from entry_point.config.train_config import TrainConfig
@@ -65,10 +65,8 @@ class Job:
         count = ranks_on_this_host(config)
         wait_for_names(hosts)
         with TemporaryDirectory(ignore_cleanup_errors=True) as name:
-            folder = Path(name)
-            write_text(folder / CONFIG, yaml)
-            environment = rank_environment(hosts, count, run.root, folder)
-            ranks = Ranks(count, environment, folder, self._lock)
+            environment = rank_environment(hosts, count, run.root)
+            ranks = Ranks(count, yaml, environment, Path(name), self._lock)
             ranks.wait()
             code = self._conclude(ranks, hosts)
         if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):

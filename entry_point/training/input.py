@@ -109,7 +109,7 @@ class TrainingInput:
         if self._config.trainer.diagnose == "one_batch":
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
         batches = loader.epoch(epoch, step)
-        return batches if self._devices.world_size == 1 else self._stop.held_ahead(batches)
+        return batches if self._devices.world_size == 1 else self._stop.with_reserve(batches)
 
     def val_batches(self, epoch: int) -> Iterator[DeviceBatch]:
         """This rank's share of the validation split after `epoch`, on the device."""

@@ -50,11 +50,11 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
         self.config, self.run, self.devices = config, run, devices
         self.console = log_to_stdout(devices.is_first)
-        self.startup = Startup()
+        self.startup = Startup(devices.supervisor.began)
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
         self.startup.mark("compile")
-        self.stop = StopRequest(devices.cpu_group, devices.arrive)
+        self.stop = StopRequest(devices.cpu_group, devices.arrive, devices.supervisor)
         with ExitStack() as parts:
             self.input = TrainingInput(config, run.channels, devices, self.stop)
             parts.callback(self.input.close)

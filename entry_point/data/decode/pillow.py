@@ -1,7 +1,7 @@
 """Pillow decodes images of every format, and torchvision makes the samples.
 
 It is how samples are usually made: the baseline, the reference of the operator's pixels, and what
-decodes the images that are no JPEGs. The rules for those are here: an image is its first frame,
+decodes the images that are not JPEGs. The rules for those are here: an image is its first frame,
 upright, with 8 bits for each of red, green and blue.
 """
 

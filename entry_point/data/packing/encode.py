@@ -175,7 +175,7 @@ def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
             lost = lost or f"{image.mode} became RGB"
         file = io.BytesIO()
         stored.save(file, "PNG", exif=_exif(turned))
-        lost = _of_several(image, lost)
+        lost = _note_dropped_frames(image, lost)
         return Encoded(file.getvalue(), "converted", lost, *place, suffix="png")
 
 
@@ -185,7 +185,7 @@ def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
         image = open_image(original)
         image.load()
         stored, lost = rgb(image, options.gray_bits)
-        lost = _of_several(image, lost)
+        lost = _note_dropped_frames(image, lost)
         if options.max_side is not None:
             stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
         if max(stored.size) > _LONGEST_SIDE:
@@ -215,7 +215,7 @@ def _exif(orientation: int) -> Image.Exif:
     return exif
 
 
-def _of_several(image: Image.Image, lost: str) -> str:
+def _note_dropped_frames(image: Image.Image, lost: str) -> str:
     """What storing an image loses, further images included."""
     if image.format in _PREVIEWS or getattr(image, "n_frames", 1) == 1:
         return lost

@@ -103,7 +103,7 @@ class EpochPlan(Plan):
         own = order[self.rank :: self.world_size]
         for step in range(start_step, self.steps_per_epoch):
             batch = own[step * self.batch_size : (step + 1) * self.batch_size]
-            yield _apart(batch, self.repeats) if self.train else batch
+            yield _spread_repeats(batch, self.repeats) if self.train else batch
 
     def _training_order(self, epoch: int) -> Ints:
         """The images of an epoch's samples, with their repeats.
@@ -143,7 +143,7 @@ class RangePlan(Plan):
             yield np.arange(batch.start, batch.stop)
 
 
-def _apart(batch: Ints, repeats: int) -> Ints:
+def _spread_repeats(batch: Ints, repeats: int) -> Ints:
     """The same samples, with an image's repeats apart: MixUp and CutMix blend neighbors."""
     return np.concatenate([batch[first::repeats] for first in range(repeats)])
 

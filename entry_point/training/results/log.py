@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
-FOR_PEOPLE = "for_people"
+CONSOLE_TEXT = "console_text"
 """The attribute of a log record that holds its form for people."""
 Record = dict[str, float | int]
 
@@ -40,7 +40,7 @@ class LineHandler(logging.Handler):
         self._console = console
 
     def emit(self, record: logging.LogRecord) -> None:
-        short = getattr(record, FOR_PEOPLE, "") if self._console.is_terminal else ""
+        short = getattr(record, CONSOLE_TEXT, "") if self._console.is_terminal else ""
         line = short or self.format(record)
         self._console.print(line, markup=False, highlight=False, soft_wrap=True, emoji=False)
 
@@ -139,7 +139,7 @@ class MetricsLog:
 
 class _LogLines:
     def log(self, record: Record) -> None:
-        logger.info(metrics_line(record), extra={FOR_PEOPLE: _short_form(record)})
+        logger.info(metrics_line(record), extra={CONSOLE_TEXT: _short_form(record)})
 
     def close(self) -> None: ...
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 from array import array
 from collections.abc import Iterator
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS
-from entry_point.job.run_folder import STARTED
 from entry_point.training.results.log import Record
 
 logger = logging.getLogger(__name__)
@@ -177,10 +175,9 @@ def _rows(flat: array[float]) -> Times:
 class Startup:
     """Marks the end of each part of the start-up; the first, the imports, ends on construction."""
 
-    def __init__(self) -> None:
-        # The container's first process sets STARTED; a trainer without one starts here.
-        self._began = float(os.environ.get(STARTED, time.time()))
-        self._last = self._began
+    def __init__(self, began: float) -> None:
+        """`began`: when the job began, as `time.time()`."""
+        self._began = self._last = began
         self._finished = False
         self._parts: dict[str, float] = {}
         self.mark("imports")

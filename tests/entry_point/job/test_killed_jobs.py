@@ -24,8 +24,8 @@ class KilledJob:
     """What was seen of a job before and after it was killed."""
 
     lock: Path
-    stdin: dict[int, Path]
-    """Rank -> the file that it has as standard input."""
+    files: dict[int, set[Path]]
+    """Rank -> the files that it has open."""
     outlived: dict[int, int]
 
 
@@ -37,17 +37,20 @@ def killed(
     process = start_job(root, photo_folder, [*ENDLESS, *overrides])
     wait_for_steps(root, process, 1)
     ranks = rank_processes(root)
-    stdin = {rank: Path(f"/proc/{pid}/fd/0").resolve() for rank, pid in ranks.items()}
+    files = {
+        rank: {path.resolve() for path in Path(f"/proc/{pid}/fd").iterdir()}
+        for rank, pid in ranks.items()
+    }
     process.kill()
     process.communicate(timeout=PATIENCE_S)
     patience = time.monotonic() + PATIENCE_S
     while (outlived := rank_processes(root)) and time.monotonic() < patience:
         time.sleep(0.05)
-    return KilledJob(RunFolder(root).lock, stdin, outlived)
+    return KilledJob(RunFolder(root).lock, files, outlived)
 
 
 def test_every_rank_holds_the_lock(killed: KilledJob) -> None:
-    assert killed.stdin and set(killed.stdin.values()) == {killed.lock}
+    assert killed.files and all(killed.lock in files for files in killed.files.values())
 
 
 def test_no_rank_outlives_a_killed_job(killed: KilledJob) -> None:

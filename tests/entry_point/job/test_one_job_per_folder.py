@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.job import exit_codes
-from entry_point.job.ranks import FOLDER
+from entry_point.job.ranks import OPTION
 from entry_point.job.run_folder import RunBusyError, RunFolder
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS
 from tests.entry_point.training.forked_ranks import rank_processes
@@ -81,10 +81,9 @@ def test_no_rank_outlives_a_job_killed_while_the_ranks_start(
 
 
 def test_a_rank_whose_job_has_gone_leaves_no_failure(tmp_path: Path) -> None:
-    gone = {FOLDER: str(tmp_path / "gone")}
     done = subprocess.run(
-        [sys.executable, "-m", "entry_point.train"],
-        env={**os.environ, **gone, "ML_ROOT": str(tmp_path)},
+        [sys.executable, "-m", "entry_point.train", OPTION, str(tmp_path / "gone")],
+        env={**os.environ, "ML_ROOT": str(tmp_path)},
         capture_output=True,
     )
     assert done.returncode == exit_codes.FAILED

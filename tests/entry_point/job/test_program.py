@@ -68,12 +68,12 @@ def test_ctrl_c_ends_without_output(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv(ranks.FOLDER, str(tmp_path))
+    supervisor = ranks.Supervisor(tmp_path)
     for reason in ("first", "second"):
         program = partial(raising, DataError(reason))
-        assert run_program("train", program, ranks.report_reason) == exit_codes.USAGE
+        assert run_program("train", program, supervisor.report_reason) == exit_codes.USAGE
     assert capsys.readouterr().err == "train: first\n"
     assert (tmp_path / "reason").read_text() == "first"
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
+from entry_point.job import rank_watch
 from entry_point.job.run_folder import RunFolder
-from entry_point.training import rank_watch
 from tests.entry_point.training import forked
 from tests.own_models import tiny_net
 

@@ -1,7 +1,7 @@
 """Ranks in milliseconds: a supervisor's are forked before it runs, and wait for their start.
 
-They are its children, with all that its own way to start them gives them: environment, standard
-input, session, and death with the supervisor.
+They are its children, with all that its own way to start them gives them: environment, lock,
+session, and death with the supervisor.
 """
 
 import json
@@ -34,10 +34,10 @@ class ForkedRank:
         self._orders = ours
         self._code: int | None = None
 
-    def start(self, environment: Mapping[str, str], stdin: BinaryIO) -> None:
-        message = json.dumps(dict(environment)).encode()
+    def start(self, environment: Mapping[str, str], folder: Path, lock: BinaryIO) -> None:
+        message = json.dumps([dict(environment), str(folder)]).encode()
         with self._orders:
-            socket.send_fds(self._orders, [len(message).to_bytes(8, "big")], [stdin.fileno()])
+            socket.send_fds(self._orders, [len(message).to_bytes(8, "big")], [lock.fileno()])
             self._orders.sendall(message)
 
     def poll(self) -> int | None:
@@ -57,9 +57,11 @@ def prepare() -> None:
     """Have the supervisor that runs in this process take its ranks from here."""
     waiting = [ForkedRank() for _ in range(MOST)]
 
-    def start(rank: int, environment: Mapping[str, str], lock: BinaryIO) -> ForkedRank:
+    def start(
+        rank: int, environment: Mapping[str, str], folder: Path, lock: BinaryIO
+    ) -> ForkedRank:
         process = waiting.pop(0)
-        process.start({**environment, "LOCAL_RANK": str(rank)}, lock)
+        process.start({**environment, "LOCAL_RANK": str(rank)}, folder, lock)
         return process
 
     ranks._start = start  # type: ignore[assignment]
@@ -89,26 +91,25 @@ def _name(root: str) -> str:
 
 def _wait_and_train(orders: socket.socket, supervisor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    length, files, _, _ = socket.recv_fds(orders, 8, 1)
+    length, _, _, _ = socket.recv_fds(orders, 8, 1)  # the lock, too
     if not length:  # the supervisor has ended, or needs no more ranks
         os._exit(0)
     message = b""
     while len(message) < int.from_bytes(length, "big"):
         message += orders.recv(65536)
     os.setsid()
-    os.dup2(files[0], 0)
-    os.close(files[0])
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ranks.die_with_parent(supervisor)
     os.environ.clear()
-    os.environ.update(json.loads(message))
+    environment, folder = json.loads(message)
+    os.environ.update(environment)
     name = _name(os.environ["ML_ROOT"])
     Path("/proc/self/comm").write_text(f"{name}{os.environ['LOCAL_RANK']}")
     import torch
 
     torch.set_num_threads(1)
     try:
-        forkserver.run(["-m", "entry_point.train"])
+        forkserver.run(["-m", "entry_point.train", ranks.OPTION, folder])
     except SystemExit as ended:
         sys.stderr.flush()
         os._exit(int(str(ended.code)))

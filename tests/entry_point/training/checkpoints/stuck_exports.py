@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import nn
 
 from entry_point import model_folder
-from entry_point.training import stop
+from entry_point.job import stop
 from project.models import small_net
 from tests.entry_point.training.checkpoints import hung_reads
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from entry_point import train
-from entry_point.training import devices
+from entry_point.job import devices
 
 _join = dist.init_process_group
 

@@ -13,10 +13,10 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, load_train_config
-from entry_point.job import cuda_driver
+from entry_point.job import cuda_driver, devices
 from entry_point.job.devices import Devices, join_devices
 from entry_point.job.run_folder import RunFolder
-from entry_point.training import devices, trainer
+from entry_point.training import trainer
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ import torch
 
 from entry_point.config import data_config
 from entry_point.config.data_config import cores_per_rank
+from entry_point.job import devices
 from entry_point.job.devices import stay_near
-from entry_point.training import devices
 
 CUDA = torch.device("cuda", 1)
 
