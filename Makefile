@@ -161,7 +161,7 @@ figures-op := operator.op_crop operator.op_index operator.op_resized operator.op
 	operator.build_time
 figures-stall := training.stall_step
 figures-data := data.data_startup data.data_tables data.data_packing data.data_formats \
-	data.data_reading data.data_index
+	data.data_reading data.data_index data.data_phones
 figures-train := training.train_overhead training.parity
 figures-serve := serving.serve_speed
 figures-launch := launching.launch_time

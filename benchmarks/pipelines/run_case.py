@@ -104,6 +104,10 @@ class Dropping:
     decoder: Decoder
 
     @property
+    def has_threads(self) -> bool:
+        return self.decoder.has_threads
+
+    @property
     def uses_indexes(self) -> bool:
         return self.decoder.uses_indexes
 

@@ -30,7 +30,7 @@ _STEPS = {
 class SpdlDecoder:
     """One sample of each image; EXIF orientation is not applied."""
 
-    uses_indexes = False
+    has_threads = uses_indexes = False
 
     def open(self, encoded: Encoded) -> OpenedForSpdl:
         headers = jpeg_headers(encoded.files).numpy()

@@ -80,7 +80,7 @@ def training_loader(
 class CropSkip:
     """Decodes with the published operator: one sample of each image, neither turned nor resized."""
 
-    uses_indexes = False
+    has_threads = uses_indexes = False
 
     def open(self, encoded: Encoded) -> OpenedForCropSkip:
         heights, widths, _ = jpeg_headers(encoded.files).numpy().T

@@ -252,6 +252,12 @@ class DataConfig:
         arguments = self._arguments("source")
         return _make("dataset", [*arguments, f"output={self.index_root}", "output_format=index"])
 
+    def shrink_command(self, max_side: int) -> str:
+        """How to pack the dataset with no image larger than `max_side` pixels."""
+        root = Path(self.root or "FOLDER")
+        output = f"output={root.with_name(f'{root.stem}-{max_side}')}"
+        return _make("dataset", [*self._arguments("source"), output, f"max_side={max_side}"])
+
     def _arguments(self, root: str) -> list[str]:
         """The dataset, as the programs that need no training take it."""
         arguments = [f"{root}={self.root or 'FOLDER'}", *self.table.changed("table")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from torch import Tensor
@@ -38,6 +39,8 @@ class Batch:
     """Images whose side index did not fit the file, as it has changed."""
     geometry: Geometry | None = None
     """Where the samples lie in their images; None of loaders that do not say it."""
+    cpu_s: float = math.nan
+    """Seconds of CPU time that it took; NaN where a decoder's own threads make batches."""
 
     def pin_memory(self) -> Batch:
         return replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -53,6 +54,8 @@ class DeviceBatch:
     """Seconds that the training process was blocked waiting for this batch."""
     copying: Stopwatch
     """Times the copy to the device and the preparation there."""
+    cpu_s: float = math.nan
+    """Seconds of CPU time of its input, see Batch."""
 
 
 class TrainingInput:
@@ -210,7 +213,7 @@ def device_batches(
                 batch.images.record_stream(stream)
             _hand_over(stream, images, labels)
         damaged = len(batch.damage)
-        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying)
+        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.cpu_s)
         ahead.wait()
 
 

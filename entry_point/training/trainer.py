@@ -27,7 +27,8 @@ from entry_point.training.input import DeviceBatch, TrainingInput, device_batche
 from entry_point.training.learner import Learner, explain_step
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft
-from entry_point.training.results.headspace import Headspace, advise_compile, verdict
+from entry_point.training.results.advice import Advice
+from entry_point.training.results.headspace import Headspace, verdict, with_cores
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
@@ -84,7 +85,8 @@ class Trainer:
         self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
         self._time_left = TimeLeft(config.trainer.epochs * steps)
-        self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
+        spec = loader_spec(config, devices, "train")
+        self.advice = Advice(config, devices, self.input.train, spec)
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
         self.startup.mark("data")
 
@@ -134,19 +136,12 @@ class Trainer:
             self._save_checkpoint(best)
             if self.headspace.due:
                 self._measure_headspace()
-            self._advise_compile()
+            epochs_left = self.config.trainer.epochs - self.progress.epoch
+            self.advice.after_epoch(self.log.meter.epoch, epochs_left)
             if self.progress.stops_early(self.config.trainer):
                 self._log_early_stop()
         # A complete run that is started again has a checkpoint, but no evaluation.
         return evaluation or self._evaluate_exported()
-
-    def _advise_compile(self) -> None:
-        """Say after this process's first epoch whether `trainer.compile` would pay."""
-        if self._may_compile:
-            self._may_compile = False
-            epochs_left = self.config.trainer.epochs - self.progress.epoch
-            if advice := advise_compile(self.log.meter.epoch, epochs_left):
-                logger.info(advice)
 
     def _log_early_stop(self) -> None:
         progress = self.progress
@@ -175,6 +170,7 @@ class Trainer:
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
                         self.metrics.add(*self.log.records(progress, self.learner.record()))
+                        self.advice.after_interval(self.log.meter.epoch)
                     if line := self._time_left.line(progress.global_step):
                         logger.info(line)
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
@@ -244,7 +240,7 @@ class Trainer:
             self.log.meter.epoch, self.learner, self.devices.device, self._repeat
         )
         self.metrics.add(self.progress.stamp({"headspace": round(measured.speedup, 3)}))
-        logger.info(verdict(*measured))
+        logger.info(with_cores(verdict(*measured), self.log.cores_needed(measured.speedup)))
 
     def _repeat(self, batches: Iterator[Batch], deadline: float) -> int:
         """Train on kept batches until the deadline; returns the number of steps.
@@ -267,7 +263,9 @@ class Trainer:
     def finish(self, evaluation: Evaluation, yaml: str) -> None:
         """Write the results and log the closing lines. A collective call."""
         images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
-        totals = Totals(self.metrics.records, images, steps, self.headspace.measured)
+        measured = self.headspace.measured
+        cores = self.log.cores_needed(measured.speedup if measured else None)
+        totals = Totals(self.metrics.records, images, steps, measured, cores)
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
             evaluation = self._return_to_best() or evaluation

@@ -27,6 +27,10 @@ class AnyFormat:
     """See DataConfig."""
 
     @property
+    def has_threads(self) -> bool:
+        return self.jpegs.has_threads
+
+    @property
     def uses_indexes(self) -> bool:
         return self.jpegs.uses_indexes
 

@@ -40,7 +40,7 @@ class DaliDecoder:
     The samples are on the device, made on this thread's current stream.
     """
 
-    uses_indexes = False
+    has_threads, uses_indexes = True, False
 
     def __init__(self, threads: int, device: torch.device) -> None:
         self._threads, self._device = threads, device

@@ -45,6 +45,11 @@ class Decoder(Protocol):
     """Makes samples of encoded images, in any thread."""
 
     @property
+    def has_threads(self) -> bool:
+        """Whether threads of its own decode, and not the one that calls it."""
+        ...
+
+    @property
     def uses_indexes(self) -> bool:
         """Whether side indexes let it start near the crop."""
         ...

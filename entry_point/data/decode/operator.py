@@ -19,7 +19,7 @@ from entry_point.data.sources.source import Encoded
 class OperatorDecoder:
     """Decodes JPEGs, with the GIL released."""
 
-    uses_indexes = True
+    has_threads, uses_indexes = False, True
 
     def open(self, encoded: Encoded) -> OpenedJpegs:
         return OpenedJpegs(encoded, upright_sizes(encoded))

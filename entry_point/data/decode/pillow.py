@@ -64,7 +64,7 @@ class PillowDecoder:
     So what is damaged behind its header is known only once it is decoded.
     """
 
-    uses_indexes = False
+    has_threads = uses_indexes = False
 
     def __init__(self, gray_bits: int = 16) -> None:
         """`gray_bits`: see DataConfig."""

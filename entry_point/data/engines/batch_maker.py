@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -68,6 +70,7 @@ class BatchMaker:
 
     def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
         """The batch of the images of `request`; see `with_repeats` for those drawn before."""
+        began = math.nan if self.decoder.has_threads else time.thread_time()
         images, repeats = split_repeats(request)
         decoded, geometry = self._decode(epoch, images, repeats, allocate)
         damage = self._report(images, decoded.damage)
@@ -92,6 +95,7 @@ class BatchMaker:
                 damage,
                 stale_indexes=decoded.stale_indexes,
                 geometry=geometry,
+                cpu_s=time.thread_time() - began,
             )
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ The idea is SPDL's headspace analysis. Only loading is free: batches still cross
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 import torch
 
+from entry_point.config.data_config import cores_per_rank
 from entry_point.data.batch import Batch
 from entry_point.job.metrics_line import STEP_PARTS
 from entry_point.training.checkpoints import copy_to_cpu
@@ -24,8 +26,6 @@ WARM_UP_STEPS, MOST_STEPS = 3, 50
 MOST_SECONDS = 20.0
 INPUT_BOUND = 0.05
 """The least share of a step's time that waits for data if input limits training."""
-COMPILING_PAYS_S = 300
-"""Seconds of uncompiled training, of which compilation saves about the minute that it takes."""
 
 TrainOn = Callable[[Iterator[Batch], float], int]
 """Trains on these batches, at least one, until `time.monotonic()` passes a deadline; returns the
@@ -106,20 +106,25 @@ def verdict(wait: float, speedup: float | None = None) -> str:
     return f"input-bound: {waits}; {faster}"
 
 
-def advise_compile(epoch: Times, epochs_left: int) -> str | None:
-    """Returns a line on what `trainer.compile` would bring to the rest of a run on a GPU.
+def with_cores(judged: str, cores: str) -> str:
+    """A verdict, and what `cores_needed` returned."""
+    return f"{judged}; {cores}" if cores else judged
 
-    `epoch` has the times of an epoch's steps. None if it would not pay: the rest is short, or steps
-    wait for data.
+
+def cores_needed(
+    steps: Times, images: int, input_cpu: float, speedup: float | None = None, ranks: int = 1
+) -> str:
+    """Returns how many cores the input of a rank needs, so that its steps wait for none.
+
+    `steps` are settled ones, of `images` each, whose input took `input_cpu` seconds of CPU time.
+    `speedup` is what free input would bring, if that was measured. Empty if nothing is known.
     """
-    steady = settled(epoch)
-    if not len(steady) or wait_share(steady) >= INPUT_BOUND:
-        return None
-    seconds = float(steady[:, STEP_PARTS.index("step")].mean()) * len(epoch) * epochs_left
-    if seconds < COMPILING_PAYS_S:
-        return None
+    if not len(steps) or math.isnan(input_cpu):
+        return ""
+    step, wait = (float(steps[:, STEP_PARTS.index(part)].mean()) for part in ("step", "data_wait"))
+    free = step / speedup if speedup else max(step - wait, 0.01 * step)
+    of_rank = " per rank" if ranks > 1 else ""
     return (
-        "trainer.compile=default usually makes such steps 1.2 to 1.4 times as fast after about a "
-        f"minute: worth it for more than about {COMPILING_PAYS_S // 60} minutes, and about "
-        f"{seconds / 60:.0f} are left"
+        f"{images / free:,.0f} images/s{of_rank} need {input_cpu / free:.1f} cores for input; "
+        f"{cores_per_rank()} are here"
     )

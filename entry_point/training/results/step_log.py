@@ -20,6 +20,7 @@ from entry_point.job.program import UserError
 from entry_point.training.checkpoints import BEST, newest_first
 from entry_point.training.input import DeviceBatch
 from entry_point.training.progress import Progress
+from entry_point.training.results.headspace import cores_needed
 from entry_point.training.results.log import Record
 from entry_point.training.results.times import StallMeter, Stopwatch
 
@@ -40,7 +41,7 @@ class StepLog:
     def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Stopwatch) -> None:
         """Count one step, which ends now."""
         self._interval.add(loss, self._images, batch.damaged)
-        self.meter.add(batch.wait, batch.copying, computing)
+        self.meter.add(batch.wait, batch.copying, computing, batch.cpu_s)
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
         """The interval's record with that of its last `step`, and after an epoch's last step the
@@ -51,6 +52,13 @@ class StepLog:
         if not progress.steps_left:
             records.append(progress.stamp(self.meter.record()))
         return records
+
+    def cores_needed(self, speedup: float | None = None) -> str:
+        """Returns how many cores this rank's input needs, see `headspace.cores_needed`."""
+        ranks = self._devices.world_size
+        return cores_needed(
+            self.meter.settled(), self._images // ranks, self.meter.input_cpu, speedup, ranks
+        )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint keeps. A collective call."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from array import array
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from entry_point.training.results.log import Record
 
 logger = logging.getLogger(__name__)
 
-_STARTING_STEPS = 10
+STARTING_STEPS = 10
 Times = NDArray[np.float32]
 """Seconds, `(steps, len(STEP_PARTS))`.
 
@@ -88,7 +89,7 @@ class StallMeter:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._waiting: list[tuple[float, Stopwatch, Stopwatch, Moment, Moment]] = []
-        self._times = array("f")
+        self._times, self._input_cpu = array("f"), array("f")
         self._epoch_began = 0
         self._waited = 0.0
         self._step_began = Moment(devices.device)
@@ -99,9 +100,13 @@ class StallMeter:
         self._epoch_began = len(self._times)
         self._step_began = Moment(self._devices.device)
 
-    def add(self, wait: float, copying: Stopwatch, computing: Stopwatch) -> None:
-        """Count one step, which ends now: the seconds of wait, and its other parts' stopwatches."""
+    def add(
+        self, wait: float, copying: Stopwatch, computing: Stopwatch, input_cpu: float = math.nan
+    ) -> None:
+        """Count one step, which ends now: the seconds of wait, its other parts' stopwatches, and
+        the seconds of CPU time that its input took."""
         now = Moment(self._devices.device)
+        self._input_cpu.append(input_cpu)
         self._waiting.append((wait, copying, computing, self._step_began, now))
         self._step_began = now
 
@@ -132,10 +137,20 @@ class StallMeter:
         self.settle()
         return _rows(self._times[self._epoch_began :])
 
+    @property
+    def input_cpu(self) -> float:
+        """Seconds of CPU time that the input of a settled step took, on average; NaN if unknown."""
+        seconds = settled(np.array(self._input_cpu, np.float32))
+        return float(seconds.mean()) if len(seconds) else math.nan
+
+    def settled(self) -> Times:
+        """This rank's settled steps of this process."""
+        self.settle()
+        return settled(_rows(self._times))
+
     def all_settled(self) -> Times:
         """Returns all ranks' settled steps of this process. A collective call."""
-        self.settle()
-        return self._of_all_ranks(settled(_rows(self._times)))
+        return self._of_all_ranks(self.settled())
 
     def record(self) -> Record:
         """Percentiles over all ranks' steps of this epoch, in milliseconds. A collective call."""
@@ -158,8 +173,9 @@ def percentiles(times: Times) -> dict[str, list[float]]:
 
 
 def settled(steps: Times) -> Times:
-    """Returns the steps after the first, in which the pipeline fills and kernels are compiled."""
-    return steps[min(_STARTING_STEPS, len(steps) // 3) :]
+    """Returns the rows after those of the first steps, in which the pipeline fills and kernels are
+    compiled."""
+    return steps[min(STARTING_STEPS, len(steps) // 3) :]
 
 
 def wait_share(times: Times) -> float:

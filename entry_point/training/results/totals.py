@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
-from entry_point.training.results.headspace import Measured, verdict
+from entry_point.training.results.headspace import Measured, verdict, with_cores
 from entry_point.training.results.log import Record, column, training_records
 from entry_point.training.results.times import Times, percentiles, wait_share
 
@@ -33,6 +33,8 @@ class Totals:
     """All ranks' settled steps of this process; none where a finished run is started again."""
     headspace: Measured | None = None
     """What free input would change, if this process measured it."""
+    cores: str = ""
+    """How many cores the input needs, if that is known."""
 
     @cached_property
     def _intervals(self) -> list[tuple[int, float, float]]:
@@ -80,10 +82,11 @@ class Totals:
 
     @property
     def verdict(self) -> str:
+        """Whether input limits training, and how many cores it needs."""
         if self.headspace:
-            return verdict(*self.headspace)
+            return with_cores(verdict(*self.headspace), self.cores)
         if (seconds := self.training_seconds) < SHORTEST_S:
             return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
         speedups = [record["headspace"] for record in self.records if "headspace" in record]
         wait = wait_share(self.steps) if len(self.steps) else self._wait
-        return verdict(wait, speedups[-1] if speedups else None)
+        return with_cores(verdict(wait, speedups[-1] if speedups else None), self.cores)

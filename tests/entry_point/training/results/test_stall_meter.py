@@ -20,7 +20,6 @@ from entry_point.training.models import Normalize
 from entry_point.training.results.headspace import (
     KEPT_BATCHES,
     Headspace,
-    advise_compile,
     verdict,
 )
 from entry_point.training.results.times import StallMeter, Stopwatch, percentiles, wait_share
@@ -105,17 +104,6 @@ def test_the_first_steps_of_a_process_are_not_judged(monkeypatch: pytest.MonkeyP
     record = {"step": 50, "loss": 1.0, "images_per_s": 20.0, "data_wait_pct": 28.0}
     totals = Totals([record], 16, meter.all_settled())
     assert totals.verdict == "not input-bound: 0 % of each step waits for data"
-
-
-def test_compiling_is_advised_where_it_would_pay() -> None:
-    epoch = times(*[(0.0, 0.0, 0.1, 0.1)] * 1000)  # 100 s
-    advice = advise_compile(epoch, 89)
-    assert advice is not None
-    assert advice.startswith("trainer.compile=default usually makes such steps 1.2 to 1.4 times")
-    assert advice.endswith("worth it for more than about 5 minutes, and about 148 are left")
-    assert advise_compile(epoch, 2) is None
-    assert advise_compile(times(*[(0.01, 0.0, 0.1, 0.1)] * 1000), 89) is None  # input-bound
-    assert advise_compile(times(), 89) is None
 
 
 def test_work_between_steps_counts_for_no_step() -> None:

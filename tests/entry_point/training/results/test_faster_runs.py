@@ -1,0 +1,158 @@
+"""What a run says would make the rest of it faster, and how many cores its input needs."""
+
+import io
+import logging
+import math
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from entry_point import optimize
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.data.loader import build_decoder, open_source
+from entry_point.data.sources.source import Encoded, Source, read_image, read_images
+from entry_point.job.devices import Devices
+from entry_point.job.metrics_line import STEP_PARTS
+from entry_point.training.input import loader_spec
+from entry_point.training.results import advice
+from entry_point.training.results.advice import Advice, advise_compile, advise_shrinking
+from entry_point.training.results.headspace import cores_needed
+from entry_point.training.results.times import Times
+
+CPU = Devices(torch.device("cpu"), None)
+SIDE, ENOUGH = 32, 160
+"""The smallest crop of `data.scale`, 8 % of an image of 4:3, has 32 x 32 pixels from 131 on."""
+
+
+def times(*steps: tuple[float, float, float, float]) -> Times:
+    return np.array(steps, dtype=np.float32).reshape(-1, len(STEP_PARTS))
+
+
+def write_photos(root: Path, width: int, height: int) -> None:
+    noise = np.random.default_rng(0)
+    for number in range(8):
+        path = root / ("train" if number < 6 else "val") / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pixels = noise.integers(0, 256, (height, width, 3), np.uint8)
+        Image.fromarray(pixels).save(path, quality=90)
+
+
+def opened(root: Path, *overrides: str) -> tuple[TrainConfig, Source]:
+    config, _ = load_train_config([f"data.root={root}", f"data.image_size={SIDE}", *overrides])
+    return config, open_source(config.data, "train", Path())
+
+
+@pytest.fixture
+def by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Decoding takes as long as its files are large."""
+
+    def seconds(_decoder: object, photos: Encoded, *_: object) -> float:
+        return sum(len(file) for file in photos.files) / 1e6
+
+    monkeypatch.setattr(advice, "_decoding_seconds", seconds)
+
+
+@pytest.mark.usefixtures("by_bytes")
+@pytest.mark.parametrize("pipeline", ["threads", "pillow"])
+def test_large_photographs_lead_to_a_command_after_which_nothing_is_advised(
+    pipeline: str, tmp_path: Path
+) -> None:
+    write_photos(tmp_path / "photos", 640, 480)
+    config, source = opened(tmp_path / "photos", f"pipeline={pipeline}")
+    line = advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62)
+    assert line is not None
+    assert line.startswith("input-bound: 62 % of each step waits for data")
+    assert "of 640 x 480 pixels" in line and "JPEGs again, of quality 95" in line
+    found = re.search(r'`make dataset ARGS="(.*?)"`', line)
+    assert found is not None and optimize.main(shlex.split(found[1])) == 0
+    packed = tmp_path / f"photos-{ENOUGH}"
+    config, shrunk = opened(packed)
+    sizes = {
+        Image.open(io.BytesIO(read_image(shrunk, i).numpy().tobytes())).size
+        for i in range(len(shrunk))
+    }
+    assert len(shrunk) == len(source) == 6 and sizes == {(ENOUGH, 120)}
+    assert advise_shrinking(shrunk, loader_spec(config, CPU, "train"), 0.62) is None
+
+
+def test_decoding_is_measured_on_the_images_themselves(tmp_path: Path) -> None:
+    write_photos(tmp_path, 640, 480)
+    config, source = opened(tmp_path)
+    spec = loader_spec(config, CPU, "train")
+    decoder = build_decoder(spec)
+    numbers = np.arange(4)
+    photos = read_images(source, numbers)
+    assert advice._decoding_seconds(decoder, photos, numbers, spec) > 0
+
+
+@pytest.mark.usefixtures("by_bytes")
+def test_the_first_waiting_steps_are_enough_and_it_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_photos(tmp_path, 640, 480)
+    config, source = opened(tmp_path)
+    said = Advice(config, CPU, source, loader_spec(config, CPU, "train"))
+    computing, waiting = [(0.0, 0.0, 0.1, 0.1)] * 20, [(0.2, 0.0, 0.1, 0.3)] * 20
+    with caplog.at_level(logging.INFO):
+        said.after_interval(times(*waiting[:10]))  # the pipeline fills
+        said.after_interval(times(*computing))
+        assert not caplog.messages
+        said.after_interval(times(*waiting))
+        said.after_interval(times(*waiting))
+        said.after_epoch(times(*waiting), 1)
+    assert len(caplog.messages) == 1 and "max_side=160" in caplog.messages[0]
+
+
+@pytest.mark.usefixtures("by_bytes")
+def test_small_photographs_are_left_as_they_are(tmp_path: Path) -> None:
+    write_photos(tmp_path, 200, 150)
+    config, source = opened(tmp_path)
+    assert advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62) is None
+
+
+def test_compiling_is_advised_where_it_would_pay() -> None:
+    epoch = times(*[(0.0, 0.0, 0.1, 0.1)] * 1000)  # 100 s
+    advised = advise_compile(epoch, 89)
+    assert advised is not None
+    assert advised.startswith("trainer.compile=default usually makes such steps 1.2 to 1.4 times")
+    assert advised.endswith("worth it for more than about 5 minutes, and about 148 are left")
+    assert advise_compile(epoch, 2) is None
+    assert advise_compile(times(*[(0.01, 0.0, 0.1, 0.1)] * 1000), 89) is None  # input-bound
+    assert advise_compile(times(), 89) is None
+
+
+@pytest.mark.parametrize(
+    ("step", "speedup", "ranks", "expected"),
+    [
+        ((0.0, 0.0, 0.1, 0.1), None, 1, "2,560 images/s need 2.0 cores for input; 16 are here"),
+        # Half of each step waits: without it, steps come twice as fast.
+        ((0.1, 0.0, 0.1, 0.2), None, 1, "2,560 images/s need 2.0 cores for input; 16 are here"),
+        ((0.0, 0.0, 0.1, 0.1), 1.5, 1, "3,840 images/s need 3.0 cores for input; 16 are here"),
+        (
+            (0.0, 0.0, 0.1, 0.1),
+            None,
+            2,
+            "2,560 images/s per rank need 2.0 cores for input; 16 are here",
+        ),
+    ],
+)
+def test_the_cores_are_those_of_steps_that_do_not_wait(
+    step: tuple[float, float, float, float],
+    speedup: float | None,
+    ranks: int,
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    headspace = "entry_point.training.results.headspace"
+    monkeypatch.setattr(f"{headspace}.cores_per_rank", lambda: 16)
+    assert cores_needed(times(*[step] * 10), 256, 0.2, speedup, ranks) == expected
+
+
+def test_nothing_is_said_of_cores_that_are_not_known() -> None:
+    assert cores_needed(times(), 256, 0.2) == ""
+    assert cores_needed(times((0.0, 0.0, 0.1, 0.1)), 256, math.nan) == ""
