@@ -1,6 +1,7 @@
-"""What shrinking photographs of 12 megapixels brings to samples of them: docs/results/data-phones.md.
+"""What shrinking photographs of 12 megapixels brings to samples: docs/results/data-phones.md.
 
-CPU time of one thread for RandomResizedCrop, flip and resize by the operator, in alternating rounds.
+CPU time of one thread for RandomResizedCrop, flip and resize by the operator, in alternating
+rounds.
 """
 
 from __future__ import annotations
