@@ -28,7 +28,13 @@ OPTIMIZERS = (
 )
 """Classes of torch.optim, in lower case, that take parameter groups and a learning rate."""
 SCHEDULES = ("cosine", "step")
-LOGGERS = ("tensorboard", "mlflow", "wandb")
+_RESULTS = "entry_point.training.results"
+LOGGERS = {
+    "tensorboard": f"{_RESULTS}.tensorboard_logger.TensorBoardLogger",
+    "mlflow": f"{_RESULTS}.mlflow_logger.MlflowLogger",
+    "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
+}
+"""By their paths: each is imported once it is used."""
 
 
 @dataclass(config=SETTINGS)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import call, resolve
-from entry_point.config.train_config import TrainConfig
+from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import Logger, Record
 
@@ -23,13 +23,6 @@ logger = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0
 """How long the end of a job waits for a logger to take the last records."""
-_RESULTS = "entry_point.training.results"
-_KNOWN = {
-    "tensorboard": f"{_RESULTS}.tensorboard_logger.TensorBoardLogger",
-    "mlflow": f"{_RESULTS}.mlflow_logger.MlflowLogger",
-    "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
-}
-"""By their paths: each is imported once it is used."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +47,7 @@ def open_loggers(run: LoggedRun) -> list[Logger]:
     run.folder.create()
     opened: list[Logger] = []
     for name in run.config.loggers:
-        build, word = resolve("loggers", _KNOWN.get(name, name), {}), name.rpartition(".")[2]
+        build, word = resolve("loggers", LOGGERS.get(name, name), {}), name.rpartition(".")[2]
         kwargs = run.config.logger_kwargs.get(word, {})
         try:
             made = call(f"logger_kwargs.{word}", build, kwargs, run)
