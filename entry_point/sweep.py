@@ -2,7 +2,7 @@
 
 Values are swept as in Hydra's --multirun: commas, `range(...)`, `choice(...)`. The runs train one
 after another in runs/NAME/0, runs/NAME/1, ... The same command resumes a stopped sweep. At the end
-a table shows the metrics of each run's last evaluation.
+a table compares them, as `entry_point.compare` does.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from entry_point.compare import RUNS, comparison
 from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.job import exit_codes
-from entry_point.job.metrics_line import format_metrics
 from entry_point.job.program import asks_for_help, run_program, stop_signals
 from entry_point.job.whole_file import write_text
 
-RUNS = Path("runs")
 VALUES = "sweep.json"
 """In the sweep's folder: what each run has of the values that are varied."""
 
@@ -81,20 +80,6 @@ class RunQueue:
         return process.wait()
 
 
-def last_metrics(folder: Path) -> str:
-    """What a run's last evaluation found, or "-" if it has none."""
-    try:
-        lines = (folder / "output" / "data" / "metrics.jsonl").read_text().splitlines()
-    except FileNotFoundError:
-        return "-"
-    records = [json.loads(line) for line in lines]
-    evaluations = [record for record in records if "val_loss" in record]
-    if not evaluations:
-        return "-"
-    found = {key: value for key, value in evaluations[-1].items() if key.startswith("val_")}
-    return format_metrics(found)
-
-
 def _require_same(folder: Path, runs: Sequence[Sequence[str]]) -> None:
     """Note what distinguishes the runs of this sweep.
 
@@ -127,7 +112,9 @@ def sweep(arguments: Sequence[str]) -> int:
         if queue.stopping or codes[-1] == exit_codes.STOPPED:
             return exit_codes.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
-        sys.stdout.write(f"{folder}  {last_metrics(folder)}  exit {code}  {' '.join(run)}\n")
+        if code:
+            sys.stdout.write(f"{folder}: exit code {code}: {' '.join(run)}\n")
+    sys.stdout.write(f"{comparison(folders)}\n")
     return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
 
 

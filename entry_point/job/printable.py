@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TextIO
 
@@ -28,6 +29,15 @@ def counted(number: int, noun: str) -> str:
     """As in "1 image", "2 images" and "0 classes"."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
     return f"{number} {noun}{plural}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """The rows of a table, one a line, with each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
 
 
 def duration(seconds: float) -> str:

@@ -52,11 +52,15 @@ def test_each_run_has_its_own_folder_and_table_row(
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     arguments = [*TINY, f"data.root={photo_folder}", "trainer.epochs=1"]
     assert sweep.main([*arguments, "name=rates", "optim.lr=0.01,0.1"]) == 0
-    table = capfd.readouterr().out.splitlines()[-2:]
-    assert [("optim.lr=0.01" in table[0]), ("optim.lr=0.1" in table[1])] == [True, True]
+    header, *table = capfd.readouterr().out.splitlines()[-3:]
+    assert header.split()[-1] == "optim.lr"
+    best = []
     for number, row in enumerate(table):
-        (last,) = [r for r in read_records(tmp_path / "rates" / str(number)) if "val_loss" in r]
-        assert f"val_accuracy={last['val_accuracy']:.6g} " in row
+        assert row.endswith(("  0.01", "  0.1")[number])
+        folder = tmp_path / "rates" / str(number)
+        best.append(max(r["val_accuracy"] for r in read_records(folder) if "val_loss" in r))
+        assert f"{100 * best[-1]:.2f} % accuracy" in row
+    assert ["* " in row for row in table] == [value == max(best) for value in best]
     assert all((tmp_path / "rates" / n / "model" / "model.safetensors").is_file() for n in "01")
 
 
