@@ -1,5 +1,7 @@
 """Reads a whole dataset and reports damage: `python -m entry_point.check_dataset root=FOLDER`.
 
+Also says how many images each class has in each split, and what sizes, formats and pixels.
+
 Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if there is no dataset to read, or if its
 disk failed.
 """
@@ -14,7 +16,7 @@ from functools import partial
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
 from entry_point.data.errors import DataError, without_group
-from entry_point.data.packing.check import Unread, find_damage
+from entry_point.data.packing.check import Unread, check_dataset
 from entry_point.job import exit_codes
 from entry_point.job.printable import counted
 from entry_point.job.program import ReadError, asks_for_help, end_process, run_program
@@ -34,18 +36,21 @@ def check(arguments: Sequence[str]) -> int:
     """Read every image and list the damage. Returns the exit code."""
     config = load_config("check_dataset", CheckConfig, arguments)
     try:
-        count, damage = find_damage(config)
+        found = check_dataset(config)
     # Exit code 1 means damage, not a folder or a disk that cannot be read.
     except ReadError as error:
         raise DataError(*error.args) from error
     except OSError as error:
         raise DataError(f"{error.filename}: {error.strerror}") from error
+    for line in found.statistics:
+        log.info("%s", line)
+    damage = found.damage
     for damaged in damage:
         log.error("%s: %s", damaged.key, damaged.reason)
     unread = sum(isinstance(each, Unread) for each in damage)
     lost = f", could not be read: {unread}" if unread else ""
     problems = len(damage) - unread
-    log.info("%s checked, problems: %d%s", counted(count, "image"), problems, lost)
+    log.info("%s checked, problems: %d%s", counted(found.images, "image"), problems, lost)
     if unread < len(damage):
         return exit_codes.FAILED
     return exit_codes.USAGE if unread else exit_codes.FINISHED

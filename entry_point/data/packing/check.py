@@ -21,6 +21,7 @@ from entry_point.data.decode.any_format import AnyFormat, is_jpeg
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError
+from entry_point.data.packing.statistics import Look, Statistics, class_lines, look
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.progress_bar import in_threads
@@ -62,8 +63,18 @@ class Unread(Damage):
     """What could not be read although it may be whole, see ReadError."""
 
 
-def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
-    """The number of images that were checked, and all damage.
+@dataclass(frozen=True)
+class Checked:
+    """What reading a dataset has found."""
+
+    images: int
+    damage: list[Damage]
+    statistics: list[str]
+    """Lines about the images that can be decoded."""
+
+
+def check_dataset(config: CheckConfig) -> Checked:
+    """Read every image.
 
     Raises DataError without a dataset, ReadError if its disk fails at once, and ConfigError for an
     argument that the dataset cannot use.
@@ -82,28 +93,32 @@ def find_damage(config: CheckConfig) -> tuple[int, list[Damage]]:
     else:
         source = dataset.source(WHOLE)
         total, images = len(source), _images(source, damage)
-    checked = 0
+    checked, statistics = 0, Statistics()
     for found in in_threads(_check, images, total, "checking"):
         checked += 1
-        damage += [found] if found is not None else []
-    return checked, damage
+        if isinstance(found, Damage):
+            damage.append(found)
+        else:
+            statistics.add(found)
+    lines = [*class_lines(dataset), *statistics.lines()]
+    return Checked(checked, damage, lines)
 
 
-def _check(image: Image) -> Damage | None:
+def _check(image: Image) -> Damage | Look:
     try:
         file = image.read()
-        if not is_jpeg(file):
-            read_photo(file)
+        if jpeg := is_jpeg(file):
+            pixels = decode_and_crop_jpeg(file, 0, 0, *jpeg_size(file)).permute(1, 2, 0).numpy()
         else:
-            decode_and_crop_jpeg(file, 0, 0, *jpeg_size(file))
+            pixels = np.asarray(read_photo(file))
         if image.check is not None:
             image.check(file)
+        return look(pixels, jpeg)
     except OSError as error:
         return Damage(image.key, f"cannot be read: {error.strerror}")
     # Also DataError, JpegError, UnusableImageError, torch's own, and what your own source raises.
     except (ReadError, RuntimeError, ValueError) as error:
         return _found(image.key, error)
-    return None
 
 
 def _found(key: str, error: Exception, more: str = "") -> Damage:

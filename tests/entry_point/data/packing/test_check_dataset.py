@@ -1,10 +1,13 @@
 """`make check-dataset` finds damage, says where it is, and reads the rest."""
 
 import json
+import re
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
@@ -15,6 +18,8 @@ from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job import exit_codes
 from tests.entry_point.data.packing.pack_command import copy, index
 from tests.entry_point.data.sources.pipes import pipe_at
+
+SPLITS = ("train", "val")
 
 
 @pytest.fixture
@@ -193,3 +198,33 @@ def test_label_outside_the_class_list_is_named(
     with pytest.raises(DataError, match=r"train: \w+/\d+\.jpg: label=\d in the index"):
         open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
     assert "in the index: must be 0 to 2" in _check(shards, caplog)
+
+
+def test_a_check_says_what_the_dataset_is_like(
+    mixed_folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level("INFO"):
+        assert check_dataset([f"root={mixed_folder}"]) == 0
+    lines = caplog.messages
+    header = next(i for i, line in enumerate(lines) if line.startswith("images of"))
+    assert lines[header].split() == ["images", "of", "train", "val"]
+    table = dict(line.split(maxsplit=1) for line in lines[header + 1 : header + 9])
+    files = [file for file in mixed_folder.rglob("*.*") if file.is_file()]
+    for folder in (mixed_folder / "train").iterdir():
+        counts = [len([*(mixed_folder / split / folder.name).iterdir()]) for split in SPLITS]
+        assert [int(cell) for cell in table[folder.name].split()] == counts
+    others, sides, pixels = 0, [], []
+    for file in files:
+        with Image.open(file) as image:
+            others += image.format != "JPEG"
+            sides.append(image.size)
+            pixels.append(np.asarray(image.convert("RGB"), np.float64).reshape(-1, 3) / 255)
+    assert f"not JPEGs: {others} of {len(files)} images" in caplog.text
+    least, most = ("x".join(map(str, each)) for each in (np.min(sides, 0), np.max(sides, 0)))
+    assert f", from {least} to {most}" in caplog.text
+    told = re.search(r"data.mean=\[(.*)\] data.std=\[(.*)\]", caplog.text)
+    assert told is not None
+    mean = np.mean([each.mean(0) for each in pixels], 0)
+    std = np.sqrt(np.mean([(each**2).mean(0) for each in pixels], 0) - mean**2)
+    for text, expected in zip(told.groups(), (mean, std), strict=True):
+        assert [float(each) for each in text.split(",")] == pytest.approx(expected, abs=0.01)
