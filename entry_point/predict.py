@@ -42,7 +42,13 @@ from entry_point.job.program import asks_for_help, end_process
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_masks import write_masks
-from entry_point.prediction_table import MADE_FROM, PredictionTable, build_table, write_parquet
+from entry_point.prediction_table import (
+    MADE_FROM,
+    PredictionTable,
+    build_table,
+    write_csv,
+    write_parquet,
+)
 from entry_point.training.class_rows import CLASSES
 
 _LISTED = 20
@@ -100,11 +106,16 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     with unpacked(Path(config.model_dir)) as model:
         prediction = plan(config, job, model)
         with locked(prediction.file, key="output_dir"):
+            outcome = None
             if is_complete(prediction):
                 _say(f"{prediction.file} is already complete")
-                return exit_codes.FINISHED
-            with _without_damage_warnings():
-                outcome = predict(prediction)
+            else:
+                with _without_damage_warnings():
+                    outcome = predict(prediction)
+            if config.csv:
+                write_csv(prediction.file, prediction.file.with_suffix(".csv"))
+    if outcome is None:
+        return exit_codes.FINISHED
     for line in outcome.listed:
         _say(line)
     if (more := outcome.damaged - len(outcome.listed)) > 0:
@@ -282,7 +293,8 @@ def _summary(outcome: Outcome, prediction: Prediction) -> str:
     text = f"{count} image{'' if count == 1 else 's'} predicted"
     if outcome.damaged:
         text += f", {outcome.damaged} damaged"
-    return f"{text}; written to {prediction.file}"
+    also = ", and .csv" if prediction.config.csv else ""
+    return f"{text}; written to {prediction.file}{also}"
 
 
 def _say(text: str) -> None:

@@ -18,6 +18,7 @@ from torch import nn
 
 from entry_point.data.errors import DataError
 from entry_point.job.program import UserError
+from entry_point.job.whole_file import replacing
 from entry_point.model_folder import Answers, Model
 from entry_point.prediction_masks import mask_file
 
@@ -34,6 +35,8 @@ _NO_FEATURES = (
 )
 _ROW_GROUP_BYTES = 1 << 24
 """Rows that a reader, and the writer, keep in memory at once."""
+_FORMULA = r"^[=+\-@\t\r\n]"
+_BETWEEN_LABELS = "|"
 MADE_FROM, NAMES = "made_from", "names"
 """Keys of the file's metadata: the fingerprint; and the names of the scores, as a JSON list."""
 
@@ -122,6 +125,28 @@ def write_parquet(
             )
     finally:
         shutil.rmtree(folder)
+
+
+def write_csv(parquet: Path, file: Path) -> None:
+    """Write the rows of `write_parquet` as CSV, with one column for each score or feature.
+
+    A cell that a spreadsheet would take for a formula begins with an apostrophe, see
+    https://owasp.org/www-community/attacks/CSV_Injection. Raises UserError for a disk that is full.
+    """
+    columns: list[pl.Expr] = []
+    for name, kind in pl.read_parquet_schema(parquet).items():
+        if isinstance(kind, pl.Array):
+            width = range(kind.size)
+            names = json.loads(pl.read_parquet_metadata(parquet).get(NAMES, "null")) or width
+            columns += [pl.col(name).arr.get(i).alias(f"{name}.{names[i]}") for i in width]
+        elif kind.is_numeric():
+            columns.append(pl.col(name))
+        else:
+            text = pl.col(name) if kind == pl.String else pl.col(name).list.join(_BETWEEN_LABELS)
+            columns.append(text.str.replace(_FORMULA, "'$0"))
+    with _writing(file), replacing(file) as unfinished:
+        frame = pl.scan_parquet(parquet, glob=False).select(columns)
+        frame.sink_csv(unfinished, quote_style="non_numeric")
 
 
 def _write_parts(

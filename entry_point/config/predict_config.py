@@ -14,7 +14,7 @@ from entry_point.config.data_config import (
     dataset_settings,
 )
 from entry_point.config.packing_config import Part
-from entry_point.config.schema import SETTINGS, Count, FilePath
+from entry_point.config.schema import SETTINGS, Bool, Count, FilePath
 
 
 @dataclass(config=SETTINGS)
@@ -37,6 +37,9 @@ class PredictConfig:
     numbers. `features`: what its last linear layer gets."""
     output_dir: FilePath | None = None
     """Folder for the Parquet files, one per part. null, in a Processing job: its output folder."""
+    csv: Bool = False
+    """Write a CSV file beside each Parquet file, too. A text that spreadsheets would take for a
+    formula begins with an apostrophe there."""
     part: str | None = None
     """`N/M`: predict only the N-th of M parts. null: everything; in a Processing job with several
     hosts, this host's part."""
