@@ -39,14 +39,18 @@ CODE := custom_op entry_point launch project examples benchmarks tests
 # $(call check_only,WORDS) stops unless ONLY is empty or one of the words.
 check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONLY=$(ONLY): must be one of $(1)))
 
-.PHONY: help setup local-train predict evaluate serve dataset check-dataset show-batch sweep bench \
-	image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
+.PHONY: help setup local-train weights predict evaluate serve dataset check-dataset show-batch sweep compare \
+	bench image push docker-train docker-serve setup-aws upload sagemaker-dataset sagemaker-predict sagemaker-train \
 	sagemaker sagemaker-deploy test figures lint format clean
 
 ## Train, on this machine
 local-train: ## Train, with .venv made first; without ARGS a demo
 	@$(READY) job
 	@$(PY) -m launch.local $(ARGS)
+
+weights: ## Fetch published weights to fine-tune: ARGS=resnet50
+	@$(READY) job
+	@$(PY) -m entry_point.weights $(ARGS)
 
 predict: ## Predict images: ARGS="input=PATH output_dir=DIR"
 	@$(READY) job
@@ -75,6 +79,10 @@ show-batch: ## Draw training samples: ARGS="data=folder data.root=DIR"
 sweep: ## Train each combination: ARGS="name=lr optim.lr=0.01,0.1"
 	@$(READY) job
 	@$(PY) -m entry_point.sweep $(ARGS)
+
+compare: ## Compare the runs in runs/, or ARGS="FOLDER FOLDER"
+	@$(READY) job
+	@$(PY) -m entry_point.compare $(ARGS)
 
 bench: ## Compare pipeline engines: ARGS="data.root=DIR"
 	@$(READY) job

@@ -52,9 +52,12 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.job.devices import join_devices
     from entry_point.training.input import with_found_format
+    from entry_point.training.named_parts import require_named_parts
     from entry_point.training.trainer import run_training
 
-    config = with_found_format(config, RunFolder.from_environment().channels)
+    channels = RunFolder.from_environment().channels
+    require_named_parts(config, channels)
+    config = with_found_format(config, channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
         return run_training(config, resolved_yaml(config), RunFolder.from_environment(), devices)
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
-from torchvision.models import get_model_weights, resnet18
 
 from tests.boxed_shapes import write_boxes
 from tests.photographs import write_photo_folder
@@ -46,16 +44,6 @@ RECIPES = [
     Recipe(title, BLOCK.findall(text))
     for title, text in SECTION.findall(PAGE.read_text(encoding="utf-8"))
 ]
-
-
-@pytest.fixture(scope="session")
-def torch_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`$TORCH_HOME` after a download of ResNet-18's weights, with other values."""
-    folder = tmp_path_factory.mktemp("torch")
-    file = Path(get_model_weights("resnet18")["DEFAULT"].url).name
-    (folder / "hub" / "checkpoints").mkdir(parents=True)
-    torch.save(resnet18().state_dict(), folder / "hub" / "checkpoints" / file)
-    return folder
 
 
 @pytest.fixture(scope="session")
@@ -112,11 +100,10 @@ def test_a_recipe_runs_as_printed(
     recipe: Recipe,
     tmp_path: Path,
     photos: Path,
-    torch_home: Path,
     request: pytest.FixtureRequest,
 ) -> None:
     folder = fresh_copy(tmp_path / "copy")
-    environment = {"PHOTOS": str(photos), "TORCH_HOME": str(torch_home)}
+    environment = {"PHOTOS": str(photos)}
     if any("$MDS" in text for _, text in recipe.blocks):
         environment |= request.getfixturevalue("others")
     if any("$BOXES" in text for _, text in recipe.blocks):

@@ -35,6 +35,9 @@ LOGGERS = {
     "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
 }
 """By their paths: each is imported once it is used."""
+PRETRAINED = "pretrained"
+"""The value of `model.weights` for published weights; their folder, below the working directory;
+and the channel that brings them into a container."""
 
 
 @dataclass(config=SETTINGS)
@@ -47,11 +50,13 @@ class ModelConfig:
     kwargs: dict[str, Any] = Field(default={})
     """Other arguments of the model, as in `model.kwargs.width=64`."""
     weights: str | None = None
-    """State dict to start from: a file, or the name of a channel that holds exactly one .pt, .pth,
-    .ckpt or .safetensors file. It may be anywhere in what a training program saved, behind any
-    prefix of names; other objects are skipped. Of an earlier run (its model folder, or one of its
-    checkpoints), each class takes its own rows by name, and other classes keep their initial
-    weights; so does a head of another size. Nothing is downloaded."""
+    """`pretrained`: the published weights that `make weights ARGS=NAME` fetched, from the folder or
+    channel `pretrained`. Else the state dict to start from: a file, or the name of a channel that
+    holds exactly one .pt, .pth, .ckpt or .safetensors file. It may be anywhere in what a training
+    program saved, behind any prefix of names; other objects are skipped. Of an earlier run (its
+    model folder, or one of its checkpoints), each class takes its own rows by name, and other
+    classes keep their initial weights; so does a head of another size. The job downloads nothing.
+    """
     gradient_checkpointing: Bool = False
     """Compute activations again in the backward pass instead of keeping them, to save memory. For
     timm's models, and your own that have timm's method `set_grad_checkpointing()`."""

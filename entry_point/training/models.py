@@ -16,8 +16,9 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, resolve
-from entry_point.config.train_config import ModelConfig
+from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
+from entry_point.training.pretrained import find_pretrained
 from entry_point.training.weights import find_weights, load_weights
 
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
@@ -54,10 +55,27 @@ def build_model(
     # Within the model: a module around it would rename the weights.
     model.register_forward_hook(partial(_take_logits, config.name))
     if config.weights is not None:
-        path, without = find_weights(config.weights, channels), replace(config, weights=None)
+        path, without = weights_file(config, channels), replace(config, weights=None)
         larger = partial(build_model, without, num_classes + 1, image_size=image_size)
         load_weights(model, path, num_classes, names, larger)
     return model
+
+
+def require_model(name: str) -> None:
+    """Raise ConfigError unless `model.name` names a model."""
+    if name.startswith(TIMM):
+        require_timm_model("model.name", name)
+    elif "." in name:
+        resolve("model.name", name, {})
+    else:
+        torchvision_builder(name)
+
+
+def weights_file(config: ModelConfig, channels: Path | None) -> Path:
+    """The file that `model.weights`, which is set, means. Raises ConfigError if there is none."""
+    weights = str(config.weights)
+    found = find_pretrained(config.name, channels) if weights == PRETRAINED else None
+    return found or find_weights(weights, channels)
 
 
 def _construct(

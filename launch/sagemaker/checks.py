@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import TrainConfig, check_ranks
+from entry_point.config.train_config import PRETRAINED, TrainConfig, check_ranks
 from entry_point.job import own_code
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import SHARDED
@@ -331,7 +331,14 @@ def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[s
         for key in ("root", "index_root", "images"):
             if (value := getattr(data, key)) is not None:
                 yield from _missing_path(f"data.{key}", value, channels)
-    if weights is not None:
+    if weights == PRETRAINED:
+        if PRETRAINED not in channels:
+            yield (
+                f"model.weights={PRETRAINED}: there is no channel {PRETRAINED}; after "
+                f"`make weights ARGS={train.model.name}` and `make upload` add "
+                f"{_channel(PRETRAINED)}"
+            )
+    elif weights is not None:
         # The job looks up a folder among its channels, and a file at its path.
         folder = PurePosixPath(weights)
         named = not folder.suffix and (len(folder.parts) == 1 or folder.parts[0] in channels)

@@ -55,7 +55,7 @@ def test_a_misspelt_flag_is_named(
 PROGRAMS = [
     *(f"launch.{name}" for name in ("docker", "image", "local", "setup_aws", "upload")),
     *(f"entry_point.{name}" for name in ("predict", "serve", "optimize", "check_dataset")),
-    *(f"entry_point.{name}" for name in ("show_batch", "sweep")),
+    *(f"entry_point.{name}" for name in ("show_batch", "sweep", "compare", "weights")),
 ]
 
 

@@ -42,7 +42,8 @@ def problems(overrides: str, target: Target, *channels: str) -> list[str]:
         ),
         (
             "experiment=finetune data.root=/baked",
-            "model.weights=weights: there is no channel weights; add job.channels.weights=s3://",
+            "model.weights=pretrained: there is no channel pretrained; after `make weights "
+            "ARGS=resnet50` and `make upload` add job.channels.pretrained=s3://",
         ),
         ("model.weights=resnet18.pth", "model.weights=resnet18.pth: a path on this machine"),
         ("model.weights=training/a.pth", "model.weights=training/a.pth: a path on this machine"),
@@ -119,7 +120,7 @@ def test_a_job_that_fits_its_machines_passes(override: str, target: Target) -> N
     ],
 )
 def test_right_training_overrides_pass(overrides: str) -> None:
-    assert problems(overrides, Target(), "training", "weights") == []
+    assert problems(overrides, Target(), "training", "weights", "pretrained") == []
 
 
 @pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])

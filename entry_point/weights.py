@@ -1,0 +1,75 @@
+"""Fetches published weights into the folder `pretrained`: `python -m entry_point.weights NAME ...`.
+
+A NAME is that of a model of torchvision or timm, as in `model.name`. The library's own downloader
+does the work, and compares the checksum. Then `model.weights=pretrained` finds the file.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.data_config import DataConfig
+from entry_point.config.train_config import PRETRAINED
+from entry_point.job import exit_codes
+from entry_point.job.program import UserError, asks_for_help, run_program
+from entry_point.training.models import require_model
+from entry_point.training.pretrained import Published, published
+
+
+def fetch(names: Sequence[str]) -> int:
+    """Fetch the weights of these models, unless they are there; returns the exit code.
+
+    Raises ConfigError for a model without published weights, and UserError without a network.
+    """
+    if not names:
+        raise UserError("name a model, as in: make weights ARGS=resnet50")
+    for name in names:
+        require_model(name)
+        found = published(name)
+        if found is None:
+            raise ConfigError("model.name", name, "has no published weights")
+        file = Path(PRETRAINED, found.file)
+        if not file.is_file():
+            _fetch(found, file)
+        sys.stdout.write(
+            f"{file}: {file.stat().st_size / 1e6:.0f} MB; to train: make local-train "
+            f'ARGS="experiment=finetune model.name={name} data.root=DIR{_expected(found)}"\n'
+        )
+    return exit_codes.FINISHED
+
+
+def _fetch(found: Published, file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        found.fetch(file)
+    except (OSError, RuntimeError) as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "
+            f"save it as {file}"
+        ) from error
+
+
+def _expected(found: Published) -> str:
+    """The overrides without which the model would get other pixels than in its training."""
+    default = DataConfig()
+    return "".join(
+        f" data.{key}={shown([round(each, 4) for each in values])}"
+        for key, values in found.data.items()
+        if [*values] != [*getattr(default, key)]
+    )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Command line: the names of models."""
+    if asks_for_help(arguments, __doc__):
+        return exit_codes.FINISHED
+    return run_program("weights", partial(fetch, arguments))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
