@@ -45,7 +45,7 @@ from yaml import YAMLError, safe_load
 from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import Crop
-from entry_point.config.resolve import TIMM, resolve
+from entry_point.config.resolve import TIMM
 from entry_point.config.schema import SETTINGS, Int
 from entry_point.config.train_config import ModelConfig, TrainConfig
 from entry_point.data.errors import DataError
@@ -56,7 +56,7 @@ from entry_point.job.program import UserError
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.class_rows import CLASSES
 from entry_point.training.models import Normalize, build_model
-from entry_point.training.tasks.build_task import KNOWN, build_task
+from entry_point.training.tasks.build_task import build_task, task_class
 from entry_point.training.tasks.task import Task
 
 logger = logging.getLogger(__name__)
@@ -84,11 +84,7 @@ class ModelError(UserError):
 
 
 class Answers(nn.Module):
-    """uint8 RGB `(N, 3, S, S)` -> float32 answers `(N, names)`: preprocessing, network and head.
-
-    Answers are probabilities or numbers, as the task's `Export` says; of segmentation
-    `(N, names, height, width)`.
-    """
+    """uint8 RGB `(N, 3, S, S)` -> float32 answers: preprocessing, network, and `Task.head`."""
 
     def __init__(self, network: nn.Module, normalize: Normalize, head: nn.Module) -> None:
         super().__init__()
@@ -135,11 +131,11 @@ class Model:
     """A loaded model folder."""
 
     answers: nn.Module
-    """See `Answers`: uint8 `(N, 3, image_size, image_size)` -> float32 `(N, len(names))`."""
+    """See `Answers`: uint8 `(N, 3, image_size, image_size)` -> float32 `(N, ...)`."""
+    task: Task
+    """Says what an answer is, see `Task.rows` and `Task.describe`."""
     kind: str
-    """The form of an answer, see `Export.kind`."""
-    names: list[str]
-    threshold: float
+    """`task.name` of the training."""
     image_size: int
     resize: int
     crop: Crop
@@ -152,9 +148,14 @@ class Model:
     unfinished: str | None = None
     """What to print if a stopped job left it."""
 
+    @property
+    def names(self) -> list[str]:
+        """Those of its classes, labels or numbers."""
+        return self.task.names
+
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
-        """uint8 `(N, 3, image_size, image_size)` -> float32 `(N, names)`, on the CPU."""
+        """uint8 `(N, 3, image_size, image_size)` -> float32 answers `(N, ...)`, on the CPU."""
         answers: Tensor = self.answers(images.to(self.device))
         return answers.float().cpu()
 
@@ -204,7 +205,7 @@ def save_model(
         if base := os.environ.get("IMAGE_BASE_DIGEST"):
             yaml += f"base_image: {base}\n"
         write_text(folder / CONFIG, yaml)
-        if state := task.export.head.state_dict():
+        if state := task.head.state_dict():
             values = {name: value.tolist() for name, value in state.items()}
             write_text(folder / HEAD, json.dumps(values) + "\n")
         _save_code(folder, config)
@@ -271,16 +272,15 @@ def _dotted_paths(config: TrainConfig) -> Iterator[tuple[str, str]]:
 def load_model(folder: Path, device: torch.device) -> Model:
     """The model and its preprocessing, for images of any source. Raises ModelError."""
     trained = load_trained(folder, device)
-    data, export = trained.config.data, trained.task.export
+    data, task = trained.config.data, trained.task
     if device.type == "cuda":
         # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
         torch.backends.cudnn.allow_tf32 = False
-    answers = Answers(trained.network, Normalize(data.mean, data.std), export.head)
+    answers = Answers(trained.network, Normalize(data.mean, data.std), task.head)
     return Model(
         answers=answers.to(device).eval().requires_grad_(False),
-        kind=export.kind,
-        names=trained.task.names,
-        threshold=export.settings.get("threshold", 0.5),
+        task=task,
+        kind=trained.config.task.name,
         image_size=data.image_size,
         resize=data.resize,
         crop=data.crop,
@@ -348,7 +348,7 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
         raise ModelError(f"{folder / CLASSES}: must be a list of names: copy the model again")
     size = config.data.image_size
     try:
-        takes = getattr(resolve("task.name", config.task.name, KNOWN), "takes", "class")
+        takes = getattr(task_class(config.task.name), "takes", "class")
         task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
         network = build_model(_without_weights(config.model), task.outputs, image_size=size)
     except ConfigError as error:
@@ -361,7 +361,7 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
         content = _read_json(head)
         try:
             state = {name: torch.tensor(value) for name, value in content.items()}
-            task.export.head.load_state_dict(state)
+            task.head.load_state_dict(state)
         except (RuntimeError, AttributeError, TypeError, ValueError) as error:
             raise _damaged(head, error) from error
     network = network.to(device).to(memory_format=torch.channels_last).eval()

@@ -41,7 +41,6 @@ from entry_point.job.processing_job import ProcessingJob, run_command
 from entry_point.job.program import asks_for_help, end_process
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
-from entry_point.prediction_masks import write_masks
 from entry_point.prediction_table import (
     MADE_FROM,
     PredictionTable,
@@ -218,7 +217,7 @@ def predict(prediction: Prediction) -> Outcome:
     )
     if model.unfinished is not None:
         _say(f"{config.model_dir}: {model.unfinished}")
-    table = build_table(model, config.output)
+    table = build_table(model, config.output, prediction.folder)
     batches = track(
         _rows(prediction, table, outcome),
         len(prediction.places),
@@ -237,7 +236,7 @@ def _rows(
     table: PredictionTable,
     outcome: Outcome,
 ) -> Iterator[pl.DataFrame]:
-    """The rows of each batch; counts them in `outcome`. Masks go into the folder."""
+    """The rows of each batch; counts them in `outcome`."""
     model, config, images = table.model, prediction.config, prediction.images
     loader = build_prediction_loader(
         images,
@@ -258,16 +257,8 @@ def _rows(
             good = np.isin(samples, batch.indices.numpy()).tolist()
             errors = [None if fine else next(damage).reason for fine in good]
             names = [images.name(i) for i in samples]
-            if not len(batch.indices):
-                answers = torch.empty(0, table.width)
-            elif table.has_masks:
-                seen = [name for name, fine in zip(names, good, strict=True) if fine]
-                answers = write_masks(
-                    prediction.folder, seen, model.predict(batch.images), batch.geometry
-                )
-            else:
-                answers = model.predict(batch.images)
-            yield table.rows(names, answers, errors)
+            answers = model.predict(batch.images) if len(batch.indices) else table.no_answers
+            yield table.rows(names, answers, batch.geometry, errors)
             outcome.predicted += len(batch.indices)
             outcome.damaged += len(batch.damage)
             room = _LISTED - len(outcome.listed)

@@ -7,28 +7,19 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any, cast
+from pathlib import Path, PurePosixPath
+from typing import cast
 
-import numpy as np
 import polars as pl
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
 from entry_point.data.errors import DataError
+from entry_point.data.plan.crops import Geometry
 from entry_point.job.program import UserError
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import Answers, Model
-from entry_point.prediction_masks import mask_file
 
-_COLUMNS: dict[str, dict[str, Any]] = {
-    "classification": {"class": pl.String, "class_index": pl.Int32, "probability": pl.Float32},
-    "multilabel": {"labels": pl.List(pl.String)},
-    "regression": {},
-    "segmentation": {"mask": pl.String},
-}
-"""What the model's kind predicts, before the scores."""
 _NO_FEATURES = (
     "output=features: the model does not end in a linear layer that takes one vector per image; "
     "use output=scores"
@@ -47,19 +38,18 @@ class PredictionTable:
 
     model: Model
     output: str
-    """`scores` or `features`: the name of the list column, float32 (width,)."""
-    width: int
+    """`scores`: the model's answers, see `Task.rows`; or `features`: a column of vectors."""
+    folder: Path
+    """Gets the PNG files of the answers."""
+    columns: pl.Schema
+    """Those of `output`."""
+    no_answers: torch.Tensor
+    """The model's answers for no images, float32 `(0, ...)`."""
 
     @property
-    def has_masks(self) -> bool:
-        """Whether the answers are masks. Their scores are the classes' shares of the pixels."""
-        return self.model.kind == "segmentation" and self.output == "scores"
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        predicted = {} if self.output == "features" else _COLUMNS[self.model.kind]
-        vectors = {self.output: pl.Array(pl.Float32, self.width)}
-        return {"path": pl.String, **predicted, **vectors, "error": pl.String}
+    def schema(self) -> pl.Schema:
+        files = {name: pl.String for name, kind in self.columns.items() if kind == pl.Binary}
+        return pl.Schema({"path": pl.String} | {**self.columns} | files | {"error": pl.String})
 
     def metadata(self, made_from: str) -> dict[str, str]:
         """Of the file."""
@@ -67,38 +57,51 @@ class PredictionTable:
         return {MADE_FROM: made_from} | ({NAMES: names} if self.output == "scores" else {})
 
     def rows(
-        self, names: Sequence[str], answers: torch.Tensor, errors: Sequence[str | None]
+        self,
+        names: Sequence[str],
+        answers: torch.Tensor,
+        geometry: Geometry | None,
+        errors: Sequence[str | None],
     ) -> pl.DataFrame:
-        """One row for each of `names`; `answers`, float32 (images, width), are those of the images
-        without an error."""
-        good = np.array([error is None for error in errors])
-        values = np.zeros((len(names), self.width), np.float32)
-        values[good] = answers.numpy()
+        """One row for each of `names`; `answers` and `geometry` are of the images without an error.
+        Writes their PNG files."""
         # polars' text is UTF-8; the bytes of a file name need not be.
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
-        predicted = {} if self.output == "features" else self._predicted(values)
-        if self.has_masks:
-            predicted = {"mask": [mask_file(text) for text in texts]}
-        columns = {"path": texts, **predicted, self.output: values, "error": errors}
-        frame = pl.DataFrame(columns, schema=self.schema)
-        return frame.with_columns(
-            pl.when(pl.Series(good)).then(pl.col(name)) for name in (*predicted, self.output)
+        answered = _rows(self.model, self.output, answers, geometry)
+        good = [text for text, error in zip(texts, errors, strict=True) if error is None]
+        for column in (name for name, kind in self.columns.items() if kind == pl.Binary):
+            files = [png_file(column, text) for text in good]
+            for file, content in zip(files, answered[column], strict=True):
+                path = self.folder / file
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replacing(path) as unfinished:
+                    unfinished.write_bytes(content)
+            answered = answered.with_columns(pl.Series(column, files, pl.String))
+        places = iter(range(len(good)))
+        rows = pl.Series(
+            [next(places) if error is None else None for error in errors], dtype=pl.UInt32
         )
+        named = {"path": texts, **answered.select(pl.all().gather(rows)).to_dict(), "error": errors}
+        return pl.DataFrame(named, self.schema)
 
-    def _predicted(self, values: NDArray[np.float32]) -> dict[str, Any]:
-        """The columns of _COLUMNS."""
-        names = self.model.names
-        if self.model.kind == "classification":
-            likeliest = values.argmax(1)
-            return {
-                "class": [names[place] for place in likeliest],
-                "class_index": likeliest,
-                "probability": values.max(1),
-            }
-        if self.model.kind == "multilabel":
-            reached = values.astype(np.float64) >= self.model.threshold
-            return {"labels": [[names[place] for place in np.flatnonzero(row)] for row in reached]}
-        return {}
+
+def _rows(
+    model: Model, output: str, answers: torch.Tensor, geometry: Geometry | None
+) -> pl.DataFrame:
+    if output == "features":
+        column = pl.Array(pl.Float32, answers.shape[1])
+        return pl.DataFrame({"features": answers.numpy()}, {"features": column})
+    sizes = []
+    if len(answers):
+        assert geometry is not None
+        sizes = list(zip(geometry.heights.tolist(), geometry.widths.tolist(), strict=True))
+    return model.task.rows(answers, sizes)
+
+
+def png_file(column: str, name: str) -> str:
+    """Where an image's PNG is, below the predictions' folder: `masks/a/1.jpg.png`."""
+    parts = ["_" if part == ".." else part for part in PurePosixPath(f"/{name}").parts[1:]]
+    return f"{column}s/{'/'.join(parts)}.png"
 
 
 def write_parquet(
@@ -109,7 +112,7 @@ def write_parquet(
     polars writes a Parquet file at once: until then, the rows lie in a folder beside the file.
     Raises UserError for a disk that is full, and what `batches` raises.
     """
-    row_group = max(1, _ROW_GROUP_BYTES // (4 * table.width))
+    row_group = max(1, _ROW_GROUP_BYTES // (4 * table.no_answers.shape[1]))
     folder = file.with_name(f"{file.name}.rows")
     shutil.rmtree(folder, ignore_errors=True)  # of a killed process
     folder.mkdir()
@@ -179,7 +182,7 @@ def _writing(file: Path) -> Iterator[None]:
         raise UserError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
 
 
-def build_table(model: Model, output: str) -> PredictionTable:
+def build_table(model: Model, output: str, folder: Path) -> PredictionTable:
     """The table of a model's `scores`, or of its `features`, by one prediction of a black image.
 
     Raises DataError if the model has no features.
@@ -187,10 +190,11 @@ def build_table(model: Model, output: str) -> PredictionTable:
     black = torch.zeros(1, 3, model.image_size, model.image_size, dtype=torch.uint8)
     if output == "features":
         model = _with_features(model, black)
-    answers = model.predict(black)
-    if answers.dim() != 2 and (model.kind, output) != ("segmentation", "scores"):
+    answer = model.predict(black)
+    if output == "features" and answer.dim() != 2:
         raise DataError(_NO_FEATURES)
-    return PredictionTable(model, output, answers.shape[1])
+    columns = _rows(model, output, answer[:0], None).schema
+    return PredictionTable(model, output, folder, columns, answer[:0])
 
 
 def _with_features(model: Model, image: torch.Tensor) -> Model:
@@ -213,7 +217,7 @@ def _with_features(model: Model, image: torch.Tensor) -> Model:
     *linear, (_, _, outputs) = calls
     if linear and linear[-1][1].dim() == 2 and torch.equal(linear[-1][2], outputs):
         return replace(model, answers=_Features(model.answers, linear[-1][0]))
-    if model.kind == "regression":
+    if model.task.rows(model.predict(image)[:0], []).columns == ["scores"]:
         return model
     raise DataError(_NO_FEATURES)
 

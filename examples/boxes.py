@@ -2,18 +2,22 @@
 
 Copy it to project/. `root/<split>/images/NAME.jpg` has `root/<split>/labels/NAME.txt` as YOLO has
 it, a line per box: the number of the class, then the center's x and y, the width and the height as
-shares of the image's. `root/classes.txt` names the classes. What training learns and evaluates is
-here; `make predict` and the server have no form of answer for boxes: see `detections`.
+shares of the image's. `root/classes.txt` names the classes. The task also says what `make predict`,
+the server and the report make of the outputs.
 """
 
 # ruff: noqa: ARG002 - every task has these arguments
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import polars as pl
 import torch
+from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
 from torchvision.models.detection.fcos import FCOS
@@ -21,18 +25,19 @@ from torchvision.models.detection.image_list import ImageList
 from torchvision.ops import batched_nms, box_iou
 from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import FileSource, Source
-from entry_point.job.metrics_line import Metric
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.training.tasks.task import Metric, Size, Table, Task
 
 MOST = 100
 """Boxes of an image; of others, the target says that there are none."""
 LEAST_SHOWN = 0.25
 """Share of a box that a crop must show for the box to count."""
 STRIDES = (8, 16, 32, 64, 128)
+COLORS = ("#e53e3e", "#3182ce", "#38a169", "#d69e2e", "#805ad5")
 
 
 class BoxSource(FileSource):
@@ -102,8 +107,11 @@ class Boxes(Task):
     metrics = (Metric("found", "boxes found", percent=True),)
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        if config.data.crop != "squash":
+            must = "boxes are answered in pixels of the whole image; set squash"
+            raise ConfigError("data.crop", config.data.crop, must)
         self.names, self.outputs = list(train.classes), len(train.classes)
-        self.export = Export("regression", nn.Identity())
+        self.head, self._side = nn.Identity(), config.data.image_size
         nothing = nn.Identity()
         nothing.out_channels = 32  # type: ignore[assignment]
         self._rules = FCOS(nothing, self.outputs)
@@ -143,6 +151,39 @@ class Boxes(Task):
         missed = scores[:, 2] - scores[:, 1]
         worst = missed.argsort(descending=True, stable=True)[:most].tolist()
         return [(row, f"{int(missed[row])} of {int(scores[row, 2])} missed") for row in worst]
+
+    def draw(self, image: Image.Image, target: Tensor, side: int) -> Image.Image:
+        """The report's pictures: a frame for each box, in the color of its class."""
+        drawn, scale = image.copy(), torch.tensor([image.width, image.height] * 2) / side
+        for kind, *box in torch.cat([target[:, :1], target[:, 1:] * scale], 1).tolist():
+            if kind >= 0:
+                color = COLORS[int(kind) % len(COLORS)]
+                ImageDraw.Draw(drawn).rectangle(box, outline=color, width=2)
+        return drawn
+
+    def answered(self, output: Tensor, target: Tensor) -> Tensor:
+        boxes, kinds, _ = detections(output)
+        return torch.cat([kinds[:, None].float(), boxes], 1)
+
+    def describe(self, answer: Tensor, size: Size, top: int | None) -> dict[str, Any]:
+        """What the server answers: boxes as left, top, right, bottom in pixels of the image."""
+        height, width = size
+        boxes, kinds, scores = detections(answer)
+        boxes = (boxes * torch.tensor([width, height] * 2) / self._side).round(decimals=1)
+        found = zip(kinds.tolist(), scores.tolist(), boxes.tolist(), strict=True)
+        return {
+            "boxes": [
+                {"class": self.names[kind], "score": round(score, 4), "box": box}
+                for kind, score, box in found
+            ]
+        }
+
+    def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
+        """What `make predict` writes: the same as a list for each image."""
+        pairs = zip(answers, sizes, strict=True)
+        found = {"boxes": [self.describe(*pair, None)["boxes"] for pair in pairs]}
+        box = {"class": pl.String, "score": pl.Float32, "box": pl.Array(pl.Float32, 4)}
+        return pl.DataFrame(found, {"boxes": pl.List(pl.Struct(box))})
 
 
 def detections(output: Tensor, least: float = 0.2) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,7 +21,8 @@ from unittest.mock import patch
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.train_config import load_train_config
 from entry_point.job.hyperparameters import decode
-from entry_point.job.metrics_line import LOSS, METRICS_OF, metric_regexes
+from entry_point.job.known_tasks import ALL_METRICS
+from entry_point.job.metrics_line import metric_regexes
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker.aws import open_session
@@ -203,8 +204,7 @@ def _dropped_by_tuner(trainer: ModelTrainer) -> Iterator[str]:
 
 def _is_minimized(metric: str) -> bool:
     """Whether smaller values of a metric are better; own metrics are maximized."""
-    every = (LOSS, *(metric for of_task in METRICS_OF.values() for metric in of_task))
-    lower = {f"validation:{each.name}" for each in every if not each.higher_is_better}
+    lower = {f"validation:{each.name}" for each in ALL_METRICS if not each.higher_is_better}
     return metric in lower | {"train:loss", "train:data_wait_pct"}
 
 

@@ -16,8 +16,7 @@ from torch.nn import functional
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import Metric
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.training.tasks.task import Metric, Table, Task
 
 _VOTE_TEMPERATURE = 0.07
 _ROWS = 1024
@@ -90,7 +89,7 @@ class SimClr(Task):
             raise ConfigError("optim.accumulate", config.optim.accumulate, must)
         self.names = [f"feature_{number}" for number in range(features)]
         self.outputs, self._views = projection, config.data.views
-        self.export = Export("regression", nn.Identity())
+        self.head = nn.Identity()
         self._temperature, self._neighbors = temperature, neighbors
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:  # noqa: ARG002

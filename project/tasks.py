@@ -8,9 +8,8 @@ from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import Metric
 from entry_point.training.tasks.classification import Classification
-from entry_point.training.tasks.task import Export
+from entry_point.training.tasks.task import Metric
 
 
 class OrderedClasses(Classification):
@@ -26,7 +25,7 @@ class OrderedClasses(Classification):
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         super().__init__(train, config, device)
         self.outputs = len(self.names) - 1
-        self.export = Export("classification", _ClassProbabilities())
+        self.head = _ClassProbabilities()
         distance = Metric("distance", "distance in classes", higher_is_better=False)
         self.metrics = [distance, *self.metrics]
 

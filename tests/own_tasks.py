@@ -10,8 +10,7 @@ from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import Metric
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.training.tasks.task import Metric, Table, Task
 
 
 class Pixels(Task):
@@ -23,7 +22,7 @@ class Pixels(Task):
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         self.names, self.outputs = list(train.classes), len(train.classes)
-        self.export = Export("classification", nn.Softmax(dim=1))
+        self.head = nn.Softmax(dim=1)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(outputs, targets)

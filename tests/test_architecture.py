@@ -29,6 +29,7 @@ CONTRACT = {
         "exit_codes",
         "hosts",
         "hyperparameters",
+        "known_tasks",
         "metrics_line",
         "own_code",
         "printable",

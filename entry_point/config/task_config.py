@@ -12,43 +12,17 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share, Words
-from entry_point.job.metrics_line import LOSS, METRICS_OF
+from entry_point.job.known_tasks import LOSS, TASKS, KnownTask
 
-LOSSES_OF = {
-    "classification": ("cross_entropy", "focal"),
-    "multilabel": ("binary_cross_entropy", "focal"),
-    "regression": ("squared_error", "absolute_error", "huber"),
-    "segmentation": ("cross_entropy",),
-}
-"""Task -> its training losses, the default first."""
 MOST_OWN_METRICS = 8
 
 
 @dataclass(config=SETTINGS)
-class NoKwargs:
-    """What `task.kwargs` may hold with `task=regression` and `task=segmentation`."""
-
-
-@dataclass(config=SETTINGS)
-class ClassificationKwargs:
-    """What `task.kwargs` may hold with `task=classification`."""
+class TaskKwargs:
+    """Arguments of the tasks in `TASKS`; `KnownTask.kwargs` names those that one takes."""
 
     gamma: Annotated[Float, Field(ge=0)] = 2.0
-
-
-@dataclass(config=SETTINGS)
-class MultilabelKwargs(ClassificationKwargs):
-    """What `task.kwargs` may hold with `task=multilabel`."""
-
     threshold: Share = 0.5
-
-
-_KWARGS_OF: dict[str, type] = {
-    "classification": ClassificationKwargs,
-    "multilabel": MultilabelKwargs,
-    "regression": NoKwargs,
-    "segmentation": NoKwargs,
-}
 
 
 @dataclass(config=SETTINGS)
@@ -80,9 +54,9 @@ class TaskConfig:
     """Names of the metrics that only your own task has, so that SageMaker reads them too."""
 
     def __post_init__(self) -> None:
-        self._check_name()
-        self._check_loss()
-        self._check_best()
+        check_name("task.name", self.name, TASKS)
+        if self.name in TASKS:  # only your own task knows its own
+            self._check_known(TASKS[self.name])
         self._check_class_weights()
         if len(self.metrics) > MOST_OWN_METRICS:
             raise ConfigError("task.metrics", self.metrics, f"at most {MOST_OWN_METRICS} names")
@@ -90,22 +64,21 @@ class TaskConfig:
             if not name.isidentifier() or not name.isascii():
                 raise ConfigError("task.metrics", name, "must be letters, digits and underscores")
 
-    def _check_name(self) -> None:
-        check_name("task.name", self.name, _KWARGS_OF)
-        if self.name in _KWARGS_OF:
-            check_config(self.kwargs, _KWARGS_OF[self.name], "task.kwargs")
-
-    def _check_loss(self) -> None:
-        if self.loss is not None and self.name in LOSSES_OF:
-            check_name("task.loss", self.loss, LOSSES_OF[self.name])
-        if self.class_weights is not None and self.name == "regression":
-            must = "task.name=regression has no classes; set null"
+    def _check_known(self, task: KnownTask) -> None:
+        for name in self.kwargs:
+            if name not in task.kwargs:
+                names = ", ".join(task.kwargs) or "none"
+                advice = near(name, task.kwargs) or f"; task.kwargs has {names} of {self.name}"
+                key = f"task.kwargs.{name}"
+                raise ConfigError(key, self.kwargs[name], f"no such key{advice}")
+        check_config(self.kwargs, TaskKwargs, "task.kwargs")
+        if self.loss is not None:
+            check_name("task.loss", self.loss, task.losses)
+        if self.class_weights is not None and task.takes == "numbers":
+            must = f"task.name={self.name} has no classes; set null"
             raise ConfigError("task.class_weights", self.class_weights, must)
-
-    def _check_best(self) -> None:
-        """Only your own task knows its own metrics."""
-        names = [metric.name for metric in (*METRICS_OF.get(self.name, ()), LOSS)]
-        if self.best is not None and self.name in METRICS_OF and self.best not in names:
+        names = [metric.name for metric in (*task.metrics, LOSS)]
+        if self.best is not None and self.best not in names:
             must = f"must be one of {', '.join(names)}{near(self.best, names)}"
             raise ConfigError("task.best", self.best, must)
 

@@ -21,6 +21,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive, Share, Words
 from entry_point.config.task_config import TaskConfig
+from entry_point.job.known_tasks import TASKS
 
 OPTIMIZERS = (
     *("sgd", "adamw", "adadelta", "adafactor", "adagrad", "adam", "adamax", "nadam", "radam"),
@@ -191,13 +192,6 @@ def check_ranks(trainer: TrainerConfig, ranks: int, accumulate: int) -> None:
 
 NAMES_OF_DATASETS = {"data", "data.root", "data.format", "experiment"}
 """The overrides that name a dataset."""
-# A task that the user chose says how to read whole numbers, and names without separators.
-_KIND_OF_TABLE: dict[str, Literal["labels", "numbers"]] = {
-    "multilabel": "labels",
-    "regression": "numbers",
-}
-# With rates that suit bounded losses, unbounded ones diverge.
-_CLIP_NORM_OF = {"regression": 1.0}
 
 
 @dataclass(config=SETTINGS)
@@ -225,10 +219,12 @@ class TrainConfig:
             if word not in words:
                 must = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
                 raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
-        if self.data.table.kind is None:
-            self.data.table.kind = _KIND_OF_TABLE.get(self.task.name)
-        if self.optim.clip_norm is None:
-            self.optim.clip_norm = _CLIP_NORM_OF.get(self.task.name)
+        if (task := TASKS.get(self.task.name)) is not None:
+            # The default task reads any labels, as nobody has chosen it.
+            if self.data.table.kind is None and (task.takes == "labels" or task.takes == "numbers"):
+                self.data.table.kind = task.takes
+            if self.optim.clip_norm is None:
+                self.optim.clip_norm = task.clip_norm
         self._check_augment()
         self._check_views()
         check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)

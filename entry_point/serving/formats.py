@@ -13,14 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 from python_multipart import FormParser
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, parse_options_header
 from torch import Tensor
 
-from entry_point.class_masks import as_png, class_mask, shares_of_classes
 from entry_point.model_folder import Model
 
 JSON, JSON_LINES, PNG = "application/json", "application/jsonlines", "image/png"
@@ -32,8 +29,6 @@ MAX_INSTANCES = 1000
 """Images in one request."""
 _MARKS_PER_INSTANCE = 16
 """Commas, brackets and braces of JSON, and lines of a form: an instance of ours has six at most."""
-ALL_UP_TO, TOP = 100, 10
-"""A model with more names than the first answers its best `TOP`, unless a request has its own."""
 
 # It logs what clients do wrong.
 logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
@@ -175,16 +170,16 @@ class Accepted:
     kind: str
     """JSON, JSON_LINES or PNG."""
     top: int | None = None
-    """Names with a probability or a share: the best ones. None: see `ALL_UP_TO`."""
+    """Names with a probability or a share: the best ones. None: see `best_by_name`."""
 
 
-def read_accept(accept: str, has_masks: bool = False) -> Accepted:
+def read_accept(accept: str, answers_png: bool = False) -> Accepted:
     """The first form in an Accept header that there is, JSON if it takes any.
 
     A media type's parameter `top` is a number of names, or `all`: `application/json;top=5`. Raises
     RequestError (406) if no form is accepted.
     """
-    known = (JSON, JSON_LINES, PNG) if has_masks else (JSON, JSON_LINES)
+    known = (JSON, JSON_LINES, PNG) if answers_png else (JSON, JSON_LINES)
     for choice in accept.split(",") if accept.strip() else ["*/*"]:
         wanted = media_type(choice)
         for kind in known:
@@ -207,62 +202,26 @@ def _read_top(choice: str) -> int | None:
 
 
 def describe(
-    answer: Tensor, model: Model, size: tuple[int, int] | None = None, top: int | None = None
+    answer: Tensor, model: Model, size: tuple[int, int] = (0, 0), top: int | None = None
 ) -> dict[str, Any]:
-    """Convert the answer for one image to plain values, by the model's kind.
+    """Convert the answer for one image to plain values, in the form of the model's task.
 
-    - `classification`: `class` (the likeliest), its `probability`, and `probabilities` by name.
-    - `multilabel`: `labels` that reach the threshold, and `probabilities` by name.
-    - `regression`: `values` by name.
-    - `segmentation`: `mask`, a PNG of the image's size in base64, and the `shares` of its pixels
-      by name. It needs the image's height and width, `size`.
-
-    `top`: see `Accepted`. Raises RequestError (500) for an answer that is not finite.
+    `size`: the image's height and width. `top`: see `Accepted`. Raises RequestError (500) for an
+    answer that is not finite.
     """
     if not answer.isfinite().all():
         raise RequestError(500, "the model's answer is NaN or infinite")
-    names = model.names
-    if model.kind == "segmentation":
-        assert size is not None
-        mask = class_mask(answer, *size)
-        shares = _best(shares_of_classes(mask, len(names)), names, top)
-        return {"mask": base64.b64encode(as_png(mask)).decode(), "shares": shares}
-    row = answer.numpy()
-    if model.kind == "regression":
-        named = zip(names, row.tolist(), strict=True)
-        return {"values": {name: float(f"{value:.7g}") for name, value in named}}
-    probabilities = _best(row, names, top)
-    if model.kind == "multilabel":
-        found = (row >= np.float32(model.threshold)).nonzero()[0].tolist()
-        return {"labels": [names[place] for place in found], "probabilities": probabilities}
-    likeliest = int(row.argmax())
-    return {
-        "class": names[likeliest],
-        "probability": round(float(row[likeliest]), 6),
-        "probabilities": probabilities,
-    }
-
-
-def _best(values: NDArray[np.float32], names: list[str], top: int | None) -> dict[str, float]:
-    """Rounded values by name: the largest `top`, or all in the names' order."""
-    count = min(len(names), top or (len(names) if len(names) <= ALL_UP_TO else TOP))
-    if count == len(names):
-        # What Python's round() makes of a float32, in a fraction of the time.
-        rounded = (values.astype(np.float64) * 1e6).round() / 1e6
-        return dict(zip(names, rounded.tolist(), strict=True))
-    places = np.argpartition(values, -count)[-count:]
-    places = places[np.argsort(-values[places], kind="stable")]
-    return {names[place]: round(float(values[place]), 6) for place in places.tolist()}
+    return model.task.describe(answer, size, top)
 
 
 def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes:
-    """The predictions as JSON {"predictions": [...]}, as a JSON line per image, or the mask of the
-    only image."""
+    """The predictions as JSON {"predictions": [...]}, as a JSON line per image, or the PNG of the
+    only image. In JSON, it is text in base64."""
     if kind == PNG:
         if len(predictions) > 1:
             must = f"accept {PNG}: answers one image; send one, or accept {JSON}"
             raise RequestError(406, must)
-        return base64.b64decode(predictions[0]["mask"])
+        return next(each for each in predictions[0].values() if isinstance(each, bytes))
     if kind == JSON:
         return msgspec.json.encode({"predictions": predictions})
     return msgspec.json.Encoder().encode_lines(predictions)

@@ -122,7 +122,7 @@ class ModelService:
             raise RequestError(503, full)
         if accept.strip() in ("", "*/*"):
             accept = self._default_accept
-        request = _Request(formats.read_accept(accept, self.model.kind == "segmentation"))
+        request = _Request(formats.read_accept(accept, self.model.task.answers_png))
         self._threads.submit(partial(self._read, request, body, content_type))
         answering = asyncio.wrap_future(request.answer)
         self._unanswered += 1

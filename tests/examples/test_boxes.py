@@ -110,7 +110,7 @@ def test_detections_are_those_of_torchvision() -> None:
 def test_a_detector_learns(tmp_path: Path) -> None:
     torch.manual_seed(0)
     root = write_boxes(tmp_path, train=2, val=1)
-    config, _ = load_train_config(["data=folder", f"data.root={root}"])
+    config, _ = load_train_config(["data=folder", f"data.root={root}", "data.crop=squash"])
     source = BoxSource(root, "train")
     task, model = Boxes(source, config, torch.device("cpu")), Detector(len(source.classes))
     size = (np.array([120]), np.array([160]))

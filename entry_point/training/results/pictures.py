@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor, nn
 
-from entry_point.class_masks import class_mask, overlay
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.decode.allocation import reused_memory
@@ -139,35 +137,39 @@ def first_samples(
     seed_step(devices, config.trainer.seed, 0)
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
     shown, labels = to_rgb(images[:MOST].float().cpu(), config.data), labels[:MOST].cpu()
-    if task.export.kind == "segmentation":
+    if task.takes == "targets":
         pairs = zip(shown, labels, strict=True)
-        return draw_samples([_with_mask(*pair) for pair in pairs], [""] * len(shown))
+        return draw_samples([_drawn(task, *pair) for pair in pairs], [""] * len(shown))
     captions = [caption(label, classes, task.takes) for label in labels]
     return draw_samples(list(shown), captions)
 
 
-def _with_mask(image: Tensor, mask: Tensor) -> Tensor:
-    """An RGB image from 0 to 1, `(H, W, 3)`, under the colors of its mask, uint8 `(H, W)`."""
-    whole = overlay(Image.fromarray((255 * image).byte().numpy()), mask.numpy())
-    return torch.from_numpy(np.array(whole)) / 255
+def _drawn(task: Task, image: Tensor, target: Tensor) -> Tensor:
+    """An RGB sample from 0 to 1, `(side, side, 3)`, with its target."""
+    picture = Image.fromarray((255 * image).byte().numpy())
+    return torch.from_numpy(np.array(task.draw(picture, target, len(image)))) / 255
 
 
 @torch.inference_mode()
-def masks_of(
-    network: nn.Module, source: Source, index: int, data: DataConfig
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Of an image of a MaskSource: its mask, and the likeliest classes, each `(height, width)`.
+def with_targets(
+    image: Image.Image, task: Task, network: nn.Module, source: Source, index: int, data: DataConfig
+) -> Image.Image:
+    """Returns the RGB image, and beside it the same with its target and with the model's answer.
 
-    `network` is in eval mode.
+    `index` is the image's number in the source, whose kind is `targets`; `network` is in eval mode.
     """
     planner, device = CropPlanner(data, train=False, seed=0), next(network.parameters()).device
     batch = BatchMaker(source, planner, PillowDecoder(data.gray_bits))(
         0, np.array([index]), reused_memory
     )
     normalize = Normalize(data.mean, data.std).to(device)
-    (answer,) = network(normalize(batch.images.to(device))).float().cpu()
-    mask = batch.labels[0].numpy()
-    return mask, class_mask(answer.softmax(0), *mask.shape)
+    (output,), (target,) = network(normalize(batch.images.to(device))).float().cpu(), batch.labels
+    targets = (target, task.answered(output, target))
+    whole = Image.new("RGB", (3 * image.width, image.height))
+    pictures = (image, *(task.draw(image, each, data.image_size) for each in targets))
+    for place, picture in enumerate(pictures):
+        whole.paste(picture, (place * image.width, 0))
+    return whole
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:

@@ -18,12 +18,12 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image, ImageOps
 from torch import nn
 
-from entry_point.class_masks import overlay
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source, read_image
 from entry_point.job.devices import Devices
-from entry_point.job.metrics_line import LOSS, PERCENTILES, Metric
+from entry_point.job.known_tasks import LOSS, TASKS, Metric
+from entry_point.job.metrics_line import PERCENTILES
 from entry_point.job.printable import printable
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.whole_file import write_text
@@ -37,8 +37,8 @@ from entry_point.training.results.log import (
 from entry_point.training.results.pictures import (
     draw,
     first_samples_alone,
-    masks_of,
     save_plot,
+    with_targets,
 )
 from entry_point.training.results.summary import run_facts, run_name
 from entry_point.training.results.totals import Totals
@@ -149,7 +149,8 @@ def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
 def losses_differ_by(config: TrainConfig) -> str:
     """What only the training loss is of, in words."""
     task, optim = config.task, config.optim
-    smooths = task.name in ("classification", "segmentation") and task.label_smoothing
+    known = TASKS.get(task.name)
+    smooths = known and known.takes in ("class", "targets") and task.label_smoothing
     blends = {"MixUp": optim.mixup_alpha, "CutMix": optim.cutmix_alpha}
     parts = [
         "random crops",
@@ -205,15 +206,16 @@ def _of_evaluation(
         (int(evaluation.indices[row]), caption)
         for row, caption in task.mistakes(evaluation.scores, WORST)
     ]
-    has_masks = task.export.kind == "segmentation"
-    if has_masks:
+    pictures = [_thumbnail(source, i) for i, _ in mistakes]
+    if has_targets := type(task).draw is not Task.draw:
         network.eval()
-        pictures = [_beside_masks(network, source, i, data) for i, _ in mistakes]
-    else:
-        pictures = [_thumbnail(source, i) for i, _ in mistakes]
+        pictures = [
+            with_targets(picture, task, network, source, i, data)
+            for picture, (i, _) in zip(pictures, mistakes, strict=True)
+        ]
     return {
         "tables": task.tables(evaluation.scores),
-        "has_masks": has_masks,
+        "has_targets": has_targets,
         "mistakes": [
             {"picture": _jpeg(picture), "caption": caption, "key": source.key(i)}
             for picture, (i, caption) in zip(pictures, mistakes, strict=True)
@@ -256,16 +258,6 @@ def _stalls(totals: Totals) -> dict[str, Any] | None:
             for part, values in totals.parts.items()
         },
     }
-
-
-def _beside_masks(network: nn.Module, source: Source, index: int, data: DataConfig) -> Image.Image:
-    """The image, and under the colors of its mask and of the model's answer."""
-    image = _thumbnail(source, index)
-    masks = masks_of(network, source, index, data)
-    whole = Image.new("RGB", (3 * image.width, image.height))
-    for place, picture in enumerate((image, *(overlay(image, mask) for mask in masks))):
-        whole.paste(picture, (place * image.width, 0))
-    return whole
 
 
 def _thumbnail(source: Source, index: int) -> Image.Image:

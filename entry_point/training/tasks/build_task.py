@@ -11,19 +11,9 @@ from entry_point.config.resolve import call, resolve
 from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import LOSS, Metric
-from entry_point.training.tasks.classification import Classification
-from entry_point.training.tasks.multilabel import Multilabel
-from entry_point.training.tasks.regression import Regression
-from entry_point.training.tasks.segmentation import Segmentation
+from entry_point.job.known_tasks import LOSS, TASKS, Metric
 from entry_point.training.tasks.task import Task
 
-KNOWN: dict[str, Callable[..., Task]] = {
-    "classification": Classification,
-    "multilabel": Multilabel,
-    "regression": Regression,
-    "segmentation": Segmentation,
-}
 _HOLDS = {
     "class": "one class per image",
     "labels": "any number of labels per image",
@@ -43,7 +33,7 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     if train.kind == "targets" and config.augment.name in _MOVING:
         must = "moves pixels, and targets would not follow; use color_jitter or simclr"
         raise ConfigError("augment.name", config.augment.name, must)
-    build = resolve("task.name", settings.name, KNOWN)
+    build = task_class(settings.name)
     _check_kind(settings.name, getattr(build, "takes", None), train)
     _check_complete(settings.name, sorted(getattr(build, "__abstractmethods__", ())))
     task: Task = call(
@@ -52,6 +42,14 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     members = [*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))]
     _check_complete(settings.name, [name for name in members if not hasattr(task, name)])
     _check_kind(settings.name, task.takes, train)
+    return task
+
+
+def task_class(name: str) -> Callable[..., Task]:
+    """Returns the class that `task.name` names: your own by its dotted path, or `Regression` of the
+    module `regression` beside this one. Raises ConfigError."""
+    path = f"{__package__}.{name}.{name.capitalize()}" if name in TASKS else name
+    task: Callable[..., Task] = resolve("task.name", path, {})
     return task
 
 
@@ -64,7 +62,7 @@ def _check_complete(name: str, missing: list[str]) -> None:
 def _check_kind(name: str, takes: str | None, train: Source) -> None:
     if takes in (None, train.kind):
         return
-    fitting = [known for known, task in KNOWN.items() if getattr(task, "takes", None) == train.kind]
+    fitting = [known for known, task in TASKS.items() if task.takes == train.kind]
     other = f"task={fitting[0]}" if fitting else "your own task"
     must = (
         f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[train.kind]}; "

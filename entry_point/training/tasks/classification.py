@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entry_point.config.task_config import ClassificationKwargs
+from entry_point.config.task_config import TaskKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import METRICS_OF, Metric
+from entry_point.job.known_tasks import TASKS, Metric
 from entry_point.training.tasks.losses import (
     choose_loss,
     class_weights,
@@ -22,7 +23,10 @@ from entry_point.training.tasks.losses import (
     inverse_frequency,
     require_columns,
 )
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.training.tasks.task import Size, Table, Task, best_by_name
+
+if TYPE_CHECKING:
+    import polars as pl
 
 TOP = 5
 LARGEST_MATRIX = 40
@@ -43,7 +47,7 @@ class Classification(Task):
         train: Source,
         config: TrainConfig,
         device: torch.device,
-        gamma: float = ClassificationKwargs.gamma,
+        gamma: float = TaskKwargs.gamma,
     ) -> None:
         self.names = list(train.classes)
         if len(self.names) < 2:
@@ -52,9 +56,9 @@ class Classification(Task):
                 "a folder of class folders, name it as data.root"
             )
         self.outputs, self._model = len(self.names), config.model
-        self.export = Export("classification", nn.Softmax(dim=1))
+        self.head: nn.Module = nn.Softmax(dim=1)
         self._has_top = len(self.names) > TOP
-        known = METRICS_OF["classification"]
+        known = TASKS["classification"].metrics
         self.metrics: Sequence[Metric] = [
             m for m in known if self._has_top or m.name != "top5_accuracy"
         ]
@@ -77,7 +81,7 @@ class Classification(Task):
         return functional.cross_entropy(outputs, targets, reduction="none")
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        probabilities = self.export.head(outputs)
+        probabilities = self.head(outputs)
         columns = [self.losses(outputs, targets), targets, *reversed(probabilities.max(1))]
         if self._has_top:
             columns.append((probabilities.topk(TOP).indices == targets[:, None]).any(1))
@@ -110,6 +114,28 @@ class Classification(Task):
             names = f"{self.names[int(true)]}, predicted {self.names[int(predicted)]}"
             found.append((row, f"{names} (loss {loss:.2f})"))
         return found
+
+    def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
+        import polars as pl
+
+        values = answers.numpy()
+        likeliest = values.argmax(1)
+        columns = {
+            "class": [self.names[place] for place in likeliest],
+            "class_index": likeliest,
+            "probability": values.max(1),
+        }
+        types = {"class": pl.String, "class_index": pl.Int32, "probability": pl.Float32}
+        return pl.DataFrame(columns, types).hstack(super().rows(answers, sizes))
+
+    def describe(self, answer: Tensor, size: Size, top: int | None) -> dict[str, Any]:  # noqa: ARG002
+        row = answer.numpy()
+        likeliest = int(row.argmax())
+        return {
+            "class": self.names[likeliest],
+            "probability": round(float(row[likeliest]), 6),
+            "probabilities": best_by_name(row, self.names, top),
+        }
 
 
 def _counts(pairs: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:

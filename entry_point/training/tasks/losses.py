@@ -16,12 +16,6 @@ from entry_point.data.sources.source import Source
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> the mean over the samples, a scalar."""
-ERRORS: dict[str, Callable[..., Tensor]] = {
-    "squared_error": functional.mse_loss,
-    "absolute_error": functional.l1_loss,
-    "huber": functional.huber_loss,
-}
-"""The losses of regression."""
 
 
 def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entry_point.config.task_config import MultilabelKwargs
+from entry_point.config.task_config import TaskKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import METRICS_OF
+from entry_point.job.known_tasks import TASKS
 from entry_point.training.tasks.losses import (
     binary_cross_entropy,
     binary_focal,
@@ -20,7 +22,10 @@ from entry_point.training.tasks.losses import (
     inverse_odds,
     require_columns,
 )
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.training.tasks.task import Size, Table, Task, best_by_name
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Multilabel(Task):
@@ -28,21 +33,21 @@ class Multilabel(Task):
 
     takes = "labels"
     blends = ("mixup", "cutmix")
-    metrics = METRICS_OF["multilabel"]
+    metrics = TASKS["multilabel"].metrics
 
     def __init__(
         self,
         train: Source,
         config: TrainConfig,
         device: torch.device,
-        gamma: float = MultilabelKwargs.gamma,
-        threshold: float = MultilabelKwargs.threshold,
+        gamma: float = TaskKwargs.gamma,
+        threshold: float = TaskKwargs.threshold,
     ) -> None:
         task = config.task
         self.names = list(train.classes)
         self.outputs, self._model = len(self.names), config.model
         self.threshold = threshold
-        self.export = Export("multilabel", nn.Sigmoid(), {"threshold": threshold})
+        self.head: nn.Module = nn.Sigmoid()
         weights = class_weights(task, train, inverse_odds, device)
         losses = {
             "binary_cross_entropy": partial(binary_cross_entropy, weights=weights),
@@ -56,7 +61,7 @@ class Multilabel(Task):
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         losses = functional.binary_cross_entropy_with_logits(outputs, targets, reduction="none")
-        columns = [losses.mean(1, keepdim=True), targets, self.export.head(outputs)]
+        columns = [losses.mean(1, keepdim=True), targets, self.head(outputs)]
         return torch.cat([column.double() for column in columns], 1)
 
     def measure(self, scores: Tensor) -> dict[str, float]:
@@ -93,6 +98,22 @@ class Multilabel(Task):
             loss = float(scores[row, 0])
             captions.append((row, f"missed: {missed}; wrong: {wrong} (loss {loss:.2f})"))
         return captions
+
+    def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
+        import polars as pl
+
+        columns = {"labels": [self._found(answer) for answer in answers]}
+        found = pl.DataFrame(columns, {"labels": pl.List(pl.String)})
+        return found.hstack(super().rows(answers, sizes))
+
+    def describe(self, answer: Tensor, size: Size, top: int | None) -> dict[str, Any]:  # noqa: ARG002
+        probabilities = best_by_name(answer.numpy(), self.names, top)
+        return {"labels": self._found(answer), "probabilities": probabilities}
+
+    def _found(self, answer: Tensor) -> list[str]:
+        """The labels that reach the threshold."""
+        places = (answer.double() >= self.threshold).nonzero()[:, 0].tolist()
+        return [self.names[place] for place in places]
 
     def _parts(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """`(N, labels)` each: whether a label is present, its probability, whether it is found."""

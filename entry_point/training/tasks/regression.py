@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import METRICS_OF
-from entry_point.training.tasks.losses import ERRORS, choose_loss, require_columns
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.job.known_tasks import TASKS
+from entry_point.training.tasks.losses import choose_loss, require_columns
+from entry_point.training.tasks.task import Table, Task
+
+ERRORS: dict[str, Callable[..., Tensor]] = {
+    "squared_error": functional.mse_loss,
+    "absolute_error": functional.l1_loss,
+    "huber": functional.huber_loss,
+}
 
 
 class Standardized(nn.Module):
@@ -37,7 +46,7 @@ class Regression(Task):
 
     takes = "numbers"
     blends = ("mixup",)  # a patch's area does not say what it adds to a number
-    metrics = METRICS_OF["regression"]
+    metrics = TASKS["regression"].metrics
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         task = config.task
@@ -46,7 +55,7 @@ class Regression(Task):
         numbers = train.labels.double()
         mean, std = numbers.mean(0), numbers.std(0, correction=0)
         self._scale = Standardized(mean, std).to(device)
-        self.export = Export("regression", self._scale)
+        self.head: nn.Module = self._scale
         self._loss = choose_loss(task, ERRORS)
         self._error = ERRORS.get(task.loss or "", ERRORS["squared_error"])
 
@@ -57,7 +66,7 @@ class Regression(Task):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The loss is the training loss, for your own function the squared error."""
         losses = self._error(outputs, self._scale.targets(targets), reduction="none")
-        columns = [losses.mean(1, keepdim=True), targets, self.export.head(outputs)]
+        columns = [losses.mean(1, keepdim=True), targets, self.head(outputs)]
         return torch.cat([column.double() for column in columns], 1)
 
     def measure(self, scores: Tensor) -> dict[str, float]:

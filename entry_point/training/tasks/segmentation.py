@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
+from entry_point.class_masks import as_png, class_mask, overlay, shares_of_classes
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.masks import IGNORED, OUTSIDE
 from entry_point.data.sources.source import Source
-from entry_point.job.metrics_line import METRICS_OF
+from entry_point.job.known_tasks import TASKS
 from entry_point.training.tasks.losses import choose_loss, class_weights
-from entry_point.training.tasks.task import Export, Table, Task
+from entry_point.training.tasks.task import Size, Table, Task, best_by_name
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 class Segmentation(Task):
@@ -27,7 +35,8 @@ class Segmentation(Task):
 
     takes = "targets"
     blends = ()
-    metrics = METRICS_OF["segmentation"]
+    answers_png = True
+    metrics = TASKS["segmentation"].metrics
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         if config.data.crop != "squash":
@@ -36,7 +45,7 @@ class Segmentation(Task):
         self._model = config.model.name
         self.names = list(train.classes)
         self.outputs = len(self.names)
-        self.export = Export("segmentation", nn.Softmax(dim=1))
+        self.head: nn.Module = nn.Softmax(dim=1)
         if config.task.class_weights == "auto":
             must = "task.name=segmentation counts no pixels beforehand; list a number per class"
             raise ConfigError("task.class_weights", "auto", must)
@@ -97,6 +106,27 @@ class Segmentation(Task):
             worst = f", {min(found)[1]} {100 * min(found)[0]:.0f} %" if found else ""
             captions.append((row, f"mean IoU {100 * values[row]:.0f} %{worst}"))
         return captions
+
+    def draw(self, image: Image.Image, target: Tensor, side: int) -> Image.Image:  # noqa: ARG002
+        return overlay(image, target.numpy())
+
+    def answered(self, output: Tensor, target: Tensor) -> Tensor:
+        return torch.from_numpy(class_mask(self.head(output[None])[0], *target.shape))
+
+    def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
+        """The scores are the classes' shares of the pixels."""
+        import polars as pl
+
+        masks = [class_mask(answer, *size) for answer, size in zip(answers, sizes, strict=True)]
+        shares = [shares_of_classes(mask, self.outputs) for mask in masks]
+        found = pl.DataFrame({"mask": [as_png(mask) for mask in masks]}, {"mask": pl.Binary})
+        values = np.array(shares, np.float32).reshape(-1, self.outputs)
+        return found.hstack(super().rows(torch.from_numpy(values), sizes))
+
+    def describe(self, answer: Tensor, size: Size, top: int | None) -> dict[str, Any]:
+        mask = class_mask(answer, *size)
+        shares = best_by_name(shares_of_classes(mask, self.outputs), self.names, top)
+        return {"mask": as_png(mask), "shares": shares}
 
     def _counts(self, scores: Tensor) -> Tensor:
         """Pixels by class: right, of the masks, of the answers; float64 `(3, classes)`."""

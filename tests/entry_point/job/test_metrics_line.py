@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.task_config import MOST_OWN_METRICS
+from entry_point.job.known_tasks import TASKS
 from entry_point.job.metrics_line import (
     METRIC_REGEXES,
     METRICS,
-    METRICS_OF,
     metric_regexes,
     metrics_line,
 )
@@ -58,10 +58,10 @@ def test_the_expressions_are_within_sagemakers_limits() -> None:
     assert all(re.compile(regex).groups == 1 for regex in regexes.values())
 
 
-@pytest.mark.parametrize("task", METRICS_OF)
+@pytest.mark.parametrize("task", TASKS)
 def test_every_metric_of_a_task_is_read_back(task: str) -> None:
-    values = {metric.key: 0.5 for metric in METRICS_OF[task]}
-    assert found(metrics_line(values)) == {f"validation:{m.name}": 0.5 for m in METRICS_OF[task]}
+    values = {metric.key: 0.5 for metric in TASKS[task].metrics}
+    assert found(metrics_line(values)) == {f"validation:{m.name}": 0.5 for m in TASKS[task].metrics}
 
 
 def test_an_own_tasks_metrics_are_read_too() -> None:

@@ -217,7 +217,7 @@ def miou(job: Path) -> float:
 def test_shapes_are_learned(job: Path) -> None:
     assert miou(job) >= 0.8
     page = (job / "run/output/data/report.html").read_text()
-    assert "The image, its mask, and the model's answer." in page
+    assert "The image, its target, and the model's answer." in page
     assert page.count("<figure>") == 12 and "training samples" in page
 
 

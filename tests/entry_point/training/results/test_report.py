@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point.config.train_config import load_train_config
-from entry_point.job.metrics_line import METRICS_OF
+from entry_point.job.known_tasks import TASKS
 from entry_point.training.results.pictures import TRAINING, draw
 from entry_point.training.results.report import losses_differ_by
 from tests.chromium import COMMAND, browser
@@ -28,7 +28,7 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
         for step in (10, 20)
     ]
     measured = {"step": 10, "val_loss": 15.0, "val_accuracy": 0.1}
-    (accuracy, *_), (error, *_) = METRICS_OF["classification"], METRICS_OF["regression"]
+    (accuracy, *_), (error, *_) = TASKS["classification"].metrics, TASKS["regression"].metrics
     figure = draw([*train, measured], "a", accuracy)
     low, high = figure.axes[0].get_ylim()
     assert low < 0.1 and high > 15
@@ -40,7 +40,7 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
 
 
 def test_curves_of_one_epoch_show_points() -> None:
-    (accuracy, *_) = METRICS_OF["classification"]
+    (accuracy, *_) = TASKS["classification"].metrics
     record = {"step": 10, "loss": 2.0, "images_per_s": 9.0, "data_wait_pct": 0.0}
     evaluation = {"step": 10, "val_loss": 1.0, "val_accuracy": 0.5}
     figure = draw([record, evaluation], "a", accuracy)

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.source import Source
 from entry_point.training.tasks.build_task import build_task
-from entry_point.training.tasks.task import Export, Task
+from entry_point.training.tasks.task import Task
 
-PROBABILITIES = Export("classification", nn.Softmax(dim=1))
 CPU = torch.device("cpu")
 
 

@@ -1,5 +1,6 @@
 """The task that the settings describe, or one line that says why there is none."""
 
+import inspect
 from pathlib import Path
 
 import pytest
@@ -7,15 +8,15 @@ import torch
 from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.task_config import LOSSES_OF
+from entry_point.config.task_config import TaskKwargs
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
-from entry_point.job.metrics_line import METRICS_OF
+from entry_point.job.known_tasks import TASKS
 from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.learner import Learner
-from entry_point.training.tasks.build_task import KNOWN, tracked_metric
+from entry_point.training.tasks.build_task import task_class, tracked_metric
 from entry_point.training.tasks.classification import Classification
 from entry_point.training.tasks.task import Task
 from project.tasks import OrderedClasses
@@ -55,15 +56,19 @@ class Watching(Classification):
         self.watched = watched
 
 
-@pytest.mark.parametrize("name", KNOWN)
-def test_config_contract_and_training_know_the_same_tasks_losses_and_metrics(name: str) -> None:
-    assert set(KNOWN) == set(METRICS_OF) == set(LOSSES_OF)
+@pytest.mark.parametrize("name", TASKS)
+def test_what_is_known_without_torch_is_true_of_the_class(name: str) -> None:
+    known = TASKS[name]
+    arguments = inspect.signature(task_class(name)).parameters
+    assert tuple(arguments)[3:] == known.kwargs
+    assert all(arguments[each].default == getattr(TaskKwargs, each) for each in known.kwargs)
     task = task_of(SOURCES[name], f"task={name}", "data.crop=squash")
-    assert list(task.metrics) == list(METRICS_OF[name])
+    assert task.takes == known.takes
+    assert list(task.metrics) == list(known.metrics)
     targets = SOURCES[name].labels[:4]
     outputs = torch.randn(4, task.outputs, *(targets.shape[1:] if name == "segmentation" else ()))
     assert set(task.measure(task.scores(outputs, targets))) == {m.name for m in task.metrics}
-    for loss in LOSSES_OF[name]:
+    for loss in known.losses:
         overrides = (f"task={name}", f"task.loss={loss}", "data.crop=squash")
         value = task_of(SOURCES[name], *overrides).loss(outputs, targets)
         assert value.shape == () and value.isfinite()
@@ -144,7 +149,7 @@ def learner(source: Source, *overrides: str) -> Learner:
 
 
 @pytest.mark.parametrize("mix", ["mixup", "cutmix"])
-@pytest.mark.parametrize("name", KNOWN)
+@pytest.mark.parametrize("name", TASKS)
 def test_blended_batches_train_or_are_refused(name: str, mix: str) -> None:
     overrides = (f"task={name}", f"optim.{mix}_alpha=0.4", "data.crop=squash")
     if name == "segmentation" or (name, mix) == ("regression", "cutmix"):
@@ -170,7 +175,7 @@ def test_the_example_of_an_own_task_learns_the_order_of_its_classes() -> None:
     task = task_of(classes(4), ORDERED)
     assert isinstance(task, OrderedClasses) and task.outputs == 3
     outputs = torch.tensor([[-9.0, -9, -9], [9, -9, -9], [9, 9, 9], [0, 0, 0]])
-    probabilities = task.export.head(outputs)
+    probabilities = task.head(outputs)
     torch.testing.assert_close(probabilities.sum(1), torch.ones(4))
     assert probabilities.argmax(1).tolist()[:3] == [0, 1, 3]
     near, far = (task.loss(outputs[:1], torch.tensor([label])) for label in (1, 3))

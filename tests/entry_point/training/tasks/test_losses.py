@@ -100,7 +100,7 @@ def test_regression_learns_standardized_targets_and_answers_in_the_datas_units(n
     task = task_of(
         labels("numbers", ["price", "one"], numbers), "task=regression", f"task.loss={name}"
     )
-    answers = task.export.head(torch.tensor([[0.0, 0], [1, 1]]))
+    answers = task.head(torch.tensor([[0.0, 0], [1, 1]]))
     torch.testing.assert_close(answers, torch.tensor([[2000, 5], [2816.4966, 6]]))
     exact = torch.tensor([[-1.2247449, 0], [1.2247449, 0], [0, 0]])
     assert float(task.loss(exact, numbers)) < 1e-12
