@@ -169,7 +169,8 @@ class Boxes(Task):
         """What the server answers: boxes as left, top, right, bottom in pixels of the image."""
         height, width = size
         boxes, kinds, scores = detections(answer)
-        boxes = (boxes * torch.tensor([width, height] * 2) / self._side).round(decimals=1)
+        shares = (boxes / self._side).clamp(0, 1)
+        boxes = (shares * torch.tensor([width, height] * 2)).round(decimals=1)
         found = zip(kinds.tolist(), scores.tolist(), boxes.tolist(), strict=True)
         return {
             "boxes": [

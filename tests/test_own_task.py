@@ -94,10 +94,10 @@ def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("boxes")
     copy, root = copy_without((), folder / "copy", ["examples"]), write_boxes(folder / "root")
     shutil.copy(copy / "examples" / "boxes.py", copy / "project" / "boxes.py")
-    settings = ["data=folder", f"data.root={root}", "data.crop=squash", "data.image_size=128"]
+    settings = ["data=folder", f"data.root={root}", "data.crop=squash", "data.image_size=64"]
     settings += ["data.format=project.boxes.BoxSource", "model.name=project.boxes.Detector"]
     settings += ["task.name=project.boxes.Boxes", "task.metrics=[found]", "trainer.device=cpu"]
-    settings += ["trainer.batch_size=8", "trainer.epochs=12", "optim=adamw", "optim.lr=5e-4"]
+    settings += ["trainer.batch_size=8", "trainer.epochs=6", "optim=adamw", "optim.lr=1e-3"]
     settings += ["optim.warmup_epochs=0", "loggers=[]"]
     run(copy, ["-m", "entry_point.train", *settings], ML_ROOT=str(folder / "run"))
     return folder
@@ -118,8 +118,7 @@ def test_boxes_are_predicted_and_served_in_pixels_of_the_image(boxes: Path) -> N
     found = table.explode("boxes").unnest("boxes").drop_nulls("class")
     assert len(found) and set(found["class"]) <= {"blue", "red"}
     corners = found["box"].to_numpy()
-    assert corners[:, 2].max() > 128 and (corners[:, 2] < 1.2 * WIDTH).all()
-    assert (corners[:, 3] < 1.2 * HEIGHT).all()
+    assert 64 < corners[:, 2].max() <= WIDTH and corners[:, 3].max() <= HEIGHT
     with serving(boxes / "log", [f"model_dir={model}"], {}) as served:
         served.wait_until_ready()
         row = table.row(0, named=True)
