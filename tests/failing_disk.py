@@ -65,23 +65,33 @@ FOUND = "found.json"
 
 
 class Disk:
-    """This process's disk: opening the file whose path has a certain end fails, without pauses."""
+    """This process's disk: opening the file, or listing the folder, whose path has a certain end
+    fails, without pauses."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.end, self.times, self.error = "", 0, errno.ESTALE
-        self.met, self._open = threading.Event(), os.open
+        self.met, self._open, self._scandir = threading.Event(), os.open, os.scandir
         patch.setattr(os, "open", self.open)
+        patch.setattr(os, "scandir", self.scandir)
         patch.setattr(patience, "PAUSES", (0.0, 0.0, 0.0))
 
     def fails(self, end: str, times: int = FOR_EVER, error: int = errno.ESTALE) -> None:
         self.end, self.times, self.error = end, times, error
 
     def open(self, path: Any, *more: Any, **named: Any) -> int:
+        self.touch(path)
+        return self._open(path, *more, **named)
+
+    def scandir(self, path: Any = ".") -> Any:
+        self.touch(path)
+        return self._scandir(path)
+
+    def touch(self, path: Any) -> None:
+        """Fail, if it is time."""
         if self.times and not isinstance(path, int) and os.fspath(path).endswith(self.end):
             self.times -= 1
             self.met.set()
             raise OSError(self.error, os.strerror(self.error), os.fspath(path))
-        return self._open(path, *more, **named)
 
 
 def preloaded(folder: Path) -> dict[str, str]:

@@ -190,8 +190,8 @@ def _in_common(part: Description) -> dict[str, Any]:
 
 
 def _files(root: Path) -> list[Path]:
-    found = root.glob("dataset*.json") if root.is_dir() else ()
-    return sorted(file for file in found if _FILE_NAME.fullmatch(file.name))
+    names = patiently(os.listdir, root) if root.is_dir() else ()
+    return [root / name for name in sorted(names) if _FILE_NAME.fullmatch(name)]
 
 
 def _read(file: Path) -> Description:

@@ -6,8 +6,8 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path, PurePath
-from typing import NoReturn
 
 import numpy as np
 
@@ -127,8 +127,8 @@ def split_folders(root: Path) -> dict[str, str]:
     They are splits if one is `train`, or if all that is there are splits by their names.
     Raises DataError for two folders of one split.
     """
-    names = [entry.name for entry in _entries(root) if _is_visible_folder(entry)]
-    found = [(split, name) for name in sorted(names) if (split := split_called(name))]
+    names = [entry.name for entry in visible_entries(root) if is_folder(entry)]
+    found = [(split, name) for name in names if (split := split_called(name))]
     if not any(split == "train" for split, _ in found) and len(found) < len(names):
         return {}
     folders: dict[str, str] = {}
@@ -142,7 +142,7 @@ def split_folders(root: Path) -> dict[str, str]:
 
 
 def _class_folders(folder: Path) -> list[str]:
-    names = sorted(entry.name for entry in _entries(folder) if _is_visible_folder(entry))
+    names = [entry.name for entry in visible_entries(folder) if is_folder(entry)]
     for name in names:
         if not is_class_name(name):
             raise DataError(f"{folder / name}: {CLASS_NAME}: rename it")
@@ -151,37 +151,53 @@ def _class_folders(folder: Path) -> list[str]:
 
 def _loose_files(folder: Path) -> list[str]:
     """The files beside class folders but the index and hidden ones."""
-    loose = (entry.name for entry in _entries(folder) if not _is_visible_folder(entry))
-    return sorted(name for name in loose if name != FOLDER_INDEX and not name.startswith("."))
+    names = [entry.name for entry in visible_entries(folder) if not is_folder(entry)]
+    return [name for name in names if name != FOLDER_INDEX]
 
 
 def _beside_splits(root: Path, splits: list[str]) -> list[str]:
     if splits == [""]:
         return []
     known = (*splits, FOLDER_INDEX)
-    names = (entry.name for entry in _entries(root))
-    return sorted(name for name in names if name not in known and not name.startswith("."))
+    return [entry.name for entry in visible_entries(root) if entry.name not in known]
+
+
+def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[str]]:
+    """The entries of a folder, or the first of them, without hidden ones, sorted by name.
+
+    Raises DataError if it cannot be listed, and ReadError, see `patiently`.
+    """
+    try:
+        return patiently(_visible_entries, folder, most)
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+
+def _visible_entries(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        visible = (entry for entry in entries if not entry.name.startswith("."))
+        return sorted(islice(visible, most), key=lambda entry: entry.name)
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one."""
+    """Whether it is a folder, or a link to one. Raises ReadError, see `patiently`."""
     try:
-        return entry.is_dir()
+        return patiently(entry.is_dir, name=lambda: entry.path)
     except OSError:  # a link to itself
         return False
 
 
-def visible_files(folder: Path) -> Iterator[str]:
-    """Paths of the files below `folder`, relative to it and sorted, without hidden ones."""
-    for parent, folders, files in os.walk(folder, onerror=_raise_unlistable, followlinks=True):
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".") and not _is_loop(Path(parent), name)
-        )
-        for name in sorted(files):
-            if not name.startswith("."):
-                yield (Path(parent) / name).relative_to(folder).as_posix()
+def visible_files(folder: Path, below: str = "") -> Iterator[str]:
+    """Paths of the files below `folder`, relative to it and sorted, without hidden ones: those of a
+    folder before those of the folders in it. Raises DataError and ReadError."""
+    folders = []
+    for entry in visible_entries(folder / below):
+        if not is_folder(entry):
+            yield f"{below}{entry.name}"
+        elif not _is_loop(folder / below, entry.name):
+            folders.append(entry.name)
+    for name in folders:
+        yield from visible_files(folder, f"{below}{name}/")
 
 
 def _is_loop(parent: Path, name: str) -> bool:
@@ -191,21 +207,6 @@ def _is_loop(parent: Path, name: str) -> bool:
         return False
     target = link.resolve()
     return any(folder.resolve() == target for folder in (parent, *parent.parents))
-
-
-def _entries(folder: Path) -> list[Path]:
-    try:
-        return patiently(lambda each: list(each.iterdir()), folder)
-    except OSError as error:
-        _raise_unlistable(error)
-
-
-def _raise_unlistable(error: OSError) -> NoReturn:
-    raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
-
-
-def _is_visible_folder(entry: Path) -> bool:
-    return entry.is_dir() and not entry.name.startswith(".")
 
 
 def log_formats(source: object, jpegs: int, images: int) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
 from entry_point.data.sources.dataset_description import SPLITS, is_packed
-from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, split_folders
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    is_folder,
+    split_folders,
+    visible_entries,
+)
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.job.printable import printable
@@ -37,14 +39,10 @@ class Glance:
     @classmethod
     def at(cls, root: Path) -> Glance:
         """Raises DataError."""
-        try:
-            entries = patiently(lambda folder: sorted(os.scandir(folder), key=_name), root)
-            visible = [entry for entry in entries if not entry.name.startswith(".")]
-            folders = [entry.name for entry in visible if is_folder(entry)]
-            files = [entry.name for entry in visible if not is_folder(entry)]
-            return cls(root, files, folders, _some_below(root, folders))
-        except OSError as error:
-            raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
+        entries = visible_entries(root)
+        folders = [entry.name for entry in entries if is_folder(entry)]
+        files = [entry.name for entry in entries if not is_folder(entry)]
+        return cls(root, files, folders, _some_below(root, folders))
 
     @property
     def holds_images(self) -> bool:
@@ -54,23 +52,17 @@ class Glance:
         return any(name.lower().endswith(suffix) for name in (*self.files, *self.below))
 
 
-def _name(entry: os.DirEntry[str]) -> str:
-    return entry.name
-
-
 def _some_below(root: Path, folders: list[str]) -> list[str]:
     found, left, waiting = list[str](), _MOST_BELOW, deque(folders[:_MOST_OF_FOLDER])
     while waiting and left > 0:
         folder = waiting.popleft()
-        with os.scandir(root / folder) as entries:
-            visible = (entry for entry in entries if not entry.name.startswith("."))
-            for entry in islice(visible, min(left, _MOST_OF_FOLDER)):
-                left -= 1
-                path = f"{folder}/{entry.name}"
-                if is_folder(entry):
-                    waiting.append(path)
-                else:
-                    found.append(path)
+        for entry in visible_entries(root / folder, min(left, _MOST_OF_FOLDER)):
+            left -= 1
+            path = f"{folder}/{entry.name}"
+            if is_folder(entry):
+                waiting.append(path)
+            else:
+                found.append(path)
     return found
 
 

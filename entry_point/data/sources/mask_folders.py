@@ -12,7 +12,6 @@ a dataset end alike.
 from __future__ import annotations
 
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -22,9 +21,13 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.folder import IMAGE_SUFFIXES, is_folder, visible_files
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    is_folder,
+    visible_entries,
+    visible_files,
+)
 from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
@@ -165,18 +168,9 @@ def _holds_images(folder: Path, depth: int = 2) -> bool:
 def _look(folder: Path, most: int | None = _LOOKED_AT) -> tuple[dict[str, str], bool]:
     """The visible folders among the first entries, by names in lower case, and whether an image is
     among them."""
-    try:
-        found = patiently(_entries, folder, most)
-    except OSError as error:
-        raise DataError(f"{folder} cannot be listed: {error.strerror}") from error
-    folders = {name.lower(): name for name, is_folder in found if is_folder}
-    return folders, any(not is_folder and _is_image(name) for name, is_folder in found)
-
-
-def _entries(folder: Path, most: int | None) -> list[tuple[str, bool]]:
-    with os.scandir(folder) as entries:
-        found = ((entry.name, is_folder(entry)) for entry in islice(entries, most))
-        return sorted(entry for entry in found if not entry[0].startswith("."))
+    entries = visible_entries(folder, most)
+    folders = {entry.name.lower(): entry.name for entry in entries if is_folder(entry)}
+    return folders, any(_is_image(entry.name) for entry in entries if not is_folder(entry))
 
 
 def _is_image(name: str) -> bool:

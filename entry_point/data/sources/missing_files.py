@@ -64,7 +64,7 @@ class _Names:
     """The names in a folder, by what they have in common with misspelled ones."""
 
     def __init__(self, folder: str) -> None:
-        names = patiently(_listed, folder)
+        names = sorted(names_in(folder))
         self.exact = {*names}
         self.alike = {_folded(name).strip(): name for name in names}
         images = (name for name in names if name.lower().endswith(IMAGE_SUFFIXES))
@@ -104,11 +104,10 @@ def _folded(name: str) -> str:
     return normalize("NFC", name).casefold()
 
 
-def _listed(folder: str) -> list[str]:
-    """The names in a folder, sorted; none if it does not exist."""
+def names_in(folder: str) -> list[str]:
+    """The names in a folder; none if it does not exist. Raises ReadError, see `patiently`."""
     try:
-        with os.scandir(folder) as entries:
-            return sorted(entry.name for entry in entries)
+        return patiently(os.listdir, folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -132,7 +131,7 @@ def with_suffixes(folder: str, paths: pl.Series) -> pl.Series | None:
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
     completed, count = paths.to_list(), 0
     for parent, places in frame.group_by("parent").agg("place").iter_rows():
-        there = patiently(_listed, f"{folder}/{parent}")
+        there = sorted(names_in(f"{folder}/{parent}"))
         exact, images, others = {*there}, dict[str, str](), dict[str, str]()
         for name in there:
             stem, suffix = os.path.splitext(name)  # noqa: PTH122

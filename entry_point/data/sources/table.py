@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig, share_to_skip
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.folder import split_folders
+from entry_point.data.sources.folder import split_folders, visible_entries
 from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.listing import (
     LABEL_NAMES,
@@ -37,7 +36,7 @@ from entry_point.data.sources.listing import (
     Listing,
     Words,
 )
-from entry_point.data.sources.missing_files import cause, with_suffixes
+from entry_point.data.sources.missing_files import cause, names_in, with_suffixes
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
 from entry_point.data.sources.table_files import METADATA, column_names, read_columns
@@ -150,7 +149,7 @@ def _tables_in(root: Path) -> dict[str, Path]:
     }
     if "train" in apart:
         return apart
-    tables = sorted(entry for entry in root.iterdir() if _is_table(entry))
+    tables = [file for entry in visible_entries(root) if _is_table(file := root / entry.name)]
     by_split = {split: file for file in tables if (split := split_called(file.stem))}
     if len(by_split) > 1 or (by_split and len(tables) > 1):
         return by_split
@@ -163,7 +162,7 @@ def _tables_in(root: Path) -> dict[str, Path]:
 
 
 def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file() and path.name[0] != "."
+    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
 
 
 class TableSource(FileSource):
@@ -417,16 +416,7 @@ def _missing(folder: str, paths: PathList) -> list[int]:
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
     missing = list[int]()
     for parent, places, of_parent in frame.group_by("parent").agg("place", "path").iter_rows():
-        there = {f"{parent}{name}" for name in patiently(_listed, f"{folder}/{parent}")}
+        there = {f"{parent}{name}" for name in names_in(f"{folder}/{parent}")}
         if not there.issuperset(of_parent):
             missing += [i for i, path in zip(places, of_parent, strict=True) if path not in there]
     return sorted(missing)
-
-
-def _listed(folder: str) -> list[str]:
-    """The names in a folder; none if it does not exist."""
-    try:
-        with os.scandir(folder) as entries:
-            return [entry.name for entry in entries]
-    except (FileNotFoundError, NotADirectoryError):
-        return []

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +24,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.patience import hurried, patiently
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.folder import is_folder
 from entry_point.data.sources.source import FileSource, read_image
 from entry_point.job import exit_codes
 from entry_point.job.program import ReadError
@@ -83,6 +85,42 @@ def test_what_an_error_says_of_the_file_is_not_tried_again(
     with pytest.raises(OSError, match=os.strerror(error)):
         read_bytes(tmp_path / "a.jpg")
     assert FOR_EVER - disk.times == 1
+
+
+@pytest.mark.parametrize("times", [3, FOR_EVER])
+@pytest.mark.parametrize("folder", ["photos", "photos/train", "photos/train/cat"])
+def test_a_folder_that_a_disk_fails_to_list_is_listed_again(
+    folder: str, times: int, disk: Disk, photo_folder: Path, tmp_path: Path
+) -> None:
+    root = shutil.copytree(photo_folder, tmp_path / "photos")
+    expected = len(open_source(DataConfig(root=str(root)), "train", root))
+    disk.fails(f"{tmp_path}/{folder}", times)
+    if times == FOR_EVER:
+        with pytest.raises(ReadError, match=f"{folder}: could not be read .Stale file handle"):
+            open_source(DataConfig(root=str(root)), "train", root)
+    else:
+        assert len(open_source(DataConfig(root=str(root)), "train", root)) == expected
+        assert disk.times == 0
+
+
+def test_a_class_is_no_file_because_a_disk_fails_to_say_what_it_is(disk: Disk) -> None:
+    """Some network disks tell a folder from a file only when asked about each."""
+
+    class Entry:
+        path = "photos/cat"
+
+        def is_dir(self) -> bool:
+            disk.touch(self.path)
+            return True
+
+    entry: Any = Entry()
+    disk.fails("cat", times=3)
+    assert is_folder(entry)
+    disk.fails("cat")
+    with pytest.raises(ReadError, match="photos/cat: could not be read"):
+        is_folder(entry)
+    disk.fails("cat", error=errno.ELOOP)
+    assert not is_folder(entry)
 
 
 def test_pauses_grow() -> None:

@@ -1,12 +1,14 @@
 """Masks are found in the folders that people keep them in, or the message names what is there."""
 
 import logging
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
 from entry_point.data.errors import DataError
+from entry_point.data.sources.folder import visible_entries
 from entry_point.data.sources.mask_folders import MaskPairs, list_pairs, looks_like_masks
 
 
@@ -223,13 +225,12 @@ def test_looking_lists_a_hundred_entries_of_a_folder_below(
     seen = list[str]()
     from entry_point.data.sources import mask_folders
 
-    listed = mask_folders._entries
+    def counted(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
+        entries = visible_entries(folder, most)
+        seen.extend(entry.name for entry in entries)
+        return entries
 
-    def counted(folder: Path, most: int | None) -> list[tuple[str, bool]]:
-        seen.extend(name for name, _ in listed(folder, most))
-        return listed(folder, most)
-
-    monkeypatch.setattr(mask_folders, "_entries", counted)
+    monkeypatch.setattr(mask_folders, "visible_entries", counted)
     assert looks_like_masks(tmp_path) and len(seen) == 2 + 100
 
 

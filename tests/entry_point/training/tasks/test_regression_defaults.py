@@ -35,7 +35,8 @@ def test_gradients_of_a_regression_are_clipped(
     assert load_train_config(["data=folder", *overrides])[0].optim.clip_norm == clip_norm
 
 
-@pytest.mark.parametrize(("seed", "least", "most"), [(0, 0, 1), (1, 0, 1e3), (2, -1e5, 1e5)])
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("least", "most"), [(0, 1), (0, 1e3), (-1e5, 1e5)])
 def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
     seed: int, least: float, most: float
 ) -> None:
