@@ -49,7 +49,7 @@ the folder that ML_ROOT names. Mount it writable for the user that runs the cont
 
   docker run -v "$PWD/run:/opt/ml" --user "$(id -u):$(id -g)" IMAGE train trainer.epochs=1
 
-`make docker-train` does all of this, and starts several hosts.
+`make docker-train` does all of this.
 """
 
 

@@ -15,6 +15,7 @@ from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
+from tests.failing_disk import Disk
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +200,16 @@ def test_a_source_that_only_the_model_folder_names_is_not_run(
     changed(run, tmp_path, "format: folder", "format: os.system")
     assert evaluate.main([f"model_dir={tmp_path / 'model'}"]) == exit_codes.USAGE
     assert "data.format=os.system: named by" in capsys.readouterr().err
+
+
+def test_an_evaluation_leaves_no_image_out_because_of_a_failing_disk(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Disk(monkeypatch)
+    disk.fails("val/cat/001.jpg")
+    where = [f"model_dir={run / 'model'}", f"output_dir={tmp_path}", "data.max_bad_fraction=1"]
+    assert evaluate.main([*where, "pipeline=pillow"]) == exit_codes.FAILED
+    assert "val/cat/001.jpg: could not be read" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+    disk.times = 2
+    assert results(run, tmp_path)["damaged"] == 0

@@ -12,6 +12,7 @@ import torch
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
+from entry_point.job import exit_codes
 from entry_point.job.devices import join_devices
 from entry_point.show_batch import main
 from entry_point.training.models import Normalize
@@ -21,6 +22,7 @@ from entry_point.training.results.pictures import (
     to_rgb,
 )
 from entry_point.training.tasks.build_task import build_task
+from tests.failing_disk import Disk
 
 
 def show(root: Path, output: Path, *overrides: str) -> int:
@@ -49,6 +51,21 @@ def test_a_wrong_file_or_setting_is_one_line(
     assert must in capsys.readouterr().err
     assert show(tmp_path, tmp_path / "picture.png", "augment.name=trivail") == 2
     assert "did you mean trivial?" in capsys.readouterr().err
+
+
+def test_a_failing_disk_ends_it_in_one_line_without_a_picture(
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    output, disk = tmp_path / "samples.png", Disk(monkeypatch)
+    disk.fails(".jpg")
+    assert show(photo_folder, output, "data.max_bad_fraction=1") == exit_codes.FAILED
+    assert ".jpg: could not be read (Stale file handle)" in capsys.readouterr().err
+    assert not [*tmp_path.iterdir()]
+    disk.times = 2
+    assert show(photo_folder, output) == exit_codes.FINISHED
 
 
 def test_the_models_input_becomes_the_pixels_of_the_photograph() -> None:

@@ -258,6 +258,18 @@ def test_an_evaluation_measures_what_training_measured(job: Path) -> None:
     assert "IoU" in (output / "evaluation.html").read_text()
 
 
+def test_masks_of_the_training_split_are_measured_as_those_of_validation(
+    job: Path, tmp_path: Path
+) -> None:
+    for split in ("train", "val"):
+        shutil.copytree(job / "root/val", tmp_path / "root" / split)
+    shutil.copy(job / "root/classes.txt", tmp_path / "root")
+    where = [f"model_dir={job / 'run/model'}", f"data.root={tmp_path / 'root'}"]
+    assert evaluate([*where, f"output_dir={tmp_path}", "split=train"]) == 0
+    metrics = json.loads((tmp_path / "evaluation.json").read_text())["metrics"]
+    assert metrics["miou"] == pytest.approx(miou(job), abs=1e-4)
+
+
 def test_masks_may_number_the_classes_in_another_order(job: Path, tmp_path: Path) -> None:
     """The model's numbers count, in the metrics and in the pictures; a class may be missing."""
     other = Path(shutil.copytree(job / "root", tmp_path / "other"))

@@ -16,7 +16,7 @@ from tests.entry_point.training.tasks.label_sources import labels, task_of
 from tests.entry_point.training.training_jobs import read_records
 
 CPU = Devices(torch.device("cpu"), None)
-IMAGES, BATCH, EPOCHS = 192, 32, 3
+IMAGES, BATCH, EPOCHS = 96, 16, 3
 
 
 @pytest.mark.parametrize(
