@@ -123,11 +123,16 @@ def processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def hardware() -> str:
+    """The machine, in one line."""
+    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
+    return f"{processor()}, {os.cpu_count()} CPUs{gpu}"
+
+
 def machine() -> str:
     """The machine, its load and the date, in one line."""
-    gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     load = f"load {os.getloadavg()[0]:.1f} at the end"
-    return f"{processor()}, {os.cpu_count()} CPUs{gpu}, {load}, {datetime.date.today()}"
+    return f"{hardware()}, {load}, {datetime.date.today()}"
 
 
 def versions(packages: Sequence[str]) -> str:

@@ -34,13 +34,14 @@ def commit() -> str:
 def revision() -> str:
     """The commit; if files have changed, also a hash of the files that enter the image."""
     name = commit()
-    if is_committed(name):
-        return name
-    tops = [ROOT / each for each in CONTEXT]
-    paths = [path for top in tops for path in (top, *top.rglob("*"))]
-    code = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
-    files = {path.relative_to(ROOT).as_posix(): path.read_bytes() for path in code}
-    return f"{name}-{content_hash(files)[:8]}"
+    return name if is_committed(name) else f"{name}-{files_hash(*CONTEXT)[:8]}"
+
+
+def files_hash(*tops: str) -> str:
+    """16 hexadecimal digits for the files below these of the repository, whatever git says."""
+    paths = [path for top in tops for path in (ROOT / top, *(ROOT / top).rglob("*"))]
+    files = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
+    return content_hash({path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files})
 
 
 def is_committed(name: str) -> bool:

@@ -20,9 +20,10 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,15 @@ from omegaconf import OmegaConf
 
 from benchmarks import measure
 from benchmarks.gpu import gpu_page
-from benchmarks.gpu.gpu_page import CORES, PEER_CASES, PEER_CORES, RECIPES, ROUNDS, Outcome
+from benchmarks.gpu.gpu_page import CORES, PEER_CORES, PEERS, RECIPES, ROUNDS, Outcome
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.sample_photographs import many_photographs
 from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
 from entry_point.job.cuda_driver import describe_driver, has_gpus
+from entry_point.job.program import UserError, run_program
+from launch.revision import files_hash
 
 MINUTES = 9.5
 """For one part: what does not fit into them is skipped."""
@@ -59,13 +62,16 @@ class Plan:
     """Overrides in place of each model."""
 
 
-FULL = Plan("cuda")
-DRY = Plan(
-    "cpu", images=64, batch=8,
-    own=("trainer.precision=fp32", "trainer.device=cpu", "data.image_size=64", "data.resize=64"),
-    model=("model.name=tests.own_models.tiny_net_with_state", "~model.kwargs",
-           "data.progressive=[]"),
-)  # fmt: skip
+PLANS = {
+    "cuda": Plan("cuda"),
+    "cpu": Plan(
+        "cpu", images=64, batch=8,
+        own=("trainer.precision=fp32", "trainer.device=cpu", "data.image_size=64",
+             "data.resize=64"),
+        model=("model.name=tests.own_models.tiny_net_with_state", "~model.kwargs",
+               "data.progressive=[]"),
+    ),
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,24 +100,22 @@ def tests(plan: Plan) -> list[Case]:
     """The tests marked `gpu`, and beside them the compilation of each recipe."""
     files = sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
     options = ("-m", "gpu", "-q", "--timeout=120", "-p", "no:cacheprovider")
-    return [
-        Case(gpu_page.TESTS, ("-m", "pytest", *options, *map(str, files)), 120, timed=False),
-        *(
-            job(plan, f"{model}, compiles", 110, *training(plan, model, "compiled"), epochs=1)
-            for model in ("ResNet-50", *RECIPES)
-        ),
+    arguments = ("-m", "pytest", *options, *map(str, files))
+    compile_all = [
+        job(plan, f"{model}, compiles", 110, *training(plan, model, "compiled"), epochs=1)
+        for model in ("ResNet-50", *RECIPES)
     ]
+    return [Case(gpu_page.TESTS, arguments, 120, timed=False), *compile_all]
 
 
 def goal(plan: Plan) -> list[Case]:
     """ResNet-50, eager and compiled in turn, and their input from memory."""
-    cases = []
-    for number in range(1, ROUNDS + 1):
-        for how, estimate, cores in (("eager", 19, PEER_CORES), ("compiled", 28, CORES)):
-            settings = (*training(plan, "ResNet-50", how), "trainer.diagnose=headspace")
-            name = f"ResNet-50, {how}"
-            cases.append(job(plan, name, estimate, *settings, cores=cores, round=number))
-    return cases
+    return [
+        job(plan, f"ResNet-50, {how}", estimate, *training(plan, "ResNet-50", how),
+            "trainer.diagnose=headspace", cores=cores, round=number)
+        for number in range(1, ROUNDS + 1)
+        for how, estimate, cores in (("eager", 19, PEER_CORES), ("compiled", 28, CORES))
+    ]  # fmt: skip
 
 
 def recipes(plan: Plan) -> list[Case]:
@@ -128,21 +132,16 @@ def peers(plan: Plan) -> list[Case]:
     settings = training(plan, "ResNet-50", "eager")
     return [
         job(plan, name, 32, *settings, epochs=2, cores=PEER_CORES, peer=peer)
-        for name, peer in PEER_CASES.items()
+        for name, peer in PEERS.items()
     ]
 
 
 def serving(plan: Plan) -> list[Case]:
-    arguments = ("-m", "benchmarks.gpu.gpu_serving", str(plan.work / "serving"), plan.device)
-    return [Case(gpu_page.SERVING, arguments, 50)]
+    return [Case(gpu_page.SERVING, ("-m", "benchmarks.gpu.gpu_serving", plan.device), 50)]
 
 
 PARTS: dict[str, Callable[[Plan], list[Case]]] = {
-    "tests": tests,
-    "goal": goal,
-    "recipes": recipes,
-    "peers": peers,
-    "serving": serving,
+    part.__name__: part for part in (tests, goal, recipes, peers, serving)
 }
 """By worth."""
 
@@ -229,42 +228,20 @@ def run_case(plan: Plan, case: Case, ends: float, out: Path) -> Outcome:
     """Runs a case to its end, or for PATIENCE times its estimate. Its log goes into `out`."""
     outcome, left = Outcome(case.name, case.round, case.estimate), ends - time.monotonic()
     say(f"{case.name}, round {case.round}: about {case.estimate:.0f} s")
-    if case.estimate > left:
+    if case.estimate <= left:
+        _run(plan, case, min(left, PATIENCE * case.estimate), out, outcome)
+    else:
         outcome.ended = gpu_page.SKIPPED
         outcome.why = f"takes about {case.estimate:.0f} s, of {MINUTES} minutes {left:.0f} s remain"
-        say(f"  {case.name}: {outcome.end}")
-        return outcome
-    folder = plan.work.resolve() / "cases" / case.file_name
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    began, log = time.monotonic(), out / f"{case.file_name}.log"
-    process = _start(plan, case, folder, log)
-    seen: list[tuple[int, float, float]] = []
-    while process.poll() is None and time.monotonic() - began < min(left, PATIENCE * case.estimate):
-        count = len(_records(folder, "images_per_s"))
-        if not seen or count > seen[-1][0]:
-            seen.append((count, time.monotonic(), cpu_seconds(process.pid)))
-        time.sleep(0.1)
-    outcome.seconds = round(time.monotonic() - began, 1)
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        outcome.ended = gpu_page.CUT_OFF
-        outcome.why = "killed at its deadline"
-    else:
-        last_line = log.read_text("utf-8", "replace").strip().rpartition("\n")[2].strip("= ")
-        outcome.code = process.returncode
-        if outcome.code:
-            reason = folder / "output" / "failure"  # a job's; other processes say it at last
-            why = reason.read_text("utf-8") if reason.exists() else last_line
-            outcome.why = why.split("\n")[0][:300]
-        outcome.values = _values(folder, case, last_line, seen)
-    say(f"  {case.name}: {outcome.end} after {outcome.seconds:.0f} s")
+    say(f"  {case.name}: {outcome} after {outcome.seconds:.0f} s")
     return outcome
 
 
-def _start(plan: Plan, case: Case, folder: Path, log: Path) -> subprocess.Popen[bytes]:
-    """Starts the case's process, in a session of its own."""
+def _run(plan: Plan, case: Case, patience: float, out: Path, outcome: Outcome) -> None:
+    """Runs the case's process, in a session of its own, and completes its outcome."""
+    folder, log = plan.work.resolve() / "cases" / case.file_name, out / f"{case.file_name}.log"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     environment = {
         **os.environ,
         "ML_ROOT": str(folder),
@@ -273,12 +250,32 @@ def _start(plan: Plan, case: Case, folder: Path, log: Path) -> subprocess.Popen[
         # Timed jobs find what the part `tests` has compiled.
         "TORCHINDUCTOR_CACHE_DIR": str(plan.work.resolve() / "inductor"),
     }
-    cores = sorted(os.sched_getaffinity(0))[: case.cores]
-    pinned = ["taskset", "--cpu-list", ",".join(map(str, cores)), sys.executable, *case.arguments]
+    cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: case.cores]))
+    command = ["taskset", "--cpu-list", cores, sys.executable, *case.arguments]
+    seen: list[tuple[int, float, float]] = []
     with log.open("w", encoding="utf-8") as output:
-        return subprocess.Popen(
-            pinned, env=environment, stdout=output, stderr=output, start_new_session=True
+        process = subprocess.Popen(
+            command, env=environment, stdout=output, stderr=output, start_new_session=True
         )
+    began = time.monotonic()
+    while process.poll() is None and time.monotonic() - began < patience:
+        count = len(_records(folder, "images_per_s"))
+        if not seen or count > seen[-1][0]:
+            seen.append((count, time.monotonic(), cpu_seconds(process.pid)))
+        time.sleep(0.1)
+    outcome.seconds = round(time.monotonic() - began, 1)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        outcome.ended, outcome.why = gpu_page.CUT_OFF, "killed at its deadline"
+        return
+    last_line = log.read_text("utf-8", "replace").strip().rpartition("\n")[2].strip("= ")
+    outcome.ended = f"exit code {process.returncode}"
+    if process.returncode:
+        reason = folder / "output" / "failure"  # a job's; other processes say it at last
+        why = reason.read_text("utf-8") if reason.exists() else last_line
+        outcome.why = why.split("\n")[0][:300]
+    outcome.values = _values(folder, case, last_line, seen)
 
 
 def _records(folder: Path, key: str) -> list[dict[str, float]]:
@@ -319,12 +316,11 @@ def _values(
 
 def origin(device: str) -> dict[str, str]:
     """Returns which code ran where."""
-    gpus = [torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count())]
     versions = measure.versions(("torchvision", "timm", "nvidia-dali-cuda130"))
     return {
-        "files": gpu_page.source_hash(),
-        "machine": ", ".join([*gpus, measure.processor(), f"{os.cpu_count()} CPUs"]),
-        "device": device,
+        "files": files_hash(*gpu_page.SOURCES),
+        "machine": measure.hardware(),
+        "gpu": torch.cuda.get_device_name() if device == "cuda" else "",
         "date": datetime.date.today().isoformat(),
         "system": f"{versions}; {describe_driver() if has_gpus() else 'no NVIDIA device'}",
     }
@@ -335,46 +331,31 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
-def read_results(out: Path) -> dict[str, Mapping[str, Any]]:
-    """Returns the parts that have run."""
-    paths = {part: out / f"{part}.json" for part in PARTS}
-    return {part: json.loads(path.read_text()) for part, path in paths.items() if path.exists()}
-
-
 def main(arguments: Sequence[str]) -> int:
     """Returns 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
     words = [argument.removeprefix("part=") for argument in arguments]
-    options = dict(word.split("=", 1) for word in words if "=" in word)
+    options = {"device": "cuda", "out": "runs/gpu-check"}
+    options |= dict(word.split("=", 1) for word in words if "=" in word)
     parts = [word for word in words if "=" not in word] or [*PARTS, "page"]
-    unknown = sorted({*parts} - {*PARTS, "page"} | {*options} - {"device", "out"})
-    device, out = options.get("device", "cuda"), Path(options.get("out", "runs/gpu-check"))
-    if unknown or device not in ("cuda", "cpu"):
-        wrong = ", ".join(unknown) or f"device={device}"
+    plan, out = PLANS.get(options["device"]), Path(options["out"])
+    if plan is None or {*parts} - {*PARTS, "page"} or len(options) > 2:
         allowed = f"{', '.join([*PARTS, 'page'])}, device=cuda|cpu, out=FOLDER"
-        return _refuse(f"{wrong}: must be some of {allowed}")
-    plan = FULL if device == "cuda" else DRY
+        raise UserError(f"{' '.join(words)}: must be some of {allowed}")
     if parts != ["page"]:
-        if device == "cuda" and not torch.cuda.is_available():
-            return _refuse("torch finds no CUDA device; device=cpu makes a dry run")
+        if plan.device == "cuda" and not torch.cuda.is_available():
+            raise UserError("torch finds no CUDA device; device=cpu makes a dry run")
         make_data(plan)
     for part in parts:
         if part != "page":
             run_part(plan, part, PARTS[part](plan), out)
-    results = read_results(out)
+    files = {part: out / f"{part}.json" for part in PARTS}
+    results = {part: json.loads(file.read_text()) for part, file in files.items() if file.exists()}
     if not results:
-        return _refuse(f"out={out}: holds no part's result; run a part first")
-    if "page" not in parts:
-        return gpu_page.report(gpu_page.judge({part: results[part] for part in parts}))
-    try:
+        raise UserError(f"out={out}: holds no part's result; run a part first")
+    if "page" in parts:
         return gpu_page.write_page(results, out)
-    except ValueError as error:
-        return _refuse(str(error))
-
-
-def _refuse(reason: str) -> int:
-    sys.stderr.write(f"gpu-check: {reason}\n")
-    return 2
+    return gpu_page.report(gpu_page.judge({part: results[part] for part in parts}))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(run_program("gpu-check", partial(main, sys.argv[1:])))

@@ -6,12 +6,10 @@ was cut off or skipped is not measured.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 import re
 import statistics
-import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,11 +18,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import measure
+from entry_point.job.program import UserError
+from launch.revision import CONTEXT, commit, files_hash
 
-ROOT = Path(__file__).resolve().parents[2]
-SOURCES = ("benchmarks", "configs", "custom_op", "entry_point", "project", "tests")
-SUFFIXES = (".py", ".cpp", ".h", ".yaml")
-
+SOURCES = ("benchmarks", "tests", *CONTEXT)
 ROUNDS = 3
 """Contenders that are judged by 2 % alternate this many times."""
 PEER_CORES, CORES = 4, 8
@@ -32,10 +29,9 @@ RECIPES = ("resnet50_torchvision", "resnet50_fast16", "deit_small", "vit_small")
 """`imagefolder_resnet50` trains as the goal does, and `resnet50_fast88` as fast16."""
 HOW = ("eager", "compiled")
 GOAL, COMPILED = (f"ResNet-50, {how}" for how in HOW)
-PEERS = ("dali-gpu", "dali-cpu", "torchvision")
-PEER_CASES = {f"ResNet-50, fed by {peer}": peer for peer in PEERS}
+PEERS = {f"ResNet-50, fed by {peer}": peer for peer in ("dali-gpu", "dali-cpu", "torchvision")}
 TESTS, SERVING = "tests marked gpu", "serving"
-ENDED, CUT_OFF, SKIPPED = "ended", "cut off", "skipped"
+ENDED, CUT_OFF, SKIPPED = "exit code 0", "cut off", "skipped"
 HELD, BROKEN = "held", "broken"
 NOT_MEASURED, NOT_DECIDED = "not measured", "not decided"
 STUDENT_T = 4.303
@@ -44,6 +40,10 @@ LOSSES_DIFFER = 0.03
 """The most by which a compiled run's loss, over ten steps, may differ from the eager one's."""
 STABLE = 1.1
 """An eager run whose loss rises to this many times its first value amplifies each rounding."""
+HEAD = (
+    *("case", "images/s", "compiled / eager", "from memory", "data wait %", "step p50 ms"),
+    *("step p99 ms", "cores busy", "cores for one GPU", "ended", "seconds (estimate)"),
+)
 METHOD = f"""\
 Real jobs in bf16 with batches of 256: 12800 JPEGs of 533x800 pixels (48 photographs, repeated),
 packed with side indexes. Figures leave out the first epoch, in which kernels are chosen and
@@ -67,19 +67,14 @@ class Outcome:
     estimate: float
     """Seconds."""
     ended: str = ENDED
-    seconds: float = 0.0
-    code: int | None = None
-    """Exit code, if it ended by itself; below 0: by a signal that the check did not send."""
+    """By itself with this exit code, or CUT_OFF or SKIPPED."""
     why: str = ""
-    """Why it was skipped, cut off or failed."""
+    seconds: float = 0.0
     values: dict[str, Any] = field(default_factory=dict)
     """Of a job: by key, a value per epoch after the first, and the losses of the first."""
 
-    @property
-    def end(self) -> str:
-        """How it ended, for people."""
-        how = f"exit code {self.code}" if self.ended == ENDED else self.ended
-        return f"{how}: {self.why}" if self.why else how
+    def __str__(self) -> str:
+        return f"{self.ended}: {self.why}" if self.why else self.ended
 
 
 Results = Mapping[str, Mapping[str, Any]]
@@ -87,13 +82,12 @@ Results = Mapping[str, Mapping[str, Any]]
 Cases = Mapping[str, Sequence[Outcome]]
 """Case -> its rounds."""
 Judged = tuple[str, str]
-"""Word and reason."""
+"""HELD, BROKEN, NOT_MEASURED or NOT_DECIDED, and the reason."""
 
 
 class Verdict(NamedTuple):
     promise: str
     word: str
-    """HELD, BROKEN, NOT_MEASURED or NOT_DECIDED."""
     reason: str
 
 
@@ -104,100 +98,87 @@ class NoFigures(Exception):
 # -- verdicts
 
 
+def promises() -> Iterator[tuple[Any, ...]]:
+    """Yields the part, the promise, the function that judges it, and its arguments."""
+    yield "tests", "The tests marked `gpu` pass", passes, TESTS
+    for model in ("ResNet-50", *RECIPES):
+        yield "tests", f"{model} compiles", passes, f"{model}, compiles"
+    for case, cores in ((GOAL, PEER_CORES), (COMPILED, CORES)):
+        waits, memory = "waits for less than 1 %", "at most 2 % slower than from memory"
+        even = "the 99th percentile of steps is at most 1.2 of the 50th"
+        yield "goal", f"{case}, {cores} cores: {waits}", at_most, 1, case, "data_wait_pct"
+        yield "goal", f"{case}: {memory}", at_most, 1.02, case, "headspace"
+        yield "goal", f"{case}: {even}", at_most, 1.2, case, "step_ms_p99", case
+    faster = f"{COMPILED}: steps are 1.2 times as fast"
+    yield "goal", faster, at_most, 1 / 1.2, COMPILED, "step_ms_p50", GOAL
+    for recipe in RECIPES:
+        for case in (f"{recipe}, {how}" for how in HOW):
+            waits = f"{case}: waits for less than 1 %"
+            yield "recipes", waits, at_most, 1, case, "data_wait_pct"
+        equal = f"compiled losses equal the eager ones within {LOSSES_DIFFER:.0%}"
+        yield "recipes", f"{recipe}: {equal}", learns_alike, recipe
+    yield "serving", "Concurrent requests share batches", shares_batches
+
+
 def judge(results: Results) -> list[Verdict]:
     """Returns a verdict for each promise of the parts that have run."""
     cases, verdicts = by_case(results), []
     for part, promise, judged, *of in promises():
         if part in results:
             try:
-                word, reason = judged(cases, *of)
+                verdicts.append(Verdict(promise, *judged(cases, *of)))
             except NoFigures as error:
-                word, reason = error.args
-            verdicts.append(Verdict(promise, word, reason))
+                verdicts.append(Verdict(promise, *error.args))
     return verdicts
 
 
-def promises() -> Iterator[tuple[Any, ...]]:
-    """Yields the part, the promise, the function that judges it, and its arguments."""
-    yield "tests", "The tests marked `gpu` pass", tests_pass
-    for model in ("ResNet-50", *RECIPES):
-        yield "tests", f"{model} compiles", compiles, f"{model}, compiles"
-    for case, cores in ((GOAL, PEER_CORES), (COMPILED, CORES)):
-        waits, memory = "waits for less than 1 %", "at most 2 % slower than from memory"
-        even = "the 99th percentile of steps is at most 1.2 of the 50th"
-        yield "goal", f"{case}, {cores} cores: {waits}", below, case, "data_wait_pct", 1
-        yield "goal", f"{case}: {memory}", below, case, "headspace", 1.02
-        yield "goal", f"{case}: {even}", ratio_below, case, "step_ms_p99", case, 1.2
-    faster = f"{COMPILED}: steps are 1.2 times as fast"
-    yield "goal", faster, ratio_below, COMPILED, "step_ms_p50", GOAL, 1 / 1.2
-    for recipe in RECIPES:
-        for case in (f"{recipe}, {how}" for how in HOW):
-            yield "recipes", f"{case}: waits for less than 1 %", below, case, "data_wait_pct", 1
-        equal = f"compiled losses equal the eager ones within {LOSSES_DIFFER:.0%}"
-        yield "recipes", f"{recipe}: {equal}", losses_are_equal, recipe
-    yield "serving", "Concurrent requests share batches", requests_share_batches
-
-
 def by_case(results: Results) -> Cases:
-    """Returns the outcomes by case."""
     found: dict[str, list[Outcome]] = {}
-    for result in results.values():
-        for one in result["outcomes"]:
-            found.setdefault(one["case"], []).append(Outcome(**one))
+    for one in (Outcome(**one) for result in results.values() for one in result["outcomes"]):
+        found.setdefault(one.case, []).append(one)
     return found
 
 
-def ended(cases: Cases, case: str) -> Sequence[Outcome]:
+def rounds_of(cases: Cases, case: str) -> Sequence[Outcome]:
     """Returns the case's rounds. Raises NoFigures if one failed, did not end, or none has run."""
     rounds = cases.get(case, ())
     if not rounds:
         raise NoFigures(NOT_MEASURED, f"{case}: has not run")
-    for one in rounds:
-        if one.code:
-            raise NoFigures(BROKEN, f"{case}, round {one.round}: {one.end}")
-    for one in rounds:
-        if one.ended != ENDED:
-            raise NoFigures(NOT_MEASURED, f"{case}, round {one.round}: {one.end}")
+    wrong = [one for one in rounds if one.ended != ENDED]
+    for one in sorted(wrong, key=lambda one: one.ended in (CUT_OFF, SKIPPED)):
+        word = NOT_MEASURED if one.ended in (CUT_OFF, SKIPPED) else BROKEN
+        raise NoFigures(word, f"{case}, round {one.round}: {one}")
     return rounds
 
 
 def figures(cases: Cases, case: str, key: str) -> list[float]:
     """Returns the median of each round, or all values of a single round. Raises NoFigures."""
-    rounds = [one.values.get(key) or [math.nan] for one in ended(cases, case)]
+    rounds = [one.values.get(key) or [math.nan] for one in rounds_of(cases, case)]
     values = rounds[0] if len(rounds) == 1 else list(map(statistics.median, rounds))
     if not all(map(math.isfinite, values)):
         raise NoFigures(NOT_MEASURED, f"{case}: {key} is missing or not a number")
     return values
 
 
-def at_most(values: Sequence[float], most: float) -> Judged:
-    """Judges the mean of ROUNDS values by its 95 % interval."""
+def at_most(cases: Cases, most: float, case: str, key: str, base: str = "") -> Judged:
+    """Judges the mean of ROUNDS values by its 95 % interval. With `base`, the values are shares of
+    the median step of that case's same round."""
+    values = figures(cases, case, key)
+    if base:
+        try:
+            steps = figures(cases, base, "step_ms_p50")
+        except NoFigures as error:  # the failure of `base` breaks its own promises
+            return NOT_MEASURED, f"no comparison: {error.args[1]}"
+        values = [a / b for a, b in zip(values, steps, strict=False)]
     if len(values) < ROUNDS:
         return NOT_MEASURED, f"{len(values)} of {ROUNDS} values were measured"
     mean = statistics.mean(values)
     half = STUDENT_T * statistics.stdev(values) / math.sqrt(ROUNDS)
-    found = f"{mean:.4g} ± {half:.2g}; at most {most:.3g}"
-    if mean + half <= most:
-        return HELD, found
-    return (BROKEN if mean - half > most else NOT_DECIDED), found
+    word = HELD if mean + half <= most else BROKEN if mean - half > most else NOT_DECIDED
+    return word, f"{mean:.4g} ± {half:.2g}; at most {most:.3g}"
 
 
-def below(cases: Cases, case: str, key: str, most: float) -> Judged:
-    """Judges the case's values."""
-    return at_most(figures(cases, case, key), most)
-
-
-def ratio_below(cases: Cases, case: str, key: str, base: str, most: float) -> Judged:
-    """Judges the case's values over the median step of the same round of `base`."""
-    values = figures(cases, case, key)
-    try:
-        steps = figures(cases, base, "step_ms_p50")
-    except NoFigures as error:  # the failure of `base` breaks its own promises
-        return NOT_MEASURED, f"no comparison: {error.args[1]}"
-    return at_most([a / b for a, b in zip(values, steps, strict=False)], most)
-
-
-def losses_are_equal(cases: Cases, recipe: str) -> Judged:
+def learns_alike(cases: Cases, recipe: str) -> Judged:
     """Judges whether a recipe learns compiled as it does eagerly."""
     eager, compiled = (figures(cases, f"{recipe}, {how}", "losses") for how in HOW)
     differences = [abs(b / a - 1) for a, b in zip(eager, compiled, strict=True)]
@@ -208,27 +189,24 @@ def losses_are_equal(cases: Cases, recipe: str) -> Judged:
     return (HELD if max(differences) <= LOSSES_DIFFER else BROKEN), found
 
 
-def compiles(cases: Cases, case: str) -> Judged:
-    (one,) = ended(cases, case)
-    return HELD, f"{one.end}, {one.seconds:.0f} s"
+def passes(cases: Cases, case: str) -> Judged:
+    """Judges a process that measures nothing; of a test run, whether a test has passed."""
+    (one,) = rounds_of(cases, case)
+    word = HELD if one.values.get("passed", True) else NOT_MEASURED
+    return word, one.values.get("said", f"{one}, {one.seconds:.0f} s")
 
 
-def tests_pass(cases: Cases) -> Judged:
-    (one,) = ended(cases, TESTS)
-    return (HELD if one.values["passed"] else NOT_MEASURED), one.values["said"]
-
-
-def requests_share_batches(cases: Cases) -> Judged:
-    (one,) = ended(cases, SERVING)
+def shares_batches(cases: Cases) -> Judged:
+    (one,) = rounds_of(cases, SERVING)
     images = one.values["images per batch"]
     return (HELD if images > 1 else BROKEN), f"{images:.3g} images a batch; {one.values['speed']}"
 
 
 def report(verdicts: Sequence[Verdict]) -> int:
     """Prints the verdicts; returns the exit code."""
-    for verdict in verdicts:
-        word = verdict.word.upper() if verdict.word == BROKEN else verdict.word
-        sys.stdout.write(f"{word:12}  {verdict.promise}: {verdict.reason}\n")
+    for promise, word, reason in verdicts:
+        shown = word.upper() if word == BROKEN else word
+        sys.stdout.write(f"{shown:12}  {promise}: {reason}\n")
     counts = Counter(verdict.word for verdict in verdicts)
     sys.stdout.write(f"{', '.join(f'{count} {word}' for word, count in counts.items())}\n")
     return int(BROKEN in counts)
@@ -241,34 +219,33 @@ def write_page(results: Results, folder: Path) -> int:
     """Writes gpu-NAME.md, named after the GPU; a dry run's into `folder`.
 
     Without the goal it is gpu-NAME-PART.md: it does not replace a page with all figures. Returns
-    the exit code. Raises ValueError if the parts are of different code or machines.
+    the exit code. Raises UserError if the parts are of different code or machines.
     """
-    for first, other in itertools.pairwise(results.values()):
-        for key in ("files", "machine", "device"):
-            if first[key] != other[key]:
-                parts = f"the parts {first['part']} and {other['part']} differ"
-                raise ValueError(f"{parts}: {key} {first[key]} and {other[key]}; run one again")
-    first = next(iter(results.values()))
-    name, target, dry = "gpu", folder, "A dry run: it says nothing about a GPU.\n\n"
-    if first["device"] == "cuda":
-        gpu = first["machine"].partition(",")[0].removeprefix("NVIDIA ")
-        name = f"gpu-{re.sub('[^a-z0-9]+', '-', gpu.lower()).strip('-')}"
-        target, dry = measure.RESULTS, ""
-    if "goal" not in results:
-        name = "-".join([name, *(part for part in results if part != "tests")])
-    verdicts = judge(results)
-    rows = [(one.promise, f"**{one.word}**", _cell(one.reason)) for one in verdicts]
-    made = f"{commit_of(first['files'])}; {first['machine']}; {first['system']}; {first['date']}"
-    path = target / f"{name}.md"
+    for one, other in itertools.pairwise(results.values()):
+        for key in ("files", "machine", "gpu"):
+            if one[key] != other[key]:
+                parts = f"the parts {one['part']} and {other['part']} differ"
+                raise UserError(f"{parts}: {key} {one[key]} and {other[key]}; run one again")
+    first, verdicts = next(iter(results.values())), judge(results)
+    dry = "" if first["gpu"] else "A dry run: it says nothing about a GPU.\n\n"
+    words = re.findall("[a-z0-9]+", first["gpu"].lower().removeprefix("nvidia"))
+    others = [] if "goal" in results else [part for part in results if part != "tests"]
+    path = (
+        measure.RESULTS if first["gpu"] else folder
+    ) / f"{'-'.join(['gpu', *words, *others])}.md"
+    known = files_hash(*SOURCES) == first["files"]
+    code = f"commit {commit()}" if known else "which this clone no longer has"
+    made = f"files {first['files']}, {code}; {first['machine']}; {first['system']}; {first['date']}"
+    rows = [(promise, f"**{word}**", _cell(reason)) for promise, word, reason in verdicts]
     path.write_text(
         f"# Training on a GPU\n\n{dry}{_figures(by_case(results))}\n{METHOD}\n"
         f"`make figures ONLY=gpu`; {made}.\n\n## Promises\n\n"
         + measure.table(["promise", "verdict", "found"], rows),
         encoding="utf-8",
     )
-    code = report(verdicts)
+    exit_code = report(verdicts)
     sys.stdout.write(f"{path}\n")
-    return code
+    return exit_code
 
 
 def _figures(cases: Cases) -> str:
@@ -283,45 +260,18 @@ def _figures(cases: Cases) -> str:
     rows = []
     for case, rounds in cases.items():
         rate, busy = median(case, "images_per_s"), median(case, "cores")
-        compared = rate / median(case.replace("compiled", "eager"), "images_per_s")
-        gain = compared if case.endswith("compiled") else math.nan
-        whole = GOAL if case in PEER_CASES else case
+        eager = case.replace("compiled", "eager")
+        gain = rate / median(eager, "images_per_s") if eager != case else math.nan
+        whole = GOAL if case in PEERS else case
         memory = median(whole, "images_per_s") * median(whole, "headspace")
         steps = [median(case, key) for key in ("data_wait_pct", "step_ms_p50", "step_ms_p99")]
         values = [rate, gain, memory, *steps, busy, busy / rate * memory]
         shown = ["" if math.isnan(value) else f"{value:.4g}" for value in values]
-        ends = "; ".join(sorted({one.end for one in rounds}))
+        ends = _cell("; ".join(sorted({str(one) for one in rounds})))
         seconds = " ".join(f"{one.seconds:.0f}" for one in rounds)
-        rows.append([case, *shown, _cell(ends), f"{seconds} ({rounds[0].estimate:.0f})"])
-    head = "case, images/s, compiled / eager, from memory, data wait %, step p50 ms, step p99 ms"
-    head += ", cores busy, cores for one GPU, ended, seconds (estimate)"
-    return measure.table(head.split(", "), rows)
+        rows.append([case, *shown, ends, f"{seconds} ({rounds[0].estimate:.0f})"])
+    return measure.table(HEAD, rows)
 
 
 def _cell(text: str) -> str:
     return text.replace("|", "/").replace("\n", " ")
-
-
-# -- which code was measured
-
-
-def source_hash(root: Path = ROOT) -> str:
-    """Returns a hash of the source files: a GPU machine may have no repository."""
-    found = hashlib.sha256()
-    for path in sorted(path for folder in SOURCES for path in (root / folder).rglob("*")):
-        if path.suffix in SUFFIXES:
-            found.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
-    return found.hexdigest()[:12]
-
-
-def commit_of(files: str, root: Path = ROOT) -> str:
-    """Returns the commit of the clone that writes the page, if it has the files of this hash."""
-    if source_hash(root) != files:
-        return f"files {files}, which this clone no longer has"
-    git = ["git", "-C", str(root)]
-    try:
-        commit = subprocess.check_output([*git, "rev-parse", "--short=12", "HEAD"], text=True)
-        changed = subprocess.check_output([*git, "status", "--porcelain", *SOURCES])
-    except (OSError, subprocess.CalledProcessError):  # no git, or no repository
-        return f"files {files}"
-    return f"commit {commit.strip()}{', with changes' if changed else ''}, files {files}"

@@ -7,53 +7,54 @@ need the standard library only.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from zipfile import ZIP_LZMA, ZipFile
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).resolve().parents[2]
-UNPACKED = Path("runs/gpu-kit")
+KIT = "kit.tar.xz"
 INSTALLED = ("torch", "torchvision", "numpy")
 """What the machine must have; all other packages are carried."""
 TESTING = ("pytest", "pytest-timeout", "pluggy", "iniconfig", "hypothesis", "sortedcontainers")
-LARGE = 20_000_000
-"""Bytes. Wheels of more are compressed again."""
 SOURCES = ("antlr4-python3-runtime",)
+"""Published as sources only."""
+TARGET = (
+    *("--only-binary=:all:", "--implementation=cp", "--ignore-requires-python"),
+    *("--platform=manylinux_2_28_x86_64", "--platform=manylinux2014_x86_64"),
+)
 HEADERS = (
     ("libjpeg62-turbo", "libjpeg62-turbo-dev"),  # Debian
     ("libjpeg-turbo8", "libjpeg-turbo8-dev"),  # Ubuntu
 )
-PLATFORMS = ("manylinux_2_28_x86_64", "manylinux2014_x86_64")
 
 
 def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None:
-    """Downloads wheels, headers and photographs into FOLDER, about 80 MB if nothing is present."""
+    """Writes packages, libjpeg's header and photographs into FOLDER/KIT, 30 MB if nothing is
+    present."""
+    sys.path.insert(0, str(ROOT))
+    from tests.photographs import PHOTOGRAPHS  # of packages that are too large to carry
+
     pins = carried(python_version)
     if unknown := [name for name in present if name not in pins]:
         sys.exit(f"offline_kit: {', '.join(unknown)}: not among {', '.join(sorted(pins))}")
-    folder.mkdir(parents=True, exist_ok=True)
-    for stale in folder.glob("*.whl"):
-        stale.unlink()
-    pins = {name: pin for name, pin in pins.items() if name not in present}
-    wanted = [pin for name, pin in pins.items() if name not in SOURCES]
-    pip = [sys.executable, "-m", "pip"]
-    target = ["--only-binary=:all:", f"--python-version={python_version}", "--implementation=cp"]
-    platforms = [f"--platform={name}" for name in PLATFORMS]
-    _run([*pip, "download", "-q", "--no-deps", *target, *platforms, "-d", str(folder), *wanted])
-    for name in SOURCES:
-        if name in pins:
-            _run([*pip, "wheel", "-q", "--no-deps", "-w", str(folder), pins[name]])
-    for wheel in folder.glob("*.whl"):
-        if wheel.stat().st_size > LARGE:
-            _shrink(wheel)
-    if not any(_download_packages(folder, packages) for packages in HEADERS):
-        sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
-    _copy_photographs(folder / "photographs")
+    wheels = [pin for name, pin in pins.items() if name not in (*SOURCES, *present)]
+    with TemporaryDirectory() as kit:
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-compile"]
+        pip.append(f"--target={kit}/site")
+        _run([*pip, *TARGET, f"--python-version={python_version}", *wheels])
+        _run([*pip, *(pins[name] for name in SOURCES)])
+        if not any(_add_packages(Path(kit, "jpeg"), packages) for packages in HEADERS):
+            sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
+        photographs = Path(kit, "photographs")
+        photographs.mkdir()
+        for photograph in PHOTOGRAPHS.values():
+            shutil.copy(photograph, photographs)
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.make_archive(str(folder / KIT.partition(".")[0]), "xztar", kit)
 
 
 def carried(python_version: str) -> dict[str, str]:
@@ -67,57 +68,42 @@ def carried(python_version: str) -> dict[str, str]:
             pin, _, marker = (part.strip() for part in line.partition(";"))
             name = pin.partition("==")[0]
             wanted = name not in INSTALLED if file == "job" else name in TESTING
-            if wanted and "==" in pin and (not marker or Marker(marker).evaluate(version)):
+            if wanted and (not marker or Marker(marker).evaluate(version)):
                 pins[name] = pin
     return pins
 
 
-def _shrink(wheel: Path) -> None:
-    """Compresses it by LZMA, which pip reads: two thirds of the size."""
-    smaller = wheel.with_suffix(".new")
-    with ZipFile(wheel) as before, ZipFile(smaller, "w", ZIP_LZMA) as after:
-        for item in before.infolist():
-            after.writestr(item.filename, before.read(item))
-    smaller.replace(wheel)
-
-
-def _download_packages(folder: Path, packages: tuple[str, ...]) -> bool:
-    if not shutil.which("apt-get"):
-        return False
-    command = ["apt-get", "download", *packages]
-    return not subprocess.run(command, cwd=folder, capture_output=True).returncode
-
-
-def _copy_photographs(folder: Path) -> None:
-    """Copies them out of scikit-image and scikit-learn, which are too large to carry."""
-    sys.path.insert(0, str(ROOT))
-    from tests.photographs import PHOTOGRAPHS
-
+def _add_packages(folder: Path, packages: Sequence[str]) -> bool:
+    """Unpacks packages of the system below `folder`; returns False if it does not have them."""
     folder.mkdir(exist_ok=True)
-    for photograph in PHOTOGRAPHS.values():
-        shutil.copy(photograph, folder)
+    download = ["apt-get", "download", *packages]
+    if (
+        not shutil.which("apt-get")
+        or subprocess.run(download, cwd=folder, capture_output=True).returncode
+    ):
+        return False
+    for package in folder.glob("*.deb"):
+        _run(["dpkg", "-x", str(package), str(folder)])
+        package.unlink()
+    return True
 
 
 def unpack(folder: Path, target: Path) -> dict[str, str]:
-    """Installs FOLDER's content below `target`, once; returns the environment that uses it."""
-    wheels, packages = sorted(folder.glob("*.whl")), sorted(folder.glob("*.deb"))
-    if not wheels:
-        sys.exit(f"offline_kit: {folder}: holds no wheel; `offline_kit.py pack` fills it")
-    site, jpeg = target / "site", target / "jpeg"
-    done, content = target / "content", "\n".join(path.name for path in (*wheels, *packages))
-    if not (done.is_file() and done.read_text() == content):
+    """Unpacks FOLDER/KIT into `target`, once; returns the environment that uses it."""
+    kit, done = folder / KIT, target / "done"
+    if not kit.is_file():
+        sys.exit(f"offline_kit: {folder}: holds no {KIT}; `offline_kit.py pack` makes it")
+    version = f"{kit.stat().st_size} {kit.stat().st_mtime_ns}"
+    if not (done.is_file() and done.read_text() == version):
         shutil.rmtree(target, ignore_errors=True)
-        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps"]
-        _run([*pip, "--target", str(site), *map(str, wheels)])
-        for package in packages:
-            _run(["dpkg", "-x", str(package), str(jpeg)])
-        done.write_text(content)
-    added = {"PYTHONPATH": [site, ROOT]}
+        shutil.unpack_archive(kit, target, filter="data")
+        done.write_text(version)
+    added = {"PYTHONPATH": [target / "site", ROOT]}
     if not _has_jpeglib():  # linkers prefer the system's library, which may be of another version
-        include, libraries = jpeg / "usr/include", jpeg / "usr/lib/x86_64-linux-gnu"
+        include, libraries = target / "jpeg/usr/include", target / "jpeg/usr/lib/x86_64-linux-gnu"
         added["CPATH"] = [include, include / "x86_64-linux-gnu"]
         added["LIBRARY_PATH"] = added["LD_LIBRARY_PATH"] = [libraries]
-    environment = {**os.environ, "PHOTOGRAPHS": str(folder.resolve() / "photographs")}
+    environment = {**os.environ, "PHOTOGRAPHS": str(target / "photographs")}
     for name, paths in added.items():
         environment[name] = ":".join(filter(None, [*map(str, paths), os.environ.get(name)]))
     return environment
@@ -128,17 +114,6 @@ def _has_jpeglib() -> bool:
     compiler = shutil.which("c++") or shutil.which("g++")
     command = [compiler or "c++", "-E", "-x", "c++", "-include", "jpeglib.h", "/dev/null"]
     return bool(compiler) and not subprocess.run(command, capture_output=True).returncode
-
-
-def run(folder: Path, arguments: list[str]) -> int:
-    """Unpacks the kit and runs the check; returns its exit code."""
-    environment = unpack(folder, ROOT / UNPACKED)
-    sys.path[:0] = environment["PYTHONPATH"].split(":")
-    missing = [name for name in INSTALLED if importlib.util.find_spec(name) is None]
-    if missing:
-        sys.exit(f"offline_kit: no {', '.join(missing)} here; add their wheels to {folder}")
-    command = [sys.executable, "-m", "benchmarks.gpu.gpu_check", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
 
 
 def _run(command: list[str]) -> None:
@@ -154,16 +129,16 @@ def main(arguments: list[str]) -> int:
     match arguments:
         case ["pack", folder]:
             pack(Path(folder), f"{sys.version_info.major}.{sys.version_info.minor}")
-            return 0
         case ["pack", folder, version, *present]:
             pack(Path(folder), version, present)
-            return 0
-        case ["run", folder, *rest]:
-            return run(Path(folder), rest)
-    sys.stderr.write(
-        "offline_kit: pack FOLDER [PYTHON_VERSION [PACKAGE ...]], or run FOLDER [PART ...]\n"
-    )
-    return 2
+        case ["run", folder, *parts]:
+            check = [sys.executable, "-m", "benchmarks.gpu.gpu_check", *parts]
+            return subprocess.call(check, cwd=ROOT, env=unpack(Path(folder), ROOT / "runs/gpu-kit"))
+        case _:
+            sys.exit(
+                "offline_kit: pack FOLDER [PYTHON_VERSION [PACKAGE ...]], or run FOLDER [PART ...]"
+            )
+    return 0
 
 
 if __name__ == "__main__":

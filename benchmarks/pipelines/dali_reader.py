@@ -24,12 +24,16 @@ _AHEAD = 2
 class DaliReader(Loader):
     """A Loader of train/<class>/*.jpg: random resized crops, on the spec's device.
 
-    DALI does not tell which files a batch is of: all its numbers are 0.
+    Without `on_gpu`, the CPU decodes, into memory that a GPU copies from. DALI does not tell which
+    files a batch is of: all its numbers are 0.
     """
 
-    def __init__(self, root: Path, spec: LoaderSpec, steps_per_epoch: int) -> None:
+    def __init__(
+        self, root: Path, spec: LoaderSpec, steps_per_epoch: int, *, on_gpu: bool = True
+    ) -> None:
         self.steps_per_epoch = steps_per_epoch
-        on_gpu = spec.device.type == "cuda"
+        self._pins = spec.device.type == "cuda" and not on_gpu
+        on_gpu = spec.device.type == "cuda" and on_gpu
         self._stream = torch.cuda.Stream(spec.device) if on_gpu else None
         gpu = torch.cuda.current_device() if on_gpu else None
         data, threads = spec.data, max(1, spec.pipeline.worker_count())
@@ -67,4 +71,5 @@ class DaliReader(Loader):
         if self._stream is not None:
             self._stream.synchronize()
         classes = from_dlpack(labels.as_tensor()).long().flatten()
-        return Batch(images.permute(0, 3, 1, 2), classes, torch.zeros_like(classes))
+        batch = Batch(images.permute(0, 3, 1, 2), classes, torch.zeros_like(classes))
+        return batch.pin_memory() if self._pins else batch
