@@ -186,6 +186,7 @@ def _check_normalization(
 
 def _affine(mean: Sequence[float] | None, std: Sequence[float] | None) -> Tensor:
     """float32 `(2, 3)`: the scale and the bias that normalize a value from 0 to 255."""
-    shift = torch.tensor(mean or (0.0, 0.0, 0.0), dtype=torch.float64)
-    spread = torch.tensor(std or (1.0, 1.0, 1.0), dtype=torch.float64)
-    return torch.stack((1 / (255 * spread), -shift / spread)).float()
+    spread, shift = std or (1.0, 1.0, 1.0), mean or (0.0, 0.0, 0.0)
+    scales = [1 / (255 * each) for each in spread]
+    biases = [-value / each for value, each in zip(shift, spread, strict=True)]
+    return torch.tensor([scales, biases], dtype=torch.float32)

@@ -105,7 +105,9 @@ class Batcher:
         with self._lock:
             job = _Job(item, may_wait=bool(self._queue or self._busy))
             self._queue.append(job)
-            self._wake_first()
+            # In between, an idle worker that knows of the first item already waits for more.
+            if len(self._queue) in (1, self._max_batch):
+                self._wake_first()
         return job.future
 
     def _work(self, worker: Worker, number: int, is_warm: Future[None]) -> None:

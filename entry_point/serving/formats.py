@@ -209,7 +209,7 @@ def describe(
     `size`: the image's height and width. `top`: see `Accepted`. Raises RequestError (500) for an
     answer that is not finite.
     """
-    if not answer.isfinite().all():
+    if not np.isfinite(answer.numpy()).all():
         raise RequestError(500, "the model's answer is NaN or infinite")
     return model.task.describe(answer, size, top)
 

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,6 @@ from entry_point.serving.serving_metrics import ServingMetrics
 logger = logging.getLogger(__name__)
 
 _MOST_WORKERS = 8
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 MAX_WAIT_S = 0.002
 """How long an image that finds the workers busy may wait for others to share its batch."""
 MAX_QUEUE = 256
@@ -105,7 +104,7 @@ class ModelService:
     def _predictor(self, gpu: int | None) -> _Predictor:
         device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
         model = load_model(self._folder, device)
-        return _Predictor(model, _DTYPES[self.config.precision], self._max_batch)
+        return _Predictor(model, self.config.precision == "bf16", self._max_batch)
 
     def stop(self, patience_s: float) -> bool:
         """End the threads; returns whether all ended in time."""
@@ -261,23 +260,24 @@ class _Request:
 class _Predictor:
     """Decoded images -> answers, on one device; any number of workers may call it."""
 
-    def __init__(self, model: Model, dtype: torch.dtype, max_batch: int) -> None:
-        self.model, self._dtype, self._max_batch = model, dtype, max_batch
+    def __init__(self, model: Model, is_half: bool, max_batch: int) -> None:
+        self.model, self._is_half, self._max_batch = model, is_half, max_batch
         self._cores = usable_cores()
 
     def __call__(self, photos: Sequence[Photo], at_work: int) -> Sequence[Tensor]:
         """The answer for each image, see `Model.predict`."""
         # Of this thread's calls; takes less than a microsecond.
         torch.set_num_threads(max(1, self._cores // at_work))
-        batch = torch.stack([photo.view.movedim(0, -1) for photo in photos]).movedim(-1, 1)
-        is_half = self._dtype == torch.bfloat16
-        with torch.autocast(self.model.device.type, torch.bfloat16, enabled=is_half):
+        batch = torch.cat([photo.view for photo in photos])
+        device = self.model.device.type
+        with torch.autocast(device, torch.bfloat16) if self._is_half else nullcontext():
             return self.model.predict(batch).unbind()
 
     def warm_up(self) -> None:
         """Answer what real requests may be like: one image, and a full batch."""
         side = self.model.image_size
-        photo = Photo(torch.zeros(3, side, side, dtype=torch.uint8), side, side)
+        view = torch.zeros(1, side, side, 3, dtype=torch.uint8).movedim(-1, 1)
+        photo = Photo(view, side, side)
         for count in (1, self._max_batch, 1):
             self([photo] * count, 1)
 

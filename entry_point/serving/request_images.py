@@ -22,8 +22,6 @@ from torch import Tensor
 
 import custom_op
 from entry_point.config.data_config import Crop, DataConfig
-from entry_point.data.decode.decoder import Decoder
-from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
 from entry_point.data.metadata import TooManyPixelsError, UnusableImageError
 from entry_point.data.plan.crops import CropPlanner, upright_size
@@ -55,7 +53,7 @@ class Photo(NamedTuple):
     """A decoded image: the model's view of it, and the upright image's size in pixels."""
 
     view: Tensor
-    """uint8 `(3, image_size, image_size)`."""
+    """uint8 `(1, 3, image_size, image_size)`, channels_last."""
     height: int
     width: int
 
@@ -66,10 +64,8 @@ class RequestImage:
 
     file: Tensor
     """uint8 `(bytes,)`."""
-    for_operator: bool
-    """Whether the operator decodes it, and not Pillow."""
     sizes: tuple[Ints, Ints] | None
-    """Upright height and width, if known without opening the file again."""
+    """Upright height and width of a JPEG for the operator; None: Pillow decodes the image."""
     memory: int
     """Bytes that decoding takes."""
 
@@ -110,7 +106,7 @@ def _read_header(content: bytes | bytearray) -> tuple[RequestImage, int]:
         if pixels := int(header[0, 0] * header[0, 1]):
             sizes = upright_size(*header.T)
             memory = _OPERATOR_BYTES_PER_PIXEL * _within_limit(pixels)
-            return RequestImage(file, True, sizes, memory), pixels
+            return RequestImage(file, sizes, memory), pixels
     try:
         with decoding(), open_image(content) as image:
             kind, pixels = str(image.format), image.width * image.height
@@ -119,7 +115,12 @@ def _read_header(content: bytes | bytearray) -> tuple[RequestImage, int]:
     except UnusableImageError as error:
         raise RequestError(400, f"is not an image that can be read: {error}") from error
     memory = BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL) * _within_limit(pixels)
-    return RequestImage(file, False, None, memory), pixels
+    return RequestImage(file, None, memory), pixels
+
+
+def _unreadable(reason: str) -> RequestError:
+    first_line = reason.partition("\n")[0]
+    return RequestError(400, f"cannot be read as an image: {first_line}")
 
 
 def _memory(size: int) -> Tensor:
@@ -144,14 +145,28 @@ class ImageDecoder:
 
     def decode(self, image: RequestImage) -> Photo:
         """Raises RequestError."""
-        decoder: Decoder = OperatorDecoder() if image.for_operator else self._pillow
-        opened = decoder.open(Encoded([image.file], sizes=image.sizes))
+        if image.sizes is None:
+            return self._decode_with_pillow(image.file)
+        heights, widths = image.sizes
+        plan = self._planner.plan(_ALONE, heights, widths)
+        boxes = torch.from_numpy(plan.boxes)
+        try:
+            # Without OperatorDecoder, which is for batches: each call of torch hands the
+            # interpreter to another thread and back, which takes longer than what it computes.
+            decoded = custom_op.decode_crop_resize_batch(
+                [image.file], boxes, plan.side, num_threads=1
+            )
+        except custom_op.JpegError as error:
+            raise _unreadable(str(error).removeprefix("image 0 of the batch: ")) from error
+        return Photo(decoded.images, int(heights[0]), int(widths[0]))
+
+    def _decode_with_pillow(self, file: Tensor) -> Photo:
+        opened = self._pillow.open(Encoded([file]))
         heights, widths = opened.sizes
         decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), _memory)
         if decoded.damage:
-            reason = decoded.damage[0].partition("\n")[0]
-            raise RequestError(400, f"cannot be read as an image: {reason}")
-        return Photo(decoded.images[0], int(heights[0]), int(widths[0]))
+            raise _unreadable(decoded.damage[0])
+        return Photo(decoded.images, int(heights[0]), int(widths[0]))
 
     def warm_up(self) -> None:
         """Decode what real requests may be like."""

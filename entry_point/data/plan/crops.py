@@ -24,8 +24,8 @@ _Int = TypeVar("_Int", bound=np.integer)
 
 _ATTEMPTS = 10
 _STREAM = 1
-_TRANSPOSED = (5, 6, 7, 8)
-"""EXIF orientations whose stored width is the height of the upright image."""
+_FIRST_TRANSPOSED = 5
+"""EXIF orientations from 5 to 8: the stored width is the height of the upright image."""
 
 
 @dataclass(frozen=True)
@@ -165,5 +165,5 @@ def upright_size(
     height: NDArray[_Int], width: NDArray[_Int], orientation: NDArray[np.integer]
 ) -> tuple[NDArray[_Int], NDArray[_Int]]:
     """Upright (height, width) of images stored as `height` x `width`."""
-    transposed = np.isin(orientation, _TRANSPOSED)
+    transposed = orientation >= _FIRST_TRANSPOSED
     return np.where(transposed, width, height), np.where(transposed, height, width)
