@@ -171,7 +171,7 @@ figures-stall := training.stall_step
 figures-data := data.data_startup data.data_tables data.data_packing data.data_formats \
 	data.data_reading data.data_index data.data_phones
 figures-train := training.train_overhead training.parity
-figures-serve := serving.serve_speed
+figures-serve := serving.serve_speed serving.serve_endurance
 figures-launch := launching.launch_time
 figures-job-start := launching.job_start
 figures-deaths := training.train_interruptions

@@ -16,11 +16,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 _MOST_HEADER_BYTES = 2**16
+TYPES = {
+    ".jpg": "image/jpeg",
+    ".png": "image/png",
+    ".json": "application/json",
+    ".form": "multipart/form-data; boundary=part",
+    ".damaged": "image/jpeg",
+}
+"""A file's suffix says what it is; the answer to a damaged one is 400."""
 
 
 @dataclass
 class Order:
-    """`clients` connections to `port` of this machine send the files of `folder`, in turns."""
+    """`clients` connections to `port` of this machine send the files of `folder`, in turns. A
+    client whose answer says `Connection: close` ends, as it would go on elsewhere."""
 
     port: int
     folder: str
@@ -38,16 +47,21 @@ class Sent:
     """Of each request."""
     cpu_seconds: float
     """Of this process."""
+    lost: int
+    """Requests without an answer."""
 
 
 def send(order: Order) -> Sent:
-    """Carry out an order. Raises RuntimeError for an answer other than 200."""
-    requests = [_request(path) for path in sorted(Path(order.folder).iterdir())]
+    """Carry out an order. Raises RuntimeError for another answer than the expected one."""
+    paths = sorted(Path(order.folder).iterdir())
+    requests = [_request(path) for path in paths]
+    statuses = [400 if path.suffix == ".damaged" else 200 for path in paths]
     connections = [
         socket.create_connection(("127.0.0.1", order.port)) for _ in range(order.clients)
     ]
     seconds: list[float] = []
     failures: list[Exception] = []
+    lost: list[int] = []
     started, cpu = time.monotonic(), time.process_time()
 
     def be_client(number: int) -> None:
@@ -55,11 +69,15 @@ def send(order: Order) -> Sent:
         with connections[number] as connection:
             try:
                 while not sent or time.monotonic() < started + order.seconds:
-                    request = requests[(number + sent) % len(requests)]
+                    which = (number + sent) % len(requests)
                     asked = time.monotonic()
-                    _ask(connection, request)
+                    goes_on = _ask(connection, requests[which], statuses[which])
                     seconds.append(time.monotonic() - asked)
+                    if not goes_on:
+                        return
                     sent += 1
+            except OSError:
+                lost.append(number)
             except Exception as error:
                 failures.append(error)
 
@@ -71,35 +89,36 @@ def send(order: Order) -> Sent:
     if failures:
         raise RuntimeError(f"{len(failures)} clients failed") from failures[0]
     per_second = len(seconds) / (time.monotonic() - started)
-    return Sent(per_second, seconds, time.process_time() - cpu)
+    return Sent(per_second, seconds, time.process_time() - cpu, len(lost))
 
 
 def _request(path: Path) -> bytes:
     body = path.read_bytes()
-    lines = ("POST /invocations HTTP/1.1", "Host: x", "Content-Type: image/jpeg",
+    lines = ("POST /invocations HTTP/1.1", "Host: x", f"Content-Type: {TYPES[path.suffix]}",
              "Accept: application/json", f"Content-Length: {len(body)}", "", "")  # fmt: skip
     return "\r\n".join(lines).encode() + body
 
 
-def _ask(connection: socket.socket, request: bytes) -> None:
-    """Send a request and read its answer; the connection stays open."""
+def _ask(connection: socket.socket, request: bytes, status: int) -> bool:
+    """Send a request and read its answer; returns whether the connection stays open."""
     connection.sendall(request)
     answer = b""
     while b"\r\n\r\n" not in answer and len(answer) < _MOST_HEADER_BYTES:
         answer += _receive(connection)
     header, _, body = answer.partition(b"\r\n\r\n")
-    if not header.startswith(b"HTTP/1.1 200 "):
+    if not header.startswith(b"HTTP/1.1 %d " % status):
         raise RuntimeError(answer.decode(errors="replace"))
-    length = header.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
-    missing = int(length) - len(body)
+    lines = header.lower()
+    missing = int(lines.partition(b"content-length: ")[2].partition(b"\r\n")[0]) - len(body)
     while missing:
         missing -= len(_receive(connection))
+    return b"connection: close" not in lines
 
 
 def _receive(connection: socket.socket) -> bytes:
     received = connection.recv(2**16)
     if not received:
-        raise RuntimeError("the server closed the connection")
+        raise ConnectionError("the server closed the connection")
     return received
 
 

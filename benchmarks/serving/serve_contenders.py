@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -18,11 +19,12 @@ from typing import cast
 
 import torch
 import torchvision
+from torch import nn
 
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.serving import http_clients
 from benchmarks.serving.http_clients import Order, Sent
-from entry_point.config.train_config import load_train_config
+from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.sources.source import Source
 from entry_point.model_folder import load_model, save_model
 from entry_point.serving import formats
@@ -45,6 +47,8 @@ class Round:
     cpu_ms: float
     """Per request: of the server, or of this process where there is none."""
     client_cpu_ms: float = field(default=float("nan"))
+    loop_cpu_ms: float = field(default=float("nan"))
+    """Per request: of the server's event loop, a part of `cpu_ms`."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,12 @@ class Server:
 
     process: int
     port: int
+
+
+def _main_thread_seconds(process: int) -> float:
+    """CPU time of the thread that runs the event loop (Linux; elsewhere nan)."""
+    times = Path(f"/proc/{process}/task/{process}/schedstat")
+    return int(times.read_text().split()[0]) / 1e9 if times.exists() else math.nan
 
 
 class Clients:
@@ -66,15 +76,26 @@ class Clients:
 
     def send(self, server: Server, folder: Path, clients: int, seconds: float) -> Round:
         """Have `clients` connections send the files of `folder` for `seconds`."""
-        before = cpu_seconds(server.process)
-        assert self._process.stdin is not None and self._process.stdout is not None
+        before, loop_before = cpu_seconds(server.process), _main_thread_seconds(server.process)
+        self.start(server, folder, clients, seconds)
+        sent = self.finish()
+        assert not sent.lost
+        cpu, count = cpu_seconds(server.process) - before, len(sent.seconds)
+        loop_cpu = _main_thread_seconds(server.process) - loop_before
+        own = 1e3 * sent.cpu_seconds / count
+        return Round(sent.per_second, sent.seconds, 1e3 * cpu / count, own, 1e3 * loop_cpu / count)
+
+    def start(self, server: Server, folder: Path, clients: int, seconds: float) -> None:
+        """Begin what `send` does."""
+        assert self._process.stdin is not None
         order = Order(server.port, str(folder), clients, seconds)
         self._process.stdin.write(json.dumps(asdict(order)) + "\n")
         self._process.stdin.flush()
-        sent = Sent(**json.loads(self._process.stdout.readline()))
-        cpu, count = cpu_seconds(server.process) - before, len(sent.seconds)
-        client_cpu_ms = 1e3 * sent.cpu_seconds / count
-        return Round(sent.per_second, sent.seconds, 1e3 * cpu / count, client_cpu_ms)
+
+    def finish(self) -> Sent:
+        """Wait for what `start` began."""
+        assert self._process.stdout is not None
+        return Sent(**json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         assert self._process.stdin is not None
@@ -82,16 +103,31 @@ class Clients:
         self._process.wait()
 
 
-@contextmanager
-def server(model: Path, precision: str = "fp32", *, on_gpu: bool = False) -> Iterator[Server]:
+def server(
+    model: Path, precision: str = "fp32", *, on_gpu: bool = False
+) -> AbstractContextManager[Server]:
     """A server of the model in `model`; without `on_gpu` it does not see the GPUs."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "entry_point.container", "serve", f"model_dir={model}"]
+    port = _free_port()
+    program = ["-m", "entry_point.container", "serve", f"model_dir={model}"]
     settings = [f"serve.port={port}", f"serve.precision={precision}"]
-    hidden = {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""}
+    return _running([*program, *settings], port, {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""})
+
+
+def litserve(model: Path) -> AbstractContextManager[Server]:
+    """LitServe with the model in `model`, see litserve_app.py."""
+    port = _free_port()
+    return _running(["-m", "benchmarks.serving.litserve_app", str(model), str(port)], port, {})
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return int(free.getsockname()[1])
+
+
+@contextmanager
+def _running(command: list[str], port: int, environment: dict[str, str]) -> Iterator[Server]:
     process = subprocess.Popen(
-        [*command, *settings], env={**os.environ, **hidden}, stdout=subprocess.DEVNULL
+        [sys.executable, *command], env=os.environ | environment, stdout=subprocess.DEVNULL
     )
     try:
         while not _is_ready(port):
@@ -113,12 +149,45 @@ def _is_ready(port: int) -> bool:
 
 def write_model(root: Path) -> Path:
     """The model folder of a ResNet-18 with random weights."""
+    config, yaml = load_train_config(["data=folder"])
+    return _write_model(root, CLASSES, build_model(config.model, CLASSES), config, yaml)
+
+
+FREE_MODEL = """
+from torch import nn
+
+class FreeModel(nn.Module):
+    def __init__(self, num_classes):
+        super().__init__()
+        self.head = nn.Linear(3, num_classes)
+
+    def forward(self, images):
+        return self.head(images[:, :, 0, 0].float())
+"""
+
+
+def write_free_model(root: Path) -> Path:
+    """The model folder of a model of ten classes that costs nothing: it looks at one pixel."""
+    config, yaml = load_train_config(["data=folder", "model.name=project.free.FreeModel"])
+    network = nn.Module()
+    network.head = nn.Linear(3, 10)
+    folder = _write_model(root, 10, network, config, yaml)
+    code = folder / "code/project"
+    code.mkdir(parents=True, exist_ok=True)
+    (code / "__init__.py").touch()
+    (code / "free.py").write_text(FREE_MODEL)
+    return folder
+
+
+def _write_model(
+    root: Path, classes: int, network: nn.Module, config: TrainConfig, yaml: str
+) -> Path:
     folder = root / "model"
     folder.mkdir(parents=True)
-    config, yaml = load_train_config(["data=folder"])
-    names = [f"class {number}" for number in range(CLASSES)]
-    task = build_task(config, cast(Source, _Names(names)), torch.device("cpu"))
-    save_model(folder, build_model(config.model, CLASSES), task, names, config, yaml)
+    names = [f"class {number}" for number in range(classes)]
+    source = _Names(names, labels=torch.arange(classes))
+    task = build_task(config, cast(Source, source), torch.device("cpu"))
+    save_model(folder, network, task, names, config, yaml)
     return folder
 
 
@@ -127,8 +196,8 @@ class _Names:
     """A dataset of one image per class, without the images."""
 
     classes: list[str]
+    labels: torch.Tensor
     kind: str = "class"
-    labels: torch.Tensor = field(default_factory=lambda: torch.arange(CLASSES))
 
     def __len__(self) -> int:
         return len(self.classes)
