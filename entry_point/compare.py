@@ -17,7 +17,7 @@ from yaml import safe_load
 
 from entry_point.config.config_errors import shown
 from entry_point.job import exit_codes
-from entry_point.job.metrics_line import LOSS, METRICS_OF, Metric
+from entry_point.job.known_tasks import ALL_METRICS, LOSS, Metric
 from entry_point.job.printable import aligned
 from entry_point.job.program import UserError, asks_for_help, run_program
 from entry_point.job.run_folder import RunFolder
@@ -96,7 +96,7 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
     """The metric that decided which checkpoint is the best; of a task of your own, the loss."""
-    recorded = [m for ms in METRICS_OF.values() for m in ms if records and m.key in records[0]]
+    recorded = [m for m in ALL_METRICS[1:] if records and m.key in records[0]]
     named = [m for m in recorded if m.name == settings.get("task.best")]
     loss = [LOSS] if settings.get("task.best") == LOSS.name else []
     return [*named, *loss, *recorded, LOSS][0]

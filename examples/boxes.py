@@ -183,8 +183,9 @@ class Boxes(Task):
         """What `make predict` writes: the same as a list for each image."""
         pairs = zip(answers, sizes, strict=True)
         found = {"boxes": [self.describe(*pair, None)["boxes"] for pair in pairs]}
-        box = {"class": pl.String, "score": pl.Float32, "box": pl.Array(pl.Float32, 4)}
-        return pl.DataFrame(found, {"boxes": pl.List(pl.Struct(box))})
+        place = pl.Array(pl.Float32, 4)
+        box = pl.Struct({"class": pl.String(), "score": pl.Float32(), "box": place})
+        return pl.DataFrame(found, {"boxes": pl.List(box)})
 
 
 def detections(output: Tensor, least: float = 0.2) -> tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ read plain files; validation has this template's loader.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def _dali(root: Path, spec: LoaderSpec, steps: int, *, on_gpu: bool = True) -> L
     return DaliReader(root, spec, steps, on_gpu=on_gpu)
 
 
-LOADERS = {
+LOADERS: dict[str, Callable[..., Any]] = {
     "dali-gpu": _dali,
     "dali-cpu": partial(_dali, on_gpu=False),
     "torchvision": partial(PeerLoader, "imagefolder"),
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
             steps = self.train_loader.steps_per_epoch
             self.train_loader = LOADERS[peer](Path(str(root)), spec, steps)
 
-    trainer.TrainingInput = FedByPeer  # type: ignore[attr-defined]
+    trainer.TrainingInput = FedByPeer  # type: ignore[attr-defined,assignment]
     return train.main(overrides)
 
 

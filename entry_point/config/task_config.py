@@ -77,9 +77,9 @@ class TaskConfig:
         if self.class_weights is not None and task.takes == "numbers":
             must = f"task.name={self.name} has no classes; set null"
             raise ConfigError("task.class_weights", self.class_weights, must)
-        names = [metric.name for metric in (*task.metrics, LOSS)]
-        if self.best is not None and self.best not in names:
-            must = f"must be one of {', '.join(names)}{near(self.best, names)}"
+        metrics = [metric.name for metric in (*task.metrics, LOSS)]
+        if self.best is not None and self.best not in metrics:
+            must = f"must be one of {', '.join(metrics)}{near(self.best, metrics)}"
             raise ConfigError("task.best", self.best, must)
 
     def _check_class_weights(self) -> None:

@@ -8,7 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-RENAMED: dict[str, str] = {"entry_point.contract": "entry_point.job"}
+RENAMED: dict[str, str] = {
+    "entry_point.contract.metrics_line": "entry_point.training.tasks.task",
+    "entry_point.contract": "entry_point.job",
+}
 """A package, a key or a word of an override of 56ed78c (`data.images`, `data=manifest`), and what
 says the same now."""
 
