@@ -9,7 +9,7 @@ from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig
-from entry_point.job.metrics_line import Metric
+from entry_point.job.known_tasks import Metric
 from entry_point.job.printable import duration
 from entry_point.training.results.log import Record
 

@@ -24,7 +24,7 @@ from entry_point.data.loader import Loader, build_loader
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
-from entry_point.job.metrics_line import Metric
+from entry_point.job.known_tasks import Metric
 from entry_point.job.printable import printable
 from entry_point.job.whole_file import replacing
 from entry_point.training.augmentation import BatchAugmentation, seed_step

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from entry_point.job import exit_codes
-from entry_point.job.metrics_line import Metric
+from entry_point.job.known_tasks import Metric
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import weights
