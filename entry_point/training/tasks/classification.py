@@ -222,4 +222,4 @@ def calibration(scores: Tensor) -> Table:
     ]
     error = float((sure - right).abs().sum()) / len(scores)
     note = f"Expected calibration error: {100 * error:.2f} %, in {BINS} bins."
-    return Table("Calibration", ("probability", "images", "mean", "right"), rows, note)
+    return Table("Calibration", ("probability", "images", "mean confidence", "correct"), rows, note)
