@@ -26,7 +26,7 @@ def _dali(root: Path, spec: LoaderSpec, steps: int, *, on_gpu: bool = True) -> L
     return DaliReader(root, spec, steps, on_gpu=on_gpu)
 
 
-LOADERS: dict[str, Callable[..., Any]] = {
+LOADERS: dict[str, Callable[[Path, LoaderSpec, int], Loader]] = {
     "dali-gpu": _dali,
     "dali-cpu": partial(_dali, on_gpu=False),
     "torchvision": partial(PeerLoader, "imagefolder"),

@@ -117,6 +117,7 @@ def test_engines_accept_the_same_operations_and_give_the_same_pixels(name: str) 
         made = [samples(form, each, cells) for form in ("JPEG", "PNG") for each in decoders]
         accepted = [each for each in made if each is not None]
         assert len(accepted) in (0, len(made)), f"{operation}: refused by some"
+        assert accepted or not (drawn() == cells).all(1).any(), f"{operation}: drawn, and refused"
         is_sure = torch.ones(SIDE, SIDE, dtype=torch.bool)
         if name in GEOMETRY and not cells[2]:
             is_sure = ~between_pixels(operation, SIDE)
