@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -87,10 +88,6 @@ class Case:
     round: int = 1
     timed: bool = True
     """Others run beside each other."""
-
-    @property
-    def file_name(self) -> str:
-        return re.sub("[^a-z0-9]+", "-", f"{self.name} {self.round}".lower())
 
 
 # -- what is measured
@@ -213,14 +210,12 @@ def run_part(plan: Plan, part: str, cases: Sequence[Case], out: Path) -> dict[st
     ends = time.monotonic() + 60 * MINUTES
     out.mkdir(parents=True, exist_ok=True)
     say(f"{part}: {len(cases)} cases")
-    waiting = list(cases)
-    while waiting:
-        count = 1 if waiting[0].timed else sum(not case.timed for case in waiting)
-        together, waiting = waiting[:count], waiting[count:]
-        with ThreadPoolExecutor(count) as pool:
-            outcomes = pool.map(lambda case: run_case(plan, case, ends, out), together)
-            result["outcomes"] += map(asdict, outcomes)
-        (out / f"{part}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+    for timed, group in groupby(cases, lambda case: case.timed):
+        alike = list(group)
+        with ThreadPoolExecutor(1 if timed else len(alike)) as pool:
+            for outcome in pool.map(lambda case: run_case(plan, case, ends, out), alike):
+                result["outcomes"].append(asdict(outcome))
+                (out / f"{part}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
     return result
 
 
@@ -239,7 +234,8 @@ def run_case(plan: Plan, case: Case, ends: float, out: Path) -> Outcome:
 
 def _run(plan: Plan, case: Case, patience: float, out: Path, outcome: Outcome) -> None:
     """Runs the case's process, in a session of its own, and completes its outcome."""
-    folder, log = plan.work.resolve() / "cases" / case.file_name, out / f"{case.file_name}.log"
+    name = re.sub("[^a-z0-9]+", "-", f"{case.name} {case.round}".lower())
+    folder, log = plan.work.resolve() / "cases" / name, out / f"{name}.log"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     environment = {
