@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
 from entry_point.config.mistakes import check_config, no_such_option
+from entry_point.config.retired import without_retired
 from entry_point.job import own_code
 
 T = TypeVar("T")
@@ -57,12 +58,14 @@ def defaults(schema: type) -> dict[str, Any]:
 
 
 def load_resolved(text: str, schema: type[T]) -> T:
-    """Return the config that `resolved_yaml` wrote, checked again.
+    """Return the config that `resolved_yaml` wrote, perhaps of an earlier version, checked again.
 
     Raises ConfigError and YAMLError, also for aliases, which `resolved_yaml` does not write: ten
     lines of nested ones stand for gigabytes.
     """
-    return check_config(yaml.load(text, _WithoutAliases), schema)
+    settings = yaml.load(text, _WithoutAliases)
+    known = without_retired(settings) if isinstance(settings, dict) else settings
+    return check_config(known, schema)
 
 
 class _WithoutAliases(yaml.SafeLoader):

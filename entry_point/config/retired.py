@@ -5,6 +5,9 @@ an extra as in `EXTRAS=onnx`; a command after its make target, a package after `
 standard library only, as `ConfigError` does.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 RETIRED = {
     "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
     "HOSTS": "`docker run` once per host, with the variables in docs/launch.md (Kubernetes, Slurm, "
@@ -28,3 +31,13 @@ RETIRED = {
 def retired(*spellings: str) -> str:
     """Returns the words after the first of `spellings` that is retired; empty if none is."""
     return next((f"retired: use {RETIRED[each]}" for each in spellings if each in RETIRED), "")
+
+
+def without_retired(settings: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Returns the settings of a run of an earlier version, without those that are retired."""
+    left = {}
+    for name, value in settings.items():
+        key = f"{group}{name}"
+        if not retired(key, f"{key}={value}"):
+            left[name] = without_retired(value, f"{key}.") if isinstance(value, dict) else value
+    return left

@@ -75,6 +75,12 @@ def test_a_folder_answers_as_the_network_that_was_saved(
     torch.testing.assert_close(model.predict(IMAGES), expected, rtol=1e-4, atol=1e-4)
 
 
+def test_settings_of_an_earlier_version_that_are_retired_do_not_count(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    change(folder, trainer__onnx=False, augment__name="rand")
+    assert load_model(folder, CPU).names == CLASSES
+
+
 def test_the_digest_of_the_images_base_is_part_of_the_config(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
