@@ -139,7 +139,7 @@ help: ## This list
 		/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
-TESTS := launch dali gpu container fuzz arm64 chaos
+TESTS := launch dali gpu container fuzz arm64 chaos documents
 PYTEST := $(PY) -m pytest
 PARALLEL := $(PYTEST) -n 2 --dist worksteal
 test-runs- := $(PARALLEL)
@@ -153,6 +153,8 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(SEED),1) \
 	$(PARALLEL) -rP tests/chaos
+test-runs-documents := TEST_DOCUMENTS=1 $(PYTEST) -rP tests/recorded/test_recorded_commands.py
+test-installs-documents := timm bench
 test-installs- := timm mlflow wandb bench
 test-installs-launch := launch-v2 launch-v3
 test-installs-dali := dali

@@ -4,6 +4,7 @@
 
 timm's own transforms decode and crop with Pillow in each worker. Here a worker decodes the crops of
 a batch in one call. What timm does to batches on the device stays: normalizing, random erasing.
+timm leaves out the last, incomplete batch: of fewer than 32 images, it makes none.
 """
 
 from __future__ import annotations

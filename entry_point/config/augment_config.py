@@ -39,7 +39,7 @@ class AugmentConfig:
         elif self.kwargs:
             raise ConfigError("augment.kwargs", self.kwargs, "needs augment.name")
         if self.per == "sample" and (self.name is None or self.name in POLICIES):
-            must = "is for the dotted path of your own in augment.name; remove it"
+            must = "is for your own augmentation, a dotted path in augment.name; remove it"
             raise ConfigError("augment.per", self.per, must)
         if self.name == "erase" and self.erase:
             must = "augment.name=erase does that, too; set augment.kwargs.p instead"

@@ -200,7 +200,7 @@ class DataConfig:
         known = self.format in FORMATS
         parts = self.format.split(".")
         if not known and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
-            must = f"must be one of {', '.join(FORMATS)}, or the dotted path of your own source"
+            must = f"must be one of {', '.join(FORMATS)}, or a dotted path to your own source"
             raise ConfigError("data.format", self.format, must + near(self.format, FORMATS))
         if known and self.kwargs and self.format != "demo":
             must = "are arguments of your own source; set data.format to its dotted path"

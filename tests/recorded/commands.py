@@ -1,9 +1,10 @@
-"""Replay the commands that README, docs and examples printed at 56ed78c: each ends as it did.
+"""Replay the commands of README, docs and examples in a fresh copy of this tree.
 
-`python -m tests.recorded.commands [WORD]` replays those of `commands.json`, or those with WORD, in
-copies of this tree, and compares the exit codes. Training is tiny; a job on AWS is a dry run; what
-needs a container engine or hours is `make -n`, which knows targets and variables; what installs
-packages is not replayed. A command that is decided to differ is a row of `decided.py`.
+`python -m tests.recorded.commands [WORD]` replays those that the documents printed at 56ed78c, or
+those with WORD, and compares the exit codes; then those that they print now, which must succeed.
+Training is tiny; a job on AWS is a dry run; what needs a container engine or hours is `make -n`,
+which knows targets and variables; what installs packages is not replayed. A command that is decided
+to differ is a row of `decided.py`.
 
 `python -m tests.recorded.commands record` wrote `commands.json`: the texts by reading the documents
 of 56ed78c, the exit codes by replaying them with its code.
@@ -23,6 +24,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
+
+import torch
+from torchvision.models import ResNet50_Weights, resnet50
 
 from tests.boxed_shapes import write_boxes
 from tests.photographs import write_photo_folder
@@ -49,9 +53,10 @@ BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINE = re.compile(rf"^(?:    )?({PROGRAMS} .+)$", re.MULTILINE)
 SPAN = re.compile(rf"`({PROGRAMS} [^`\n]+)`")
 NOT_REPLAYED = {
-    r"sudo|apt-get|dpkg|brew|xcode-select|pip|uv": "installs packages",
+    r"sudo|apt-get|dpkg|brew|xcode-select|(\.venv/bin/)?pip|uv": "installs packages",
+    r"make weights": "needs a network; tests/entry_point/training/test_pretrained.py has a server",
     r"docker|podman|nvidia-ctk|python3 -m launch.docker": "needs a container engine",
-    r"aws|torchrun|tar|python -m launch.settings": "is a form, or a program of others",
+    r"aws|torchrun|tar|python -m (launch.settings|compileall)": "is a form, or a program of others",
     r"mlflow|wandb": "needs this package",
     r".*tests\.recorded": "is this program",
     r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
@@ -78,6 +83,9 @@ MEANT = {
     "model_dir=DIR": "model_dir=runs/latest/model",
     "data=masks data.root=DIR": "data=masks data.root=MASKS",
     "output=data/photos part=": "output=data/parts part=",
+    "runs/a runs/b": "runs",
+    "data.root=DIR task=segmentation": "data.root=MASKS task=segmentation",
+    '"split=test"': '"split=test data.root=TESTED model_dir=runs/dir/model"',
     "output=s3://...": "output=s3://my-bucket/packed",
     "s3://...": "s3://my-bucket/folder",
     " ...": "",
@@ -143,6 +151,13 @@ def _outside(text: str) -> Iterator[str]:
             yield match[1].replace(r"\|", "|").strip()
 
 
+def all_commands() -> list[Command]:
+    """Those of 56ed78c, then those that are new in the documents."""
+    recorded = [Command(**row) for row in json.loads(FILE.read_text())]
+    known = {command.text for command in recorded}
+    return recorded + [each._replace(exit=0) for each in printed(HERE) if each.text not in known]
+
+
 def tiny(command: str) -> str:
     """The command in a form that takes seconds, and no account."""
     for word, meant in MEANT.items():
@@ -180,12 +195,16 @@ def prepare(copy: Path) -> None:
     write_photo_folder(copy / "photos", train=4, val=2)
     for name in ("DIR", "PATH", "FOLDER"):
         write_layout("folders", copy / name)
+    shutil.copytree(copy / "DIR" / "val", copy / "TESTED" / "test")
     for number in range(30):  # project.sources.by_file_name
         write(copy / "FOLDER" / f"{CLASSES[number % 3]}_{number}.jpg", image(number))
     write_layout("mask_folders", copy / "MASKS")
     table = write_table(copy / "table/labels.csv", {"label": class_of, "split": split_of}, "table/")
     table.rename(copy / "labels.csv")
     write_boxes(copy / "BOXES", train=8, val=8)
+    fetched = copy / "pretrained" / Path(ResNet50_Weights.DEFAULT.url).name
+    fetched.parent.mkdir()
+    torch.save(resnet50().state_dict(), fetched)
 
 
 def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int | None, str]]:
@@ -267,8 +286,7 @@ def main(word: str = "") -> int:
             record(Path(temporary))
             return 0
         report, left = Report(), Counter[str]()
-        commands = [Command(**row) for row in json.loads(FILE.read_text())]
-        chosen = [command for command in commands if word in command.name]
+        chosen = [command for command in all_commands() if word in command.name]
         for command, code, output in replay_all(chosen, copied(Path(temporary, "tree"))):
             if code is None:
                 left[output] += 1

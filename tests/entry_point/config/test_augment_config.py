@@ -59,7 +59,8 @@ def test_the_log_says_what_is_augmented_and_what_costs_the_interpreter() -> None
         ),
         (
             ["augment.name=trivial", "augment.per=sample"],
-            "augment.per=sample: is for the dotted path of your own in augment.name; remove it",
+            "augment.per=sample: is for your own augmentation, a dotted path in augment.name; "
+            "remove it",
         ),
         (
             ["augment.name=trivial", "pipeline=dali"],

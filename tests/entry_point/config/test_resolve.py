@@ -25,7 +25,7 @@ def test_a_dotted_path_is_imported() -> None:
     [
         (
             "adamv",
-            "optim.name=adamv: must be one of sgd, adamw, or the dotted path of your own; did you "
+            "optim.name=adamv: must be one of sgd, adamw, or a dotted path to your own; did you "
             "mean adamw?",
         ),
         (
@@ -39,7 +39,7 @@ def test_a_dotted_path_is_imported() -> None:
         ),
         (
             ".thing",
-            "optim.name=.thing: must be one of sgd, adamw, or the dotted path of your own",
+            "optim.name=.thing: must be one of sgd, adamw, or a dotted path to your own",
         ),
     ],
 )
