@@ -125,15 +125,18 @@ class Routes:
         return Response(text.encode(), "text/html; charset=utf-8", headers=policy)
 
     async def _invocations(self, headers: Headers, receive: Receive) -> Response:
-        started = time.monotonic()
-        with self._memory.body() as body:
+        started, body = time.monotonic(), bytearray()
+        try:
             response = await self._answer(headers, receive, body)
+        finally:
+            self._memory.free(len(body))
         self._service.metrics.request(response.status, time.monotonic() - started)
         if attributes := headers.get(CUSTOM_ATTRIBUTES):
             response.headers[CUSTOM_ATTRIBUTES] = attributes
         return response
 
-    async def _answer(self, headers: Headers, receive: Receive, body: Body) -> Response:
+    async def _answer(self, headers: Headers, receive: Receive, body: bytearray) -> Response:
+        is_complete = False
         try:
             if not self._service.is_ready:
                 raise RequestError(503, "the model is loading")
@@ -143,8 +146,9 @@ class Routes:
                 raise RequestError(415, f"content encoding {encoding!r}: {must}")
             largest_mb = self._config.max_payload_mb
             timeout_s = max(BODY_S, largest_mb / _SLOWEST_MB_PER_S)
-            await read_body(receive, headers, body, largest_mb * MB, timeout_s)
-            answer = self._service.answer(body.content, kind, accept)
+            await self._memory.read(receive, headers, body, largest_mb * MB, timeout_s)
+            is_complete = True
+            answer = self._service.answer(body, kind, accept)
             return Response(*await _unless_disconnected(receive, answer))
         except ClientDisconnectError:
             return Response(b"", status=499)  # nginx's status for it; nobody receives it
@@ -155,7 +159,7 @@ class Routes:
         except Exception:
             logger.exception("a request failed")
             response = _error(500, "the model failed; the server's log has the reason")
-        if not body.is_complete:
+        if not is_complete:
             # The rest of the body may still be on its way.
             response.headers[b"connection"] = b"close"
         return response
@@ -196,9 +200,6 @@ def _error(status: int, message: str, headers: Headers | None = None) -> Respons
     return Response(content, status=status, headers={**extra, **(headers or {})})
 
 
-# -- bodies of requests
-
-
 class BodyMemory:
     """The bytes of all bodies that have arrived and are not answered yet, and their limit."""
 
@@ -206,10 +207,41 @@ class BodyMemory:
         self._limit, self._used = limit, 0
         self._freed = asyncio.Event()
 
-    def body(self) -> Body:
-        return Body(self)
+    async def read(
+        self, receive: Receive, headers: Headers, body: bytearray, most: int, timeout_s: float
+    ) -> None:
+        """Read a request into `body`, at most `most` bytes within `timeout_s`.
 
-    async def take(self, size: int) -> None:
+        Its bytes count until they are freed, also if it fails.
+
+        Raises:
+            RequestError: 408, 413 or 503.
+            ClientDisconnectError: the client has gone.
+        """
+        too_large = RequestError(413, f"the body: must have at most {most / MB:g} MB")
+        if (declared := int(headers.get(b"content-length", 0))) > most:
+            if declared <= _COURTESY_BYTES and b"expect" not in headers:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_COURTESY_S):
+                        while (await receive()).get("more_body"):
+                            pass
+            raise too_large
+        try:
+            async with asyncio.timeout(timeout_s):
+                has_more = True
+                while has_more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientDisconnectError
+                    chunk, has_more = message["body"], message["more_body"]
+                    if len(body) + len(chunk) > most:
+                        raise too_large
+                    await self._take(len(chunk))
+                    body += chunk
+        except TimeoutError as error:
+            raise RequestError(408, f"the body: must arrive within {timeout_s:g} s") from error
+
+    async def _take(self, size: int) -> None:
         """Wait until there is room. Raises RequestError (503)."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
@@ -223,56 +255,3 @@ class BodyMemory:
     def free(self, size: int) -> None:
         self._used -= size
         self._freed.set()
-
-
-class Body:
-    """The bytes of one request that have arrived so far; their memory is free at the end."""
-
-    def __init__(self, memory: BodyMemory) -> None:
-        self.content = bytearray()
-        self.is_complete = False
-        self._memory, self._taken = memory, 0
-
-    def __enter__(self) -> Body:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._memory.free(self._taken)
-
-    async def append(self, chunk: bytes) -> None:
-        await self._memory.take(len(chunk))
-        self._taken += len(chunk)
-        self.content += chunk
-
-
-async def read_body(
-    receive: Receive, headers: Headers, body: Body, most: int, timeout_s: float
-) -> None:
-    """Read the request into `body`, at most `most` bytes within `timeout_s`.
-
-    Raises:
-        RequestError: 408, 413 or 503.
-        ClientDisconnectError: the client has gone.
-    """
-    too_large = RequestError(413, f"the body: must have at most {most / MB:g} MB")
-    if (declared := int(headers.get(b"content-length", 0))) > most:
-        if declared <= _COURTESY_BYTES and b"expect" not in headers:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_COURTESY_S):
-                    while (await receive()).get("more_body"):
-                        pass
-        raise too_large
-    try:
-        async with asyncio.timeout(timeout_s):
-            has_more = True
-            while has_more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnectError
-                chunk, has_more = message["body"], message["more_body"]
-                if len(body.content) + len(chunk) > most:
-                    raise too_large
-                await body.append(chunk)
-    except TimeoutError as error:
-        raise RequestError(408, f"the body: must arrive within {timeout_s:g} s") from error
-    body.is_complete = True

@@ -7,7 +7,7 @@ import pytest
 
 from entry_point.serving import routes
 from entry_point.serving.formats import RequestError
-from entry_point.serving.routes import Body, BodyMemory, Message, Receive, read_body
+from entry_point.serving.routes import BodyMemory, Message, Receive
 
 LIMIT = 100
 MOST = 90
@@ -27,13 +27,26 @@ def request_of(*parts: bytes | asyncio.Event) -> Receive:
     return messages().__anext__
 
 
+class Body:
+    """The body of a request, whose memory is free at the end."""
+
+    def __init__(self, memory: BodyMemory) -> None:
+        self.memory, self.content = memory, bytearray()
+
+    def __enter__(self) -> "Body":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.memory.free(len(self.content))
+
+
 async def read(request: Receive, body: Body, timeout_s: float = 60) -> bytes:
-    await read_body(request, {}, body, MOST, timeout_s)
+    await body.memory.read(request, {}, body.content, MOST, timeout_s)
     return bytes(body.content)
 
 
 async def assert_all_is_free(memory: BodyMemory) -> None:
-    with memory.body() as first, memory.body() as second:
+    with Body(memory) as first, Body(memory) as second:
         assert len(await read(request_of(bytes(MOST)), first)) == MOST
         assert len(await read(request_of(bytes(LIMIT - MOST)), second)) == LIMIT - MOST
 
@@ -41,8 +54,8 @@ async def assert_all_is_free(memory: BodyMemory) -> None:
 def test_a_body_waits_for_the_memory_of_a_request_that_ends() -> None:
     async def bodies() -> None:
         memory = BodyMemory(LIMIT)
-        with memory.body() as second:
-            with memory.body() as first:
+        with Body(memory) as second:
+            with Body(memory) as first:
                 await read(request_of(bytes(80)), first)
                 reading = asyncio.create_task(read(request_of(b"x" * 40), second))
                 await asyncio.sleep(0.05)
@@ -58,7 +71,7 @@ def test_a_body_that_stalls_takes_no_more_than_has_arrived() -> None:
 
     async def bodies() -> None:
         memory, never = BodyMemory(LIMIT), asyncio.Event()
-        with memory.body() as last:
+        with Body(memory) as last:
             stalled = [asyncio.create_task(stall(memory, never)) for _ in range(21)]
             await asyncio.sleep(0)
             assert await read(request_of(bytes(60)), last) == bytes(60)
@@ -68,7 +81,7 @@ def test_a_body_that_stalls_takes_no_more_than_has_arrived() -> None:
         await assert_all_is_free(memory)
 
     async def stall(memory: BodyMemory, never: asyncio.Event) -> None:
-        with memory.body() as body:
+        with Body(memory) as body:
             await read(request_of(b"x", never), body)
 
     asyncio.run(bodies())
@@ -84,7 +97,7 @@ def test_a_body_is_refused_when_others_hold_the_memory_for_long(
 
     async def bodies() -> None:
         memory = BodyMemory(LIMIT)
-        with memory.body() as at_work, memory.body() as body:
+        with Body(memory) as at_work, Body(memory) as body:
             await read(request_of(bytes(80)), at_work)
             with pytest.raises(RequestError) as refused:
                 await read(request_of(bytes(40)), body, timeout_s)
@@ -101,7 +114,7 @@ def test_many_bodies_at_once_are_all_read() -> None:
         memory = BodyMemory(LIMIT)
 
         async def size_of(size: int) -> int:
-            with memory.body() as body:
+            with Body(memory) as body:
                 found = len(await read(request_of(bytes(size)), body))
                 await asyncio.sleep(0.001)
             return found
