@@ -60,7 +60,7 @@ NOT_REPLAYED = {
     r"mlflow|wandb": "needs this package",
     r".*tests\.recorded": "is this program",
     r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
-    r"import torch\nfrom torchvision": "downloads weights; tests/test_recipes.py runs it",
+    r"import torch\nfrom torchvision": "downloads weights",
     r"from (sagemaker|launch\.notebook)|from custom_op .*\n\npixels": "needs an SDK, or is a part",
 }
 """Beginnings of commands, and why they are not replayed."""

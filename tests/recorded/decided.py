@@ -21,13 +21,13 @@ DIFFERS: dict[str, str] = {
     "request: sweep_...": "sagemaker-sweep is retired: launch.notebook.tuner",
     "request: several_hosts_sharded": "every host reads the whole channel",
     "request: queue": "job.queue is retired: the SDK's TrainingQueue",
-    "command: make sagemaker-sweep...": "sagemaker-sweep is retired: launch.notebook.tuner",
+    "command: docs/launch.md: make sagemaker-sweep...": "retired: launch.notebook.tuner",
     "layout: demo": "simpler patterns",
     "samples: demo...": "simpler patterns",
     "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
-reason. A name that ends in ... is the beginning of several: `command: make sagemaker-sweep...`."""
+reason. A name that ends in ... is the beginning of several: `request: sweep_...`."""
 
 
 def today(overrides: Iterable[str]) -> list[str]:
