@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -131,22 +132,28 @@ def write_parquet(
 
 
 def write_csv(parquet: Path, file: Path) -> None:
-    """Write the rows of `write_parquet` as CSV, with one column for each score or feature.
+    """Write the rows of `write_parquet` as CSV, with one column for each score, feature or other
+    number of an array. What your own task answers beside text and numbers is JSON.
 
     A cell that a spreadsheet would take for a formula begins with an apostrophe, see
     https://owasp.org/www-community/attacks/CSV_Injection. Raises UserError for a disk that is full.
     """
     columns: list[pl.Expr] = []
+    names = json.loads(pl.read_parquet_metadata(parquet).get(NAMES, "[]"))
     for name, kind in pl.read_parquet_schema(parquet).items():
+        column = pl.col(name)
         if isinstance(kind, pl.Array):
-            width = range(kind.size)
-            names = json.loads(pl.read_parquet_metadata(parquet).get(NAMES, "null")) or width
-            columns += [pl.col(name).arr.get(i).alias(f"{name}.{names[i]}") for i in width]
+            is_named = name == "scores" and len(names) == kind.size
+            parts = enumerate(names if is_named else range(kind.size))
+            columns += [column.arr.get(i).alias(f"{name}.{part}") for i, part in parts]
         elif kind.is_numeric():
-            columns.append(pl.col(name))
+            columns.append(column)
         else:
-            text = pl.col(name) if kind == pl.String else pl.col(name).list.join(_BETWEEN_LABELS)
-            columns.append(text.str.replace(_FORMULA, "'$0"))
+            if kind == pl.List(pl.String):
+                column = column.list.join(_BETWEEN_LABELS)
+            elif kind != pl.String:
+                column = column.map_elements(partial(json.dumps, default=list), pl.String)
+            columns.append(column.str.replace(_FORMULA, "'$0"))
     with _writing(file), replacing(file) as unfinished:
         frame = pl.scan_parquet(parquet, glob=False).select(columns)
         frame.sink_csv(unfinished, quote_style="non_numeric")

@@ -1,6 +1,7 @@
 """Your own task answers in its own form: in the report, the predictions and the server's JSON."""
 
 import io
+import json
 import shutil
 from pathlib import Path
 
@@ -43,12 +44,14 @@ class Ranked(Classification):
         file = io.BytesIO()
         Image.new("L", size[::-1], int(255 * answer.max())).save(file, "PNG")
         order = answer.argsort(descending=True)[:top].tolist()
-        return {"ranking": [self.names[place] for place in order], "picture": file.getvalue()}
+        ranking = [self.names[place] for place in order]
+        return {"ranking": ranking, "size": size, "picture": file.getvalue()}
 
     def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
         pairs = zip(answers, sizes, strict=True)
         found = [self.describe(answer, size, None) for answer, size in pairs]
-        return pl.DataFrame(found, {"ranking": pl.List(pl.String), "picture": pl.Binary})
+        types = {"ranking": pl.List(pl.String), "size": pl.Array(pl.Int32, 2), "picture": pl.Binary}
+        return pl.DataFrame(found, types)
 '''
 CONFIG = """
 # The names of the classes, the likeliest first.
@@ -68,21 +71,26 @@ def test_a_new_task_is_a_class_and_a_config_file(tmp_path: Path) -> None:
     where = [f"model_dir={model}", f"input={demo / 'val'}", f"output_dir={tmp_path / 'answers'}"]
     broken = min(path for path in (demo / "val").rglob("*") if path.is_file())
     broken.write_bytes(b"no image")
-    run(copy, ["-m", "entry_point.predict", *where, "batch_size=1"])
+    run(copy, ["-m", "entry_point.predict", *where, "batch_size=1", "csv=true"])
     table = pl.read_parquet(tmp_path / "answers" / "*.parquet")
-    assert table.columns == ["path", "ranking", "picture", "error"] and len(table) == 10
+    assert table.columns == ["path", "ranking", "size", "picture", "error"] and len(table) == 10
     (bad,) = table.filter(pl.col("error").is_not_null()).rows(named=True)
     assert bad["ranking"] is None and bad["picture"] is None
     row = table.filter(pl.col("error").is_null()).row(0, named=True)
     photo = demo / "val" / row["path"]
     size = Image.open(photo).size
     assert row["picture"] == f"pictures/{row['path']}.png"
+    (sheet,) = (tmp_path / "answers").glob("*.csv")
+    cells = pl.read_csv(sheet).row(by_predicate=pl.col("path") == row["path"], named=True)
+    assert cells["ranking"] == "|".join(row["ranking"])
+    assert (cells["size.1"], cells["size.0"]) == size
     assert Image.open(tmp_path / "answers" / row["picture"]).size == size
     with serving(tmp_path / "log", [f"model_dir={model}"], {}) as served:
         served.wait_until_ready()
         accept = "application/json;top=1"
         (answer,) = served.invoke(photo.read_bytes(), accept=accept).json()["predictions"]
-        assert set(answer) == {"ranking", "picture"} and answer["ranking"] == row["ranking"][:1]
+        assert answer.keys() == {"ranking", "size", "picture"}
+        assert answer["ranking"] == row["ranking"][:1]
         picture = served.invoke(photo.read_bytes(), accept="image/png")
     assert picture.headers["content-type"] == "image/png"
     assert Image.open(io.BytesIO(picture.body)).size == size
@@ -112,9 +120,11 @@ def test_the_report_draws_boxes(boxes: Path) -> None:
 def test_boxes_are_predicted_and_served_in_pixels_of_the_image(boxes: Path) -> None:
     model, photos = boxes / "run" / "model", boxes / "root" / "val" / "images"
     where = [f"model_dir={model}", f"input={photos}", f"output_dir={boxes / 'answers'}"]
-    run(boxes / "copy", ["-m", "entry_point.predict", *where])
+    run(boxes / "copy", ["-m", "entry_point.predict", *where, "csv=true"])
     table = pl.read_parquet(boxes / "answers" / "*.parquet")
     assert table.columns == ["path", "boxes", "error"] and len(table) == 8
+    (sheet,) = (boxes / "answers").glob("*.csv")
+    assert [*map(json.loads, pl.read_csv(sheet)["boxes"])] == table["boxes"].to_list()
     found = table.explode("boxes").unnest("boxes").drop_nulls("class")
     assert len(found) and set(found["class"]) <= {"blue", "red"}
     corners = found["box"].to_numpy()
