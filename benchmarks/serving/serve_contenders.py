@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -33,6 +34,7 @@ from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.prediction.predicted import center_crop
 
 CLASSES = 1000
+_LONGEST_STOP_S = 30
 Answer = Callable[[bytes], object]
 """The bytes of an image -> its prediction."""
 
@@ -127,7 +129,10 @@ def _free_port() -> int:
 @contextmanager
 def _running(command: list[str], port: int, environment: dict[str, str]) -> Iterator[Server]:
     process = subprocess.Popen(
-        [sys.executable, *command], env=os.environ | environment, stdout=subprocess.DEVNULL
+        [sys.executable, *command],
+        env=os.environ | environment,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
     )
     try:
         while not _is_ready(port):
@@ -135,8 +140,13 @@ def _running(command: list[str], port: int, environment: dict[str, str]) -> Iter
             time.sleep(0.01)
         yield Server(process.pid, port)
     finally:
-        process.terminate()
-        process.wait()
+        # LitServe's processes do not end with the one that started them.
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(_LONGEST_STOP_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _is_ready(port: int) -> bool:
