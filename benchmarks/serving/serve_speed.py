@@ -205,10 +205,10 @@ def main() -> None:
         f"JPEGs of {title} pixels:\n\n{measure.table(header, rows(figures))}"
         for title, figures in found.items()
     ]
-    free_header = ("clients", "requests/s", "p50, ms", "p99, ms", "CPU ms", "of these, event loop",
-              "clients' CPU ms")  # fmt: skip
+    columns = ("clients", "requests/s", "p50, ms", "p99, ms", "CPU ms", "of these, event loop",
+               "clients' CPU ms")  # fmt: skip
     tables.append(
-        f"JPEGs of {SMALL} pixels, free model:\n\n{measure.table(free_header, free_rows(free))}"
+        f"JPEGs of {SMALL} pixels, free model:\n\n{measure.table(columns, free_rows(free))}"
     )
     started = ("start", "first request, ms", "median of the next, ms", "ratio")
     tables.append(measure.table(started, starts))
