@@ -59,7 +59,7 @@ COLORS = {
 
 
 def color(name: str) -> str:
-    """The contender's color in all plots."""
+    """Returns the contender's color in all plots."""
     return COLORS[max((key for key in COLORS if key in name), key=len)]
 
 
@@ -115,7 +115,7 @@ def _status_megabytes(field: str) -> float:
 
 
 def processor() -> str:
-    """The CPU's model."""
+    """Returns the CPU's model."""
     if (info := Path("/proc/cpuinfo")).exists():
         for line in info.read_text().splitlines():
             if line.startswith("model name"):
@@ -124,13 +124,13 @@ def processor() -> str:
 
 
 def hardware() -> str:
-    """The machine, in one line."""
+    """Returns the machine, in one line."""
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
     return f"{processor()}, {os.cpu_count()} CPUs{gpu}"
 
 
 def machine() -> str:
-    """The machine, its load and the date, in one line."""
+    """Returns the machine, its load and the date, in one line."""
     load = f"load {os.getloadavg()[0]:.1f} at the end"
     return f"{hardware()}, {load}, {datetime.date.today()}"
 
@@ -146,7 +146,7 @@ def versions(packages: Sequence[str]) -> str:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A Markdown table; floats have three significant digits."""
+    """Returns a Markdown table; floats have three significant digits."""
 
     def cell(value: object) -> str:
         return f"{value:.3g}" if isinstance(value, float) else str(value)

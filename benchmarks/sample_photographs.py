@@ -24,7 +24,8 @@ NAMES = ("china", "flower", "rocket", "coffee", "astronaut", "cat")
 def covering(
     name: str, height: int, width: int, *, zoom: float = 1, across: float = 0.5
 ) -> Image.Image:
-    """A crop of height x width of a photograph, which is scaled to `zoom` times the least size.
+    """Returns a crop of height x width of a photograph, which is scaled to `zoom` times the least
+    size.
 
     `across`: where the crop lies, from 0 for top left to 1 for bottom right.
     """

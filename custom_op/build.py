@@ -41,7 +41,7 @@ _NEEDED_MB = 8
 
 
 def build() -> tuple[Path, dict[str, Any]]:
-    """The compiled library and the record of its build. Compiles it if the cache has none.
+    """Returns the compiled library and the record of its build. Compiles it if the cache has none.
 
     The cache is the folder `CUSTOM_OP_CACHE`, or `~/.cache/custom_op`; if that cannot be used, a
     folder in the system's temporary directory. A library found in the cache is used without any
@@ -75,7 +75,7 @@ def build() -> tuple[Path, dict[str, Any]]:
 
 
 def build_key(toolchain: Toolchain) -> str:
-    """A hash of everything that the compiled library depends on, but no path.
+    """Returns a hash of everything that the compiled library depends on, but no path.
 
     `toolchain.macros` contain the CPU's instructions, because hosts with different CPUs may share a
     cache.
@@ -90,7 +90,7 @@ def build_key(toolchain: Toolchain) -> str:
 
 
 def _cache_folders() -> list[Path]:
-    """The folders that may hold the library, in the order of preference for a new one."""
+    """Returns the folders that may hold the library, in the order of preference for a new one."""
     fallback = Path(tempfile.gettempdir()) / f"custom_op-{os.getuid()}"
     if named := os.environ.get("CUSTOM_OP_CACHE"):
         return [Path(named).absolute(), fallback]

@@ -29,7 +29,7 @@ def jpeg_headers(jpegs: Sequence[Tensor]) -> Tensor:
 
 
 def jpeg_size(data: Tensor) -> tuple[int, int]:
-    """The stored `(height, width)` of one JPEG. Raises JpegError."""
+    """Returns the stored `(height, width)` of one JPEG. Raises JpegError."""
     height, width, _ = _headers([data], mask_errors=False)[0].tolist()
     return height, width
 

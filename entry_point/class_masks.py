@@ -18,7 +18,7 @@ _SHOWN = 0.5
 
 
 def _palette() -> list[int]:
-    """The colors of PASCAL VOC, in which neighboring numbers look different; 0 is black."""
+    """Returns the colors of PASCAL VOC, in which neighboring numbers look different; 0 is black."""
     colors = np.zeros((256, 3), np.uint8)
     for bit in range(8):
         for channel in range(3):
@@ -31,7 +31,7 @@ PALETTE = _palette()
 
 
 def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
-    """The likeliest class of each pixel, uint8 `(height, width)`.
+    """Returns the likeliest class of each pixel, uint8 `(height, width)`.
 
     The probabilities' logarithms are resized (bilinear). They differ from the logits by one number
     per pixel, so the mask is the one that evaluation measures.
@@ -58,12 +58,12 @@ def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
 
 
 def shares_of_classes(mask: NDArray[np.uint8], classes: int) -> NDArray[np.float32]:
-    """The share of the pixels that each class has, float32 `(classes,)`."""
+    """Returns the share of the pixels that each class has, float32 `(classes,)`."""
     return (np.bincount(mask.reshape(-1), minlength=classes) / mask.size).astype(np.float32)
 
 
 def as_png(mask: NDArray[np.uint8]) -> bytes:
-    """A PNG whose pixels are the numbers of classes, shown in colors."""
+    """Returns a PNG whose pixels are the numbers of classes, shown in colors."""
     picture = _picture(mask)
     file = io.BytesIO()
     picture.save(file, "PNG")
@@ -71,7 +71,7 @@ def as_png(mask: NDArray[np.uint8]) -> bytes:
 
 
 def overlay(image: Image.Image, mask: NDArray[np.uint8]) -> Image.Image:
-    """The RGB image with the classes' colors over it. The mask may be of another size."""
+    """Returns the RGB image with the classes' colors over it. The mask may be of another size."""
     colors = _picture(mask).convert("RGB").resize(image.size, Image.Resampling.NEAREST)
     return Image.blend(image, colors, _SHOWN)
 

@@ -27,7 +27,7 @@ RUNS = Path("runs")
 
 
 def found_runs(folders: Sequence[Path]) -> list[Path]:
-    """The runs that these folders are or hold, also those of sweeps in them, oldest first.
+    """Returns the runs that these folders are or hold, also those of sweeps in them, oldest first.
 
     Raises UserError if there are none.
     """
@@ -45,7 +45,7 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def comparison(runs: Sequence[Path]) -> str:
-    """The table of these runs, in their order."""
+    """Returns the table of these runs, in their order."""
     records = [_evaluations(run) for run in runs]
     settings = [_settings(run) for run in runs]
     known = [each for each in settings if each]
@@ -80,7 +80,7 @@ def _evaluations(run: Path) -> list[Record]:
 
 
 def _settings(run: Path) -> dict[str, str]:
-    """The settings of a finished run by their dotted keys, in Hydra's syntax."""
+    """Returns the settings of a finished run by their dotted keys, in Hydra's syntax."""
     file = RunFolder(run).model / "config.yaml"
     content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return {} if "unfinished" in content else dict(_flat(content))
@@ -95,7 +95,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
-    """The metric that decided which checkpoint is the best; of a task of your own, the loss."""
+    """Returns the metric that decided which checkpoint is the best; of a task of your own, the
+    loss."""
     recorded = [m for m in ALL_METRICS[1:] if records and m.key in records[0]]
     named = [m for m in recorded if m.name == settings.get("task.best")]
     loss = [LOSS] if settings.get("task.best") == LOSS.name else []
@@ -103,7 +104,7 @@ def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
 
 
 def _best(metric: Metric, records: Sequence[Record]) -> Record:
-    """The record with the best value; an empty one if none has a value."""
+    """Returns the record with the best value; an empty one if none has a value."""
     best: Record = {}
     for record in records:
         if metric.is_better(record.get(metric.key), best.get(metric.key)):

@@ -33,7 +33,7 @@ VARIABLES = (
 
 
 def version_lines() -> Iterator[str]:
-    """The image, Python and the packages that a job depends on."""
+    """Yields the image, Python and the packages that a job depends on."""
     if revision := os.environ.get("IMAGE_REVISION"):
         yield f"image {os.environ.get('IMAGE_VERSION', 'unknown')} of revision {revision}"
     yield f"python {platform.python_version()} on {platform.platform()}"
@@ -45,7 +45,7 @@ def version_lines() -> Iterator[str]:
 
 
 def device_lines() -> Iterator[str]:
-    """The devices that torch can use."""
+    """Yields the devices that torch can use."""
     import torch
 
     from entry_point.config.data_config import usable_cores
@@ -56,7 +56,7 @@ def device_lines() -> Iterator[str]:
 
 
 def operator_lines() -> Iterator[str]:
-    """How the operator was built (it is built now if it was not), or why it cannot be built."""
+    """Yields how the operator was built (it is built now if it was not), or why it cannot be built."""
     import custom_op
 
     try:
@@ -66,7 +66,7 @@ def operator_lines() -> Iterator[str]:
 
 
 def run_folder_lines() -> Iterator[str]:
-    """The platform's files, channels and environment variables as they are."""
+    """Yields the platform's files, channels and environment variables as they are."""
     try:
         run = RunFolder.from_environment()
     except ContractError as error:

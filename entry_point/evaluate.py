@@ -138,8 +138,8 @@ def evaluate(
 
 
 def _order_of(source: Source, known: list[str]) -> torch.Tensor:
-    """The model's number of each class of the source; of labels and numbers, the source's column
-    for each of the model's. Masks get the model's numbers.
+    """Returns the model's number of each class of the source; of labels and numbers, the source's
+    column for each of the model's. Masks get the model's numbers.
 
     Raises DataError for names that the model does not know, or that the source must have.
     """

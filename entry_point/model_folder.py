@@ -255,7 +255,7 @@ def _disk_errors(path: Path) -> Iterator[None]:
 
 
 def _dotted_paths(config: TrainConfig) -> Iterator[tuple[str, str]]:
-    """The settings that name code which a loaded model needs, and the code."""
+    """Yields the settings that name code which a loaded model needs, and the code."""
     named = {
         "model.name": config.model.name,
         "task.name": config.task.name,
@@ -270,7 +270,7 @@ def _dotted_paths(config: TrainConfig) -> Iterator[tuple[str, str]]:
 
 
 def load_model(folder: Path, device: torch.device) -> Model:
-    """The model and its preprocessing, for images of any source. Raises ModelError."""
+    """Returns the model and its preprocessing, for images of any source. Raises ModelError."""
     trained = load_trained(folder, device)
     data, task = trained.config.data, trained.task
     if device.type == "cuda":
@@ -374,7 +374,7 @@ def _damaged(file: Path, error: Exception) -> ModelError:
 
 
 def read_config(folder: Path) -> SavedConfig:
-    """The configuration that produced the model. Raises ModelError."""
+    """Returns the configuration that produced the model. Raises ModelError."""
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: name the model folder of a finished run")
     try:

@@ -58,7 +58,7 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
 
 
 def _part(config: OptimizeConfig, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
-    """What this run packs, and whether `source` holds only the files of its part."""
+    """Returns what this run packs, and whether `source` holds only the files of its part."""
     if chosen := config.chosen_part():
         return chosen, False
     if job is None:

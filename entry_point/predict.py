@@ -179,7 +179,7 @@ def _part_of_host(job: ProcessingJob | None) -> Part:
 
 
 def is_complete(prediction: Prediction) -> bool:
-    """Whether the part is already made.
+    """Returns whether the part is already made.
 
     Raises DataError if the folder holds what does not belong to the same whole: readers take all
     Parquet files in it as one table.
@@ -236,7 +236,7 @@ def _rows(
     table: PredictionTable,
     outcome: Outcome,
 ) -> Iterator[pl.DataFrame]:
-    """The rows of each batch; counts them in `outcome`."""
+    """Yields the rows of each batch; counts them in `outcome`."""
     model, config, images = table.model, prediction.config, prediction.images
     loader = build_prediction_loader(
         images,

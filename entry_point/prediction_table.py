@@ -64,8 +64,8 @@ class PredictionTable:
         geometry: Geometry | None,
         errors: Sequence[str | None],
     ) -> pl.DataFrame:
-        """One row for each of `names`; `answers` and `geometry` are of the images without an error.
-        Writes their PNG files."""
+        """Returns one row for each of `names`; `answers` and `geometry` are of the images without
+        an error. Writes their PNG files."""
         # polars' text is UTF-8; the bytes of a file name need not be.
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
         answered = _rows(self.model, self.output, answers, geometry)
@@ -100,7 +100,7 @@ def _rows(
 
 
 def png_file(column: str, name: str) -> str:
-    """Where an image's PNG is, below the predictions' folder: `masks/a/1.jpg.png`."""
+    """Returns where an image's PNG is, below the predictions' folder: `masks/a/1.jpg.png`."""
     parts = ["_" if part == ".." else part for part in PurePosixPath(f"/{name}").parts[1:]]
     return f"{column}s/{'/'.join(parts)}.png"
 
@@ -190,7 +190,8 @@ def _writing(file: Path) -> Iterator[None]:
 
 
 def build_table(model: Model, output: str, folder: Path) -> PredictionTable:
-    """The table of a model's `scores`, or of its `features`, by one prediction of a black image.
+    """Returns the table of a model's `scores`, or of its `features`, by one prediction of a black
+    image.
 
     Raises DataError if the model has no features.
     """
@@ -205,7 +206,7 @@ def build_table(model: Model, output: str, folder: Path) -> PredictionTable:
 
 
 def _with_features(model: Model, image: torch.Tensor) -> Model:
-    """The model, answering with what its last linear layer gets, float32 (N, features).
+    """Returns the model, answering with what its last linear layer gets, float32 (N, features).
 
     A model of numbers that does not end in a linear layer answers with its features already: the
     encoders of self-supervised training do.

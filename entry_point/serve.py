@@ -44,7 +44,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def model_folder(config: ServeConfig) -> Path:
-    """The folder of the model; raises ConfigError if there is none."""
+    """Returns the folder of the model; raises ConfigError if there is none."""
     named = config.model_dir
     in_container = CONTAINER_ROOT.is_dir() or "ML_ROOT" in os.environ
     default = RunFolder.from_environment().model if in_container else _LATEST

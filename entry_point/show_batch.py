@@ -57,7 +57,8 @@ def show(arguments: Sequence[str]) -> int:
 
 
 def _split_output(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """The file to write, and the other arguments. Raises ConfigError for a file that cannot be."""
+    """Returns the file to write, and the other arguments. Raises ConfigError for a file that cannot
+    be."""
     given = [text for text in arguments if text.startswith(f"{_KEY}=")]
     path = Path(given[-1].partition("=")[2] if given else OUTPUT)
     if path.suffix not in _ENDINGS:

@@ -31,7 +31,7 @@ VALUES = "sweep.json"
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of each run. Raises ConfigError if a run would not start."""
+    """Returns the overrides of each run. Raises ConfigError if a run would not start."""
     axes = [
         [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
         if o.is_sweep_override()

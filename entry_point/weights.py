@@ -55,7 +55,7 @@ def _fetch(found: Published, file: Path) -> None:
 
 
 def _expected(found: Published) -> str:
-    """The overrides without which the model would get other pixels than in its training."""
+    """Returns the overrides without which the model would get other pixels than in its training."""
     default = DataConfig()
     return "".join(
         f" data.{key}={shown([round(each, 4) for each in values])}"

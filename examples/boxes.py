@@ -153,7 +153,7 @@ class Boxes(Task):
         return [(row, f"{int(missed[row])} of {int(scores[row, 2])} missed") for row in worst]
 
     def draw(self, image: Image.Image, target: Tensor, side: int) -> Image.Image:
-        """The report's pictures: a frame for each box, in the color of its class."""
+        """Returns the report's pictures: a frame for each box, in the color of its class."""
         drawn, scale = image.copy(), torch.tensor([image.width, image.height] * 2) / side
         for kind, *box in torch.cat([target[:, :1], target[:, 1:] * scale], 1).tolist():
             if kind >= 0:
@@ -166,7 +166,8 @@ class Boxes(Task):
         return torch.cat([kinds[:, None].float(), boxes], 1)
 
     def describe(self, answer: Tensor, size: Size, top: int | None) -> dict[str, Any]:
-        """What the server answers: boxes as left, top, right, bottom in pixels of the image."""
+        """Returns what the server answers: boxes as left, top, right, bottom in pixels of the
+        image."""
         height, width = size
         boxes, kinds, scores = detections(answer)
         shares = (boxes / self._side).clamp(0, 1)
@@ -180,7 +181,7 @@ class Boxes(Task):
         }
 
     def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
-        """What `make predict` writes: the same as a list for each image."""
+        """Returns what `make predict` writes: the same as a list for each image."""
         pairs = zip(answers, sizes, strict=True)
         found = {"boxes": [self.describe(*pair, None)["boxes"] for pair in pairs]}
         place = pl.Array(pl.Float32, 4)

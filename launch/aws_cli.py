@@ -13,7 +13,7 @@ WHERE = "https://docs.aws.amazon.com/cli/latest/userguide/getting-started-instal
 
 
 def is_dry_run() -> bool:
-    """Whether `make ... DRY_RUN=1` asks to print what would be sent."""
+    """Returns whether `make ... DRY_RUN=1` asks to print what would be sent."""
     return os.environ.get("DRY_RUN", "") not in ("", "0")
 
 

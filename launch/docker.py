@@ -142,7 +142,7 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def find_image(engine: Engine, program: str) -> str:
-    """The image of this tree; a line says if the tree has changed since. Raises UserError."""
+    """Returns the image of this tree; a line says if the tree has changed since. Raises UserError."""
     image = image_reference()
     built = built_revision(engine, image)
     # An image without a revision is another project's, named on purpose.
@@ -179,7 +179,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
 
 
 def bind(source: Path, target: str, *options: str) -> str:
-    """The option for a mount; unlike ``--volume``, it creates no missing folder as root."""
+    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root."""
     return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
 
 
@@ -202,7 +202,7 @@ def gpu_options() -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code of the job or server; an error before its start is one line."""
+    """Returns the exit code of the job or server; an error before its start is one line."""
     parser = argparse.ArgumentParser(
         "python -m launch.docker",
         description=__doc__,

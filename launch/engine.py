@@ -49,7 +49,7 @@ class Engine:
         return done.returncode == 0
 
     def image(self, reference: str) -> dict[str, Any] | None:
-        """The engine's description of an image, or None if it does not have the image."""
+        """Returns the engine's description of an image, or None if it does not have the image."""
         try:
             found: list[dict[str, Any]] = json.loads(self.call("image", "inspect", reference))
         except UserError:
@@ -80,7 +80,7 @@ def find_engine() -> Engine:
 
 
 def _last_error(text: str) -> str:
-    """The line with the reason; advice to read the manual may follow it."""
+    """Returns the line with the reason; advice to read the manual may follow it."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"error|denied|cannot|failed", line, re.I)]
     return (errors or lines or ["no reason given"])[-1]

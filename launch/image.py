@@ -65,7 +65,7 @@ def published_reference(reference: str, image: dict[str, Any]) -> str:
 
 
 def built_revision(engine: Engine, reference: str) -> str | None:
-    """The revision that an image was built from, None if it does not say.
+    """Returns the revision that an image was built from, None if it does not say.
 
     Raises UserError if there is no such image.
     """

@@ -28,7 +28,8 @@ VIEWER_ONLY = ("grpcio", "tensorboard-data-server")
 
 
 def parse(text: str) -> list[Requirement]:
-    """The requirements in a file that apply to this interpreter; skips comments and options."""
+    """Returns the requirements in a file that apply to this interpreter; skips comments and
+    options."""
     lines = (line.split(" #")[0].strip() for line in text.splitlines())
     parsed = [Requirement(line) for line in lines if line and line[0] not in "#-"]
     return [r for r in parsed if r.marker is None or r.marker.evaluate()]
@@ -42,7 +43,7 @@ def installed() -> dict[str, str]:
 def constraints(
     wanted: Iterable[Requirement], locked: Iterable[Requirement], present: Mapping[str, str]
 ) -> list[str]:
-    """One line per package: the base's version if accepted, else the first pin."""
+    """Returns one line per package: the base's version if accepted, else the first pin."""
     accepted = {canonicalize_name(r.name): r.specifier for r in wanted}
     lines = [f"{name}=={present[name]}" for name in BASE_BRINGS if name in present]
     pins: dict[NormalizedName, Requirement] = {}
@@ -60,7 +61,7 @@ def constraints(
 
 
 def dependency_problems() -> set[str]:
-    """What ``pip check`` reports; a base may have such problems before the build."""
+    """Returns what ``pip check`` reports; a base may have such problems before the build."""
     done = subprocess.run([sys.executable, "-m", "pip", "check"], capture_output=True, text=True)
     return set(done.stdout.splitlines()) if done.returncode else set()
 
@@ -92,7 +93,7 @@ def check_base(present: Mapping[str, str]) -> None:
 
 
 def requirements(folder: Path, names: Iterable[str], suffix: str) -> list[Requirement]:
-    """The requirements of all these files; exits with one line if there is no such file."""
+    """Returns the requirements of all these files; exits with one line if there is no such file."""
     found = []
     for name in names:
         path = folder / f"{name}{suffix}"

@@ -60,7 +60,7 @@ def start(arguments: Sequence[str]) -> int:
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
-    """The value of ``name=NAME``, and the other arguments.
+    """Returns the value of ``name=NAME``, and the other arguments.
 
     Raises UserError if NAME is not a valid job name, or if any argument has credentials.
     """
@@ -115,7 +115,7 @@ def write_input_config(
 
 
 def _resource_config(hosts: Sequence[str], current: str) -> dict[str, object]:
-    """The hosts of the job, as the host ``current`` sees them."""
+    """Returns the hosts of the job, as the host ``current`` sees them."""
     group = {
         "instance_group_name": "homogeneousCluster",
         "instance_type": LOCAL,

@@ -103,7 +103,7 @@ def trainer(*overrides: str, session: Any = None) -> ModelTrainer:
 
 
 def _shared_request(spec: TrainingSpec, *, in_pipeline: bool) -> dict[str, Any]:
-    """The request of all jobs of one object; each keeps checkpoints below its own name.
+    """Returns the request of all jobs of one object; each keeps checkpoints below its own name.
 
     Their prefix is new for each object. In a pipeline it has the execution's id instead, so that
     the pipeline's definition is the same each time that it is built.
@@ -179,7 +179,7 @@ def _require_sdk() -> None:
 
 
 def _without_argument(members: Any, path: str = "") -> Iterator[str]:
-    """A line for each member of `job.request` that ModelTrainer would not send."""
+    """Yields a line for each member of `job.request` that ModelTrainer would not send."""
     for name, value in members.items():
         member = f"{path}{name}"
         if isinstance(value, dict) and not member.startswith(_ARGUMENTS):
@@ -190,7 +190,7 @@ def _without_argument(members: Any, path: str = "") -> Iterator[str]:
 
 
 def _dropped_by_tuner(trainer: ModelTrainer) -> Iterator[str]:
-    """A line for each setting of a trainer that HyperparameterTuner would not send."""
+    """Yields a line for each setting of a trainer that HyperparameterTuner would not send."""
     for name in ("remote_debug_config", "infra_check_config", "session_chaining_config"):
         if getattr(trainer, f"_{name}", None):
             yield f"with_{name}: HyperparameterTuner drops it; tune with a trainer without it"
@@ -203,7 +203,7 @@ def _dropped_by_tuner(trainer: ModelTrainer) -> Iterator[str]:
 
 
 def _is_minimized(metric: str) -> bool:
-    """Whether smaller values of a metric are better; own metrics are maximized."""
+    """Returns whether smaller values of a metric are better; own metrics are maximized."""
     lower = {f"validation:{each.name}" for each in ALL_METRICS if not each.higher_is_better}
     return metric in lower | {"train:loss", "train:data_wait_pct"}
 
@@ -247,7 +247,7 @@ def _arguments(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _snake(value: Any) -> Any:
-    """The value with member names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
+    """Returns the value with member names as SDK v3 spells them: `S3Uri` -> `s3_uri`."""
     from sagemaker.core.utils.code_injection.codec import pascal_to_snake
 
     if isinstance(value, dict):

@@ -42,7 +42,8 @@ class OwnCode:
 
 
 def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
-    """The code to send if ``job.code=true`` is among the arguments, and the other arguments.
+    """Returns the code to send if ``job.code=true`` is among the arguments, and the other
+    arguments.
 
     Raises UserError for another value, and as `collect`.
     """
@@ -73,7 +74,7 @@ def collect(root: Path = ROOT) -> OwnCode:
 
 
 def _paths(root: Path) -> Iterator[Path]:
-    """The files in the order of their names."""
+    """Yields the files in the order of their names."""
     for top in own_code.FOLDERS:
         for parent, folders, names in os.walk(root / top, followlinks=True):
             folders[:] = sorted(

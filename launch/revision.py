@@ -24,7 +24,8 @@ def git(*arguments: str) -> str:
 
 
 def commit() -> str:
-    """The current commit, with ``-dirty`` if files have changed, or ``untracked`` without git."""
+    """Returns the current commit, with ``-dirty`` if files have changed, or ``untracked`` without
+    git."""
     head = git("rev-parse", "--short=12", "HEAD")
     if not head:
         return "untracked"
@@ -32,7 +33,7 @@ def commit() -> str:
 
 
 def revision() -> str:
-    """The commit; if files have changed, also a hash of the files that enter the image."""
+    """Returns the commit; if files have changed, also a hash of the files that enter the image."""
     name = commit()
     return name if is_committed(name) else f"{name}-{files_hash(*CONTEXT)[:8]}"
 
@@ -45,5 +46,5 @@ def files_hash(*tops: str) -> str:
 
 
 def is_committed(name: str) -> bool:
-    """Whether the name of a commit stands for the tree exactly."""
+    """Returns whether the name of a commit stands for the tree exactly."""
     return bool(re.fullmatch("[0-9a-f]+", name))

@@ -58,7 +58,7 @@ def page() -> Iterator[str]:
 
 
 def _tables(node: Node, whole: Node, group: str) -> Iterator[str]:
-    """One table for the keys of a class, then those of the classes inside it."""
+    """Yields one table for the keys of a class, then those of the classes inside it."""
     below = {name: settled(each, whole) for name, each in node["properties"].items()}
     rows = {name: each for name, each in below.items() if "properties" not in each}
     if group:
@@ -75,7 +75,7 @@ def _tables(node: Node, whole: Node, group: str) -> Iterator[str]:
 
 
 def _inner(node: Node, whole: Node) -> tuple[str, Node | None]:
-    """The class of settings that a key, or a name of the user's, holds."""
+    """Returns the class of settings that a key, or a name of the user's, holds."""
     for suffix, each in (("", node), (".NAME", node.get("additionalProperties"))):
         if isinstance(each, dict) and "properties" in (inner := settled(each, whole)):
             return suffix, inner
@@ -83,7 +83,7 @@ def _inner(node: Node, whole: Node) -> tuple[str, Node | None]:
 
 
 def _options(name: str) -> Iterator[str]:
-    """The options of each group in a command's defaults list, and what they change."""
+    """Yields the options of each group in a command's defaults list, and what they change."""
     groups = _chosen(load(CONFIGS / f"{name}.yaml"))
     if groups:
         yield "\n| Option | Changes |\n| --- | --- |"
@@ -114,7 +114,7 @@ def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _chosen(content: dict[str, Any], group: str = "") -> dict[str, Any]:
-    """The options in a file's defaults list; a bare name is another option of its group."""
+    """Returns the options in a file's defaults list; a bare name is another option of its group."""
     chosen: dict[str, Any] = {}
     for each in content.get("defaults", []):
         if isinstance(each, dict):
@@ -125,7 +125,7 @@ def _chosen(content: dict[str, Any], group: str = "") -> dict[str, Any]:
 
 
 def _values(node: Node) -> str:
-    """What a key may be."""
+    """Returns what a key may be."""
     kind, words = _type_name(node), allowed(node)
     if words:
         kind = f"{kind}, {words}" if kind in ("number", "whole number") else words

@@ -23,8 +23,9 @@ _ROWS = 1024
 
 
 def encoder(num_classes: int, backbone: str = "resnet18") -> nn.Module:
-    """A ResNet of torchvision: float images `(N, 3, S, S)` -> projections `(N, num_classes)` while
-    it trains, and the features before the projection, `(N, 512)` or `(N, 2048)`, afterwards."""
+    """Returns a ResNet of torchvision: float images `(N, 3, S, S)` -> projections `(N,
+    num_classes)` while it trains, and the features before the projection, `(N, 512)` or `(N,
+    2048)`, afterwards."""
     model: nn.Module = torchvision.models.get_model(backbone, weights=None)
     last = model.get_submodule("fc")
     assert isinstance(last, nn.Linear)
@@ -119,8 +120,8 @@ class SimClr(Task):
         return torch.cat([numbers.double(), functional.normalize(outputs).double()], 1)
 
     def measure(self, scores: Tensor) -> dict[str, float]:
-        """The weighted vote of the other samples that are nearest, as in Wu et al., "Unsupervised
-        Feature Learning via Non-Parametric Instance Discrimination" (CVPR 2018).
+        """Returns the weighted vote of the other samples that are nearest, as in Wu et al.,
+        "Unsupervised Feature Learning via Non-Parametric Instance Discrimination" (CVPR 2018).
 
         The loss is the cross-entropy of the votes, to which each class adds one.
         """

@@ -18,7 +18,8 @@ from entry_point.data.sources.splits import chosen_for_val
 def by_file_name(
     root: Path, split: str, separator: str = "_", val_fraction: float = 0.2
 ) -> FileSource:
-    """A folder of JPEGs whose names begin with their class: `tabby_cat_001.jpg` is a `tabby_cat`.
+    """Returns a folder of JPEGs whose names begin with their class: `tabby_cat_001.jpg` is a
+    `tabby_cat`.
 
     A hash of the names chooses the images to validate on.
     """

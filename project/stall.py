@@ -59,7 +59,8 @@ def random_bytes(
 
 
 def dilated(mask: Tensor) -> Tensor:
-    """The masked pixels and their neighbors above, below, left and right: bool `(..., H, W)`."""
+    """Returns the masked pixels and their neighbors above, below, left and right: bool `(..., H,
+    W)`."""
     wide = mask.clone()
     wide[..., 1:, :] |= mask[..., :-1, :]
     wide[..., :-1, :] |= mask[..., 1:, :]
@@ -69,7 +70,7 @@ def dilated(mask: Tensor) -> Tensor:
 
 
 def jfif() -> tuple[Tensor, Tensor]:
-    """The matrix of full-range YCbCr, as a convolution of single pixels, and the offset.
+    """Returns the matrix of full-range YCbCr, as a convolution of single pixels, and the offset.
 
     On a scale from 0 to 1, 128 of 255 is no color.
     """

@@ -57,7 +57,7 @@ TRANSFORM = v2.Compose(
 
 
 def files_by_format() -> dict[str, list[bytes]]:
-    """The same photographs in each format."""
+    """Returns the same photographs in each format."""
     jpegs = many_photographs()
     images = [Image.open(io.BytesIO(jpeg)) for jpeg in jpegs]
     found = {"JPEG": jpegs}
@@ -73,7 +73,7 @@ def _saved(image: Image.Image, kind: str, options: dict[str, Any]) -> bytes:
 
 
 def ours(files: Sequence[bytes], *, indexed: bool = False) -> Callable[[], None]:
-    """An epoch of random resized crops by the decoder of `pipeline=threads`."""
+    """Returns an epoch of random resized crops by the decoder of `pipeline=threads`."""
     decoder, planner = (
         AnyFormat(OperatorDecoder()),
         CropPlanner(DataConfig(image_size=SIZE), True, 0),
@@ -95,7 +95,7 @@ def ours(files: Sequence[bytes], *, indexed: bool = False) -> Callable[[], None]
 
 
 def torchvisions(files: Sequence[bytes]) -> Callable[[], None]:
-    """The same by Pillow and torchvision's transforms, as ImageFolder does by default."""
+    """Returns the same by Pillow and torchvision's transforms, as ImageFolder does by default."""
 
     def epoch() -> None:
         for file in files:

@@ -43,7 +43,7 @@ def write_files(root: Path, images: int) -> None:
 
 
 def epochs(root: Path, workers: int, index: bool = True, index_root: str | None = None) -> Epoch:
-    """A function that reads the next epoch."""
+    """Returns a function that reads the next epoch."""
     data = DataConfig(format="folder", root=str(root), index_root=index_root)
     pipeline = PipelineConfig(engine="threads", num_workers=workers)
     spec = LoaderSpec(data, pipeline, "train", BATCH, seed=0)

@@ -66,7 +66,7 @@ def sample(photos: Encoded) -> None:
 
 
 def whole(files: Sequence[bytes]) -> Tensor:
-    """Each photograph, squashed to a sample: float32 (N, 3, SIDE, SIDE)."""
+    """Returns each photograph, squashed to a sample: float32 (N, 3, SIDE, SIDE)."""
     tensors = [tensor(file) for file in files]
     sizes = [OperatorDecoder().open(Encoded([each])).sizes for each in tensors]
     boxes = torch.tensor([[0, 0, int(h[0]), int(w[0])] for h, w in sizes])

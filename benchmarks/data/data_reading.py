@@ -118,7 +118,7 @@ def write_parquet(root: Path, photographs: list[IndexedPhotograph], count: int) 
 def batches(
     root: Path, kind: str, access: Access = "map", engine: Engine = "threads", **crops: Any
 ) -> Callable[[], None]:
-    """A function that makes only the last STEPS batches of the next epoch."""
+    """Returns a function that makes only the last STEPS batches of the next epoch."""
     data = DataConfig(format=kind, root=str(root), access=access, **crops)
     source = open_source(data, "train", root)
     pipeline = PipelineConfig(engine=engine, num_workers=int(engine == "threads"))
@@ -128,7 +128,7 @@ def batches(
 
 
 def bytes_only(root: Path, kind: str) -> Callable[[], None]:
-    """A function that reads as many images in random order and decodes none."""
+    """Returns a function that reads as many images in random order and decodes none."""
     source = open_source(DataConfig(format=kind, root=str(root)), "train", root)
     order = cycle(np.random.default_rng(0).permutation(len(source)).tolist())
     # The sum touches every page: a mapped file is not read before it is touched.

@@ -60,7 +60,7 @@ def write_tables(folder: Path) -> None:
 
 
 def _ground_truth(path: str, label: str) -> dict[str, object]:
-    """A row as SageMaker Ground Truth writes it."""
+    """Returns a row as SageMaker Ground Truth writes it."""
     metadata = {
         "class-name": label,
         "job-name": "labeling-job/photos",

@@ -94,7 +94,7 @@ class Case:
 
 
 def tests(plan: Plan) -> list[Case]:
-    """The tests marked `gpu`, and beside them the compilation of each recipe."""
+    """Returns the tests marked `gpu`, and beside them the compilation of each recipe."""
     files = sorted(p for p in Path("tests").rglob("test_*.py") if "mark.gpu" in p.read_text())
     options = ("-m", "gpu", "-q", "--timeout=120", "-p", "no:cacheprovider")
     arguments = ("-m", "pytest", *options, *map(str, files))
@@ -116,7 +116,7 @@ def goal(plan: Plan) -> list[Case]:
 
 
 def recipes(plan: Plan) -> list[Case]:
-    """Each recipe, eager and compiled: an epoch for the losses, and ROUNDS to measure."""
+    """Returns each recipe, eager and compiled: an epoch for the losses, and ROUNDS to measure."""
     return [
         job(plan, f"{recipe}, {how}", estimate, *training(plan, recipe, how), epochs=1 + ROUNDS)
         for recipe in RECIPES
@@ -125,7 +125,7 @@ def recipes(plan: Plan) -> list[Case]:
 
 
 def peers(plan: Plan) -> list[Case]:
-    """The eager ResNet-50, fed by others' loaders."""
+    """Returns the eager ResNet-50, fed by others' loaders."""
     settings = training(plan, "ResNet-50", "eager")
     return [
         job(plan, name, 32, *settings, epochs=2, cores=PEER_CORES, peer=peer)
@@ -162,7 +162,7 @@ def job(
     plan: Plan, name: str, estimate: float, *overrides: str, epochs: int = 3, cores: int = CORES,
     round: int = 1, peer: str = "",
 ) -> Case:  # fmt: skip
-    """A training on one GPU. A job of one epoch is not timed: figures leave out the first."""
+    """Returns a training on one GPU. A job of one epoch is not timed: figures leave out the first."""
     program = ("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point.container", "train")
     data = "folder" if peer else "shards"
     settings = (

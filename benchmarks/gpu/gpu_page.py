@@ -249,7 +249,8 @@ def write_page(results: Results, folder: Path) -> int:
 
 
 def _figures(cases: Cases) -> str:
-    """The table of the cases: medians over the rounds, how they ended, and how long they took."""
+    """Returns the table of the cases: medians over the rounds, how they ended, and how long they
+    took."""
 
     def median(case: str, key: str) -> float:
         try:

@@ -30,7 +30,7 @@ Commands = dict[str, tuple[list[str], float | None]]
 
 
 def commands() -> Commands:
-    """The commands to time, and the import of the SDK if it is installed."""
+    """Returns the commands to time, and the import of the SDK if it is installed."""
     python = ROOT / ".venv-launch" / "bin" / "python"
     if not python.exists():
         sys.exit("launch_time: `make figures ONLY=launch` installs what this needs")

@@ -24,7 +24,7 @@ from benchmarks.sample_photographs import tensor
 
 
 def pillow_views(files: list[bytes], boxes: Tensor) -> Iterator[Image.Image]:
-    """The resized views of `boxes`, (images, views, 4); each image is decoded once."""
+    """Yields the resized views of `boxes`, (images, views, 4); each image is decoded once."""
     for i, views in enumerate(boxes.tolist()):
         image = opened_by_pillow(files[i % len(files)])
         for view, box in enumerate(views):
@@ -32,7 +32,7 @@ def pillow_views(files: list[bytes], boxes: Tensor) -> Iterator[Image.Image]:
 
 
 def tensor_views(files: list[Tensor], boxes: Tensor) -> Iterator[Tensor]:
-    """The same by torchvision, uint8 (3, SIZE, SIZE)."""
+    """Yields the same by torchvision, uint8 (3, SIZE, SIZE)."""
     for i, views in enumerate(boxes.tolist()):
         image = decode_jpeg(files[i % len(files)])
         for view, box in enumerate(views):
@@ -40,7 +40,7 @@ def tensor_views(files: list[Tensor], boxes: Tensor) -> Iterator[Tensor]:
 
 
 def peers(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    """The libraries that have the policy `word`, without erasing."""
+    """Returns the libraries that have the policy `word`, without erasing."""
     return {
         **kornia(word, files, boxes),
         **albumentations(word, files, boxes),

@@ -17,7 +17,7 @@ CODE = "import json, custom_op; print(json.dumps(custom_op.build_info()))"
 
 
 def build_info(cache: str) -> dict[str, Any]:
-    """The build_info() of a new process, with that process's CPU seconds."""
+    """Returns the build_info() of a new process, with that process's CPU seconds."""
     before = measure.cpu_seconds()
     environment = {**os.environ, "CUSTOM_OP_CACHE": cache}
     output = subprocess.check_output([sys.executable, "-c", CODE], env=environment)

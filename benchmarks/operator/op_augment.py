@@ -69,7 +69,7 @@ POLICIES = {
 
 
 def drawn(policy: Any) -> list[float]:
-    """One operation from torchvision's space, as a row of the operator's table."""
+    """Returns one operation from torchvision's space, as a row of the operator's table."""
     name, (magnitudes_of, signed) = policy._get_random_item(policy._AUGMENTATION_SPACE)
     magnitudes = magnitudes_of(policy.num_magnitude_bins, SIZE, SIZE)
     if magnitudes is None:
@@ -94,7 +94,7 @@ def erased() -> list[float]:
 
 
 def drawn_table(policy: Policy) -> Tensor:
-    """The table of a batch: the policy's operations, then the rectangle."""
+    """Returns the table of a batch: the policy's operations, then the rectangle."""
     if policy.word == "simclr":
         augmenter = build_augmenter(AugmentConfig("simclr"), (0.5, 0.5, 0.5))
         assert augmenter is not None
@@ -144,7 +144,7 @@ def this_operator(
 
 
 def each_operation() -> dict[str, Tensor]:
-    """A batch with the same operation everywhere."""
+    """Returns a batch with the same operation everywhere."""
     values: dict[str, tuple[float, ...]] = {
         "saturation": (1.5,), "contrast": (1.5,), "brightness": (1.5,), "sharpness": (1.5,),
         "hue": (0.1,), "gaussian_blur": (23, 1.0), "posterize": (4,), "solarize": (128,),

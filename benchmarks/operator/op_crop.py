@@ -113,7 +113,7 @@ def crop_image(data: bytes, corner: tuple[int, int]) -> Image.Image:
 
 
 def own_blocks(data: bytes, corner: tuple[int, int]) -> bytes:
-    """A JPEG of the blocks that the crop touches, with their coefficients."""
+    """Returns a JPEG of the blocks that the crop touches, with their coefficients."""
     top, left = corner
     command = ["jpegtran", "-crop", f"{SIZE}x{SIZE}+{left}+{top}"]
     return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout

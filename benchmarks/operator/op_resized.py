@@ -54,7 +54,7 @@ def opened_by_pillow(data: bytes) -> Image.Image:
 
 
 def cut_by_pillow(image: Image.Image, box: list[int], flip: bool) -> Image.Image:
-    """The resized crop; `box` is top, left, height, width."""
+    """Returns the resized crop; `box` is top, left, height, width."""
     top, left, height, width = box
     crop = image.crop((left, top, left + width, top + height))
     crop = crop.resize((SIZE, SIZE), Image.Resampling.BILINEAR)
@@ -62,7 +62,7 @@ def cut_by_pillow(image: Image.Image, box: list[int], flip: bool) -> Image.Image
 
 
 def cut_by_torchvision(image: Tensor, box: list[int], flip: bool) -> Tensor:
-    """The same of uint8 (3, H, W): (3, SIZE, SIZE)."""
+    """Returns the same of uint8 (3, H, W): (3, SIZE, SIZE)."""
     crop: Tensor = F.resized_crop(image, *box, [SIZE, SIZE], antialias=True)
     return F.horizontal_flip(crop) if flip else crop
 
@@ -143,7 +143,8 @@ def has_dali() -> bool:
 
 
 def dali_crops(files: list[bytes], count: int) -> Any:
-    """The resized crops in a DALI pipeline. It draws its own boxes, from the same distribution."""
+    """Returns the resized crops in a DALI pipeline. It draws its own boxes, from the same
+    distribution."""
     from nvidia.dali import fn, types
 
     arrays = [np.frombuffer(files[i % len(files)], np.uint8) for i in range(count)]
@@ -192,7 +193,7 @@ def this_operator(
 
 
 def large_crop() -> list[tuple[str, float, float]]:
-    """A 256-pixel crop of 12 megapixels: name, CPU ms and speed relative to torchvision."""
+    """Returns a 256-pixel crop of 12 megapixels: name, CPU ms and speed relative to torchvision."""
     plain = tensor(phone_photographs()[0])
     index = index_jpeg(plain)
     works = {
@@ -218,7 +219,7 @@ def opened_reduced(data: bytes, box: list[int]) -> tuple[Image.Image, list[int]]
 
 
 def phones() -> list[tuple[str, float, float]]:
-    """The same of photographs of 12 megapixels: name, CPU ms and speed relative to Pillow."""
+    """Returns the same of photographs of 12 megapixels: name, CPU ms and speed relative to Pillow."""
     files = phone_photographs()
     tensors = [tensor(data) for data in files]
     indexes = [index_jpeg(data) for data in tensors]

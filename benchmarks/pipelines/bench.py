@@ -153,7 +153,7 @@ def write_formats(todo: Sequence[Case], files: Path) -> None:
 
 
 def measure_all(todo: Sequence[Case], rounds: int, needs_all: bool = False) -> list[Measurement]:
-    """The medians of alternating rounds, without the cases that failed.
+    """Returns the medians of alternating rounds, without the cases that failed.
 
     With `needs_all`, the first failure raises DataError.
     """

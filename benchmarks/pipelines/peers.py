@@ -164,7 +164,7 @@ def _mds_batch(transform: v2.Transform, samples: list[dict[str, Any]]) -> list[T
 
 
 def _samples(files: Path) -> list[tuple[Path, int]]:
-    """The photographs in random order, each with its class as ImageFolder numbers it."""
+    """Returns the photographs in random order, each with its class as ImageFolder numbers it."""
     found = [(Path(file), label) for file, label in ImageFolder(str(files / "train")).samples]
     order = torch.randperm(len(found), generator=torch.Generator().manual_seed(0))
     return [found[at] for at in order.tolist()]

@@ -179,7 +179,7 @@ def _decoder(case: Case, spec: LoaderSpec) -> Decoder:
 
 
 def _consumers() -> list[Callable[[Batch], object]]:
-    """What the training process does with a batch in each stage."""
+    """Returns what the training process does with a batch in each stage."""
     data = DataConfig()
     normalize = Normalize(data.mean, data.std)
     on_cpu: list[Callable[[Batch], object]] = [id, id, lambda batch: normalize(batch.images.cpu())]

@@ -70,7 +70,7 @@ class Measurement:
 
 
 def best_of_each(measured: Sequence[Measurement]) -> list[Measurement]:
-    """Each engine with the number of workers that gave the most images per second."""
+    """Returns each engine with the number of workers that gave the most images per second."""
     best: dict[str, Measurement] = {}
     for one in measured:
         if one.way not in best or one.rate > best[one.way].rate:
@@ -79,7 +79,7 @@ def best_of_each(measured: Sequence[Measurement]) -> list[Measurement]:
 
 
 def rates_table(measured: Sequence[Measurement]) -> str:
-    """All measurements."""
+    """Returns all measurements."""
     stages = STAGES[: len(measured[0].result.images_per_second)]
     rows = [
         [
@@ -97,7 +97,7 @@ def rates_table(measured: Sequence[Measurement]) -> str:
 
 
 def ratios_table(measured: Sequence[Measurement]) -> str:
-    """The best of each engine relative to the best of the baseline."""
+    """Returns the best of each engine relative to the best of the baseline."""
     best = best_of_each(measured)
     base = next((one for one in best if one.way == BASELINE), best[0])
     rows = [
@@ -117,7 +117,8 @@ def ratios_table(measured: Sequence[Measurement]) -> str:
 
 
 def advice(measured: Sequence[Measurement]) -> str:
-    """The setting to use on this machine: of equally fast ones, the one with the least CPU time."""
+    """Returns the setting to use on this machine: of equally fast ones, the one with the least CPU
+    time."""
     best = best_of_each(measured)
     engines = [one for one in measured if one.way in ENGINES]
     if not engines:
@@ -151,7 +152,7 @@ def advice(measured: Sequence[Measurement]) -> str:
 
 
 def _others(best: Sequence[Measurement]) -> str:
-    """The fastest loader that is not this template's."""
+    """Returns the fastest loader that is not this template's."""
     others = [one for one in best if one.way in (DALI_READER, "spdl.io", *PEERS)]
     if not others:
         return ""
@@ -160,7 +161,7 @@ def _others(best: Sequence[Measurement]) -> str:
 
 
 def _packing(best: Sequence[Measurement]) -> str:
-    """The gain from packing, if the same images were also read as files."""
+    """Returns the gain from packing, if the same images were also read as files."""
     rates = {one.way: one.rate for one in best}
     if "threads" not in rates or ON_FILES not in rates:
         return ""

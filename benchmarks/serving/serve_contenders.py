@@ -108,7 +108,7 @@ class Clients:
 def server(
     model: Path, precision: str = "fp32", *, on_gpu: bool = False
 ) -> AbstractContextManager[Server]:
-    """A server of the model in `model`; without `on_gpu` it does not see the GPUs."""
+    """Returns a server of the model in `model`; without `on_gpu` it does not see the GPUs."""
     port = _free_port()
     program = ["-m", "entry_point.container", "serve", f"model_dir={model}"]
     settings = [f"serve.port={port}", f"serve.precision={precision}"]
@@ -158,7 +158,7 @@ def _is_ready(port: int) -> bool:
 
 
 def write_model(root: Path) -> Path:
-    """The model folder of a ResNet-18 with random weights."""
+    """Returns the model folder of a ResNet-18 with random weights."""
     config, yaml = load_train_config(["data=folder"])
     return _write_model(root, CLASSES, build_model(config.model, CLASSES), config, yaml)
 
@@ -177,7 +177,7 @@ class FreeModel(nn.Module):
 
 
 def write_free_model(root: Path) -> Path:
-    """The model folder of a model of ten classes that costs nothing: it looks at one pixel."""
+    """Returns the model folder of a model of ten classes that costs nothing: it looks at one pixel."""
     config, yaml = load_train_config(["data=folder", "model.name=project.free.FreeModel"])
     network = nn.Module()
     network.head = nn.Linear(3, 10)
@@ -228,7 +228,7 @@ def in_process(answer: Answer, folder: Path, duration: float) -> Round:
 
 
 def plain(model: Path) -> Answer:
-    """The model as it was trained, and Pillow."""
+    """Returns the model as it was trained, and Pillow."""
     loaded = load_model(model, torch.device("cpu"))
 
     def answer(body: bytes) -> object:
@@ -240,7 +240,7 @@ def plain(model: Path) -> Answer:
 
 
 def torchserve() -> Answer:
-    """The steps of TorchServe's own image classifier."""
+    """Returns the steps of TorchServe's own image classifier."""
     # Only its explanations need captum.
     captum = ModuleType("captum.attr")
     captum.IntegratedGradients = None  # type: ignore[attr-defined]

@@ -77,7 +77,7 @@ def memory(folder: Path, model: Path, clients: Clients) -> list[list[object]]:
 
 
 def stops(folder: Path, model: Path, clients: Clients) -> list[list[object]]:
-    """What each stop lost."""
+    """Returns what each stop lost."""
     rows: list[list[object]] = []
     for number in range(STOPS):
         with server(model) as ready:

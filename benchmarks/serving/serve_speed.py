@@ -90,7 +90,7 @@ def measure_free(folder: Path, model: Path, clients: Clients) -> Figures:
 
 
 def free_rows(found: Figures) -> list[list[object]]:
-    """The table's rows."""
+    """Returns the table's rows."""
     return [
         [
             count, rate(rounds), latency(rounds, 50), latency(rounds, 99),
@@ -111,7 +111,7 @@ def latency(rounds: list[Round], percent: float) -> float:
 
 
 def rows(found: Figures) -> list[list[object]]:
-    """The table's rows."""
+    """Returns the table's rows."""
     base = rate(found[PLAIN, None])
     lines: list[list[object]] = []
     for (name, count), rounds in found.items():
@@ -124,7 +124,7 @@ def rows(found: Figures) -> list[list[object]]:
 
 
 def first_requests(folder: Path, model: Path, clients: Clients) -> list[list[object]]:
-    """The first request after /ping answers 200, and the median of the next ones, in ms."""
+    """Returns the first request after /ping answers 200, and the median of the next ones, in ms."""
     lines: list[list[object]] = []
     for number in range(ROUNDS):
         with server(model) as ready:
@@ -135,7 +135,7 @@ def first_requests(folder: Path, model: Path, clients: Clients) -> list[list[obj
 
 
 def goals(small: Figures, free: Figures, starts: list[list[object]]) -> list[list[object]]:
-    """Each goal of the default precision on small photographs, and what was measured."""
+    """Returns each goal of the default precision on small photographs, and what was measured."""
     ours, alone = OURS.format("fp32"), OURS.format("free model")
     speedup = rate(small[ours, 64]) / rate(small[PLAIN, None])
     one, others = latency(small[ours, 1], 99), latency(small[PLAIN, None], 99)

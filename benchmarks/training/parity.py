@@ -93,7 +93,7 @@ def write_digits(folder: Path, images: int) -> None:
 
 
 def job(recipe: Recipe, data: Path, seed: int, checkout: Path, loop: str) -> Run:
-    """A training job of the checkout."""
+    """Returns a training job of the checkout."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "entry_point.container", "train", *PLAIN]
         command += [*recipe.overrides, f"data.root={data}", f"optim.ema_decay={recipe.ema_decay}"]
@@ -112,7 +112,7 @@ def job(recipe: Recipe, data: Path, seed: int, checkout: Path, loop: str) -> Run
 
 
 def reference(recipe: Recipe, data: Path, seed: int, loop: str) -> Run:
-    """The same in torchvision's way."""
+    """Returns the same in torchvision's way."""
     options = [option for option in recipe.options if loop != NEIGHBORS or option != "--apart"]
     command = [sys.executable, "-m", "benchmarks.training.torchvision_loop", str(data)]
     command += [*options, f"--ema-decay={recipe.ema_decay}"]
@@ -146,7 +146,7 @@ def dealt(checkout: Path) -> list[float]:
 
 
 def dealt_by_ra_sampler() -> list[float]:
-    """The same by RASampler of references/classification and the roll of v2.MixUp."""
+    """Returns the same by RASampler of references/classification and the roll of v2.MixUp."""
     found = []
     for ranks in (1, 8):
         images = np.repeat(np.arange(128 * 8), 4)[0::ranks][:128]
@@ -175,7 +175,7 @@ def rotated(checkout: Path) -> float:
 
 
 def rotated_by_timm() -> float:
-    """The same by timm's `rand-m9-mstd0.5-inc1`, DeiT's default."""
+    """Returns the same by timm's `rand-m9-mstd0.5-inc1`, DeiT's default."""
     policy = rand_augment_transform("rand-m9-mstd0.5-inc1", {})
     (rotate,) = (op for op in policy.ops if op.name == "Rotate")
     rotate.prob, drawn = 1.0, []

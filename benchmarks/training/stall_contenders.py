@@ -50,7 +50,7 @@ def write_data(root: Path, images: int = IMAGES) -> None:
 
 
 def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
-    """The recipe of experiment=stall for one contender."""
+    """Returns the recipe of experiment=stall for one contender."""
     form = "shards" if "shards" in name else "folder"
     config, _ = load_train_config(
         [
@@ -69,7 +69,7 @@ def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
 def training_loader(
     config: TrainConfig, device: torch.device, decoder: Decoder | None = None
 ) -> Loader:
-    """The config's pipeline over the train split; `decoder` replaces its own."""
+    """Returns the config's pipeline over the train split; `decoder` replaces its own."""
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
     source = open_source(data, "train", Path())
     size, augment = config.trainer.batch_size, config.augment
@@ -102,7 +102,7 @@ class OpenedForCropSkip:
 
 
 def glance(num_classes: int) -> nn.Module:
-    """An almost free model: it reads one pixel in 16 by 16."""
+    """Returns an almost free model: it reads one pixel in 16 by 16."""
     return nn.Sequential(
         nn.MaxPool2d(1, 16),
         nn.AdaptiveMaxPool2d(4),

@@ -53,7 +53,7 @@ class Rounds:
     cpu: list[float] = field(default_factory=list)
 
     def milliseconds(self, part: str) -> float:
-        """The mean over the steps of the median round."""
+        """Returns the mean over the steps of the median round."""
         column = STEP_PARTS.index(part)
         return 1e3 * statistics.median(float(times[:, column].mean()) for times in self.times)
 
@@ -128,7 +128,7 @@ def step_table(results: Mapping[str, Rounds]) -> str:
 
 
 def wait_table(results: Mapping[str, Rounds], model: str) -> str:
-    """The share of data wait where the model is slower than the pipeline."""
+    """Returns the share of data wait where the model is slower than the pipeline."""
     rows = []
     for name, rounds in results.items():
         times = np.concatenate(rounds.times)

@@ -30,7 +30,8 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 
 def digits_net(classes: int) -> nn.Module:
-    """The network of project.models.small_net, in the same order, so that seeds start it alike."""
+    """Returns the network of project.models.small_net, in the same order, so that seeds start it
+    alike."""
     layers: list[nn.Module] = []
     for inputs, outputs in pairwise([3, 32, 64, 128]):
         layers += [nn.Conv2d(inputs, outputs, 3, 2, 1), nn.BatchNorm2d(outputs), nn.ReLU()]

@@ -47,7 +47,7 @@ class AugmentConfig:
         self.policy()
 
     def policy(self) -> Policy | None:
-        """The known policy; None if there is none or it is your own."""
+        """Returns the known policy; None if there is none or it is your own."""
         return policy(self.name, self.kwargs) if self.name in POLICIES else None
 
     @property
@@ -61,7 +61,7 @@ class AugmentConfig:
         return self.name is not None and self.name not in POLICIES
 
     def describe(self) -> str:
-        """One line for the log; empty without augmentation."""
+        """Returns one line for the log; empty without augmentation."""
         parts = [self.name] if self.name else []
         if self.own:
             sample = ", on each sample: Python runs for each, which costs decoding speed"

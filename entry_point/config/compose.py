@@ -48,7 +48,7 @@ def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
 
 
 def defaults(schema: type) -> dict[str, Any]:
-    """The defaults of a class of settings by key; a key that needs a value has none."""
+    """Returns the defaults of a class of settings by key; a key that needs a value has none."""
     known = cast(Any, schema).__pydantic_fields__
     return {
         name: TypeAdapter(Any).dump_python(field.get_default(call_default_factory=True))
@@ -76,7 +76,7 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 def resolved_yaml(config: Any) -> str:
-    """A config as YAML text without interpolations or missing values."""
+    """Returns a config as YAML text without interpolations or missing values."""
     return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True)
 
 
@@ -114,7 +114,8 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def _parse(parser: OverridesParser, override: str) -> Override:
-    """The parsed override. A value that Hydra cannot read is text, as in quotes, if it looks so.
+    """Returns the parsed override. A value that Hydra cannot read is text, as in quotes, if it
+    looks so.
 
     Without quotes, Hydra reads only ASCII letters, and none of `=(){}#&~` within a value. Paths
     have them: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar.
@@ -131,14 +132,14 @@ def _parse(parser: OverridesParser, override: str) -> Override:
 
 
 def _groups(name: str) -> set[str]:
-    """The groups of which `configs/<name>.yaml` has an option, as in `model: resnet18`."""
+    """Returns the groups of which `configs/<name>.yaml` has an option, as in `model: resnet18`."""
     with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
         listed = (yaml.safe_load(file) or {}).get("defaults", ())
     return {group for each in listed if isinstance(each, dict) for group in each}
 
 
 def _opened(override: Override, groups: Collection[str]) -> str:
-    """The override, with which Hydra takes any key: `check_config` knows which exist.
+    """Returns the override, with which Hydra takes any key: `check_config` knows which exist.
 
     An option of a group, as in `model=resnet50`, and `~key` stay as they are.
     """
@@ -184,7 +185,7 @@ def _not_yaml(error: yaml.YAMLError) -> ConfigError:
 
 
 def _shown(file: Path) -> str:
-    """A file of the config tree as people name it."""
+    """Returns a file of the config tree as people name it."""
     inside = file.is_relative_to(CONFIGS)
     return str(CONFIGS.name / file.relative_to(CONFIGS) if inside else file)
 

@@ -70,7 +70,7 @@ class TableConfig(PathsConfig):
     """Between the names in a cell of text that holds several labels."""
 
     def changed(self, group: str) -> list[str]:
-        """The settings that are not the defaults, as typed: `table.path=file`."""
+        """Returns the settings that are not the defaults, as typed: `table.path=file`."""
         values, defaults = vars(self), vars(TableConfig())
         changes = {key: value for key, value in values.items() if value != defaults[key]}
         return [f"{group}.{key}={shown(value)}" for key, value in changes.items()]
@@ -239,7 +239,7 @@ class DataConfig:
         return self.access == "stream" or self.format == "parquet"
 
     def check_command(self) -> str:
-        """How to list all damaged images at once."""
+        """Returns how to list all damaged images at once."""
         if self.format not in FORMATS:  # your own, which only you can read
             return "the log names each"
         arguments = self._arguments("root")
@@ -248,18 +248,18 @@ class DataConfig:
         return f"`{_make('check-dataset', arguments)}` lists them all"
 
     def index_command(self) -> str:
-        """How to make the indexes that `index_root` must hold."""
+        """Returns how to make the indexes that `index_root` must hold."""
         arguments = self._arguments("source")
         return _make("dataset", [*arguments, f"output={self.index_root}", "output_format=index"])
 
     def shrink_command(self, max_side: int) -> str:
-        """How to pack the dataset with no image larger than `max_side` pixels."""
+        """Returns how to pack the dataset with no image larger than `max_side` pixels."""
         root = Path(self.root or "FOLDER")
         output = f"output={root.with_name(f'{root.stem}-{max_side}')}"
         return _make("dataset", [*self._arguments("source"), output, f"max_side={max_side}"])
 
     def _arguments(self, root: str) -> list[str]:
-        """The dataset, as the programs that need no training take it."""
+        """Returns the dataset, as the programs that need no training take it."""
         arguments = [f"{root}={self.root or 'FOLDER'}", *self.table.changed("table")]
         return arguments + ([f"images={self.images}"] if self.images else [])
 
@@ -276,8 +276,8 @@ class DataConfig:
 def dataset_settings(
     given: Mapping[str, Any], table: PathsConfig, more: Mapping[str, Any]
 ) -> DataConfig:
-    """The settings of a dataset as a program without the group `data` takes them, and `more` of
-    that group; raises ConfigError. Damaged images stop none of these programs."""
+    """Returns the settings of a dataset as a program without the group `data` takes them, and
+    `more` of that group; raises ConfigError. Damaged images stop none of these programs."""
     columns = {**asdict(table), **more.get("table", {})}
     settings = {"max_bad_fraction": 1.0, **given, **more, "table": columns}
     return check_config(settings, DataConfig, "data")
@@ -304,7 +304,7 @@ class PipelineConfig:
             raise ConfigError("pipeline.decoder", "pillow", must)
 
     def name(self) -> str:
-        """The engine and, unless it is the operator, what decodes."""
+        """Returns the engine and, unless it is the operator, what decodes."""
         return f"{self.engine} (Pillow)" if self.decoder == "pillow" else self.engine
 
     def worker_count(self) -> int:
@@ -312,7 +312,7 @@ class PipelineConfig:
 
 
 def _make(target: str, arguments: Sequence[str]) -> str:
-    """The command, with arguments that have spaces and the like in quotes."""
+    """Returns the command, with arguments that have spaces and the like in quotes."""
     return f'make {target} ARGS="{" ".join(map(shlex.quote, arguments))}"'
 
 
@@ -350,7 +350,7 @@ def usable_cores() -> int:
 
 
 def _quota() -> int:
-    """The cores that this process's control groups allow, and the groups around them."""
+    """Returns the cores that this process's control groups allow, and the groups around them."""
     try:
         lines = _OWN_GROUPS.read_text().splitlines()
     except OSError:
@@ -370,7 +370,7 @@ def _quota() -> int:
 
 
 def _quota_of(group: Path) -> int:
-    """The cores that one control group allows, of either version."""
+    """Returns the cores that one control group allows, of either version."""
     try:
         if (version_2 := group / "cpu.max").exists():
             quota, period = version_2.read_text().split()

@@ -36,7 +36,7 @@ class EvaluateConfig:
         return "root" in self.data
 
     def changed(self, data: DataConfig) -> DataConfig:
-        """The run's settings of the data with this command's; raises ConfigError.
+        """Returns the run's settings of the data with this command's; raises ConfigError.
 
         Of another dataset, what was found of the run's own counts for nothing.
         """

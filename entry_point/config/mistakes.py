@@ -47,7 +47,7 @@ def check_config(plain: Mapping[str, Any], schema: type[T], group: str = "") -> 
 
 
 def explain(error: ValidationError, schema: type, group: str = "") -> ConfigError:
-    """One ConfigError with a line for each mistake in the settings of `schema`."""
+    """Returns one ConfigError with a line for each mistake in the settings of `schema`."""
     whole = TypeAdapter(schema).json_schema()
     first, *others = (_explain(each, whole, group) for each in error.errors(include_url=False))
     first.args += tuple(str(each) for each in others)
@@ -75,13 +75,13 @@ def _explain(mistake: Any, whole: Node, group: str) -> ConfigError:
 
 
 def dotted(path: Sequence[str | int], group: str = "") -> str:
-    """The key as typed; an item of a list has its number in brackets."""
+    """Returns the key as typed; an item of a list has its number in brackets."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return f"{group}{''.join(parts)}".lstrip(".")
 
 
 def allowed(node: Node) -> str:
-    """The words after "must be"; empty if any value of the type is allowed."""
+    """Returns the words after "must be"; empty if any value of the type is allowed."""
     if words := choices(node):
         return f"one of {', '.join(words)}"
     if "minItems" in node:
@@ -93,14 +93,15 @@ def allowed(node: Node) -> str:
 
 
 def choices(node: Node) -> list[str]:
-    """The words that a setting, or each of its items, may be; none if it is not about words."""
+    """Returns the words that a setting, or each of its items, may be; none if it is not about
+    words."""
     node = node.get("items", node)
     words: list[str] = node.get("enum", [node["const"]] if "const" in node else [])
     return words
 
 
 def node_at(path: Iterable[str | int], whole: Node) -> Node:
-    """The node of the setting, or of the item of a list, with this path."""
+    """Returns the node of the setting, or of the item of a list, with this path."""
     node = settled(whole, whole)
     for part in path:
         if isinstance(part, str):
@@ -112,7 +113,7 @@ def node_at(path: Iterable[str | int], whole: Node) -> Node:
 
 
 def settled(node: Node, whole: Node) -> Node:
-    """A node without the null that a setting may be, and without a reference."""
+    """Returns a node without the null that a setting may be, and without a reference."""
     for each in node.get("anyOf", ()):
         if each != {"type": "null"}:
             node = {**node, **each}
@@ -137,14 +138,14 @@ def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: s
 
 
 def no_such_option(group: str) -> str:
-    """The words after `group=OPTION`, where a command has no options of that group."""
+    """Returns the words after `group=OPTION`, where a command has no options of that group."""
     if group in _OF_LAUNCH:
         return _FOR_LAUNCH
     return f"no such option here; its keys are set as in {group}.NAME=VALUE"
 
 
 def _no_such_key(name: str, known: Sequence[str] = (), group: str = "") -> str:
-    """The words after the key: what else the user may have meant."""
+    """Returns the words after the key: what else the user may have meant."""
     if not group and name in _OF_LAUNCH:
         return _FOR_LAUNCH
     if advice := near(name, known):
@@ -155,7 +156,7 @@ def _no_such_key(name: str, known: Sequence[str] = (), group: str = "") -> str:
 
 
 def _keys(node: Node, whole: Node, prefix: str = "") -> Iterator[str]:
-    """The dotted keys of a class of settings and of those in it."""
+    """Yields the dotted keys of a class of settings and of those in it."""
     for name, below in node.get("properties", {}).items():
         yield f"{prefix}{name}"
         yield from _keys(settled(below, whole), whole, f"{prefix}{name}.")

@@ -26,7 +26,7 @@ class Part:
 
     @classmethod
     def parse(cls, text: str) -> Part:
-        """The part that `part=N/M` names; raises ConfigError."""
+        """Returns the part that `part=N/M` names; raises ConfigError."""
         try:
             number, count = map(int, text.split("/"))
             return cls(number, count)
@@ -43,7 +43,8 @@ class Part:
         return f"{self.number:0{len(str(self.count))}}"
 
     def name(self, stem: str, suffix: str) -> str:
-        """The part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of several."""
+        """Returns the part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of
+        several."""
         return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
 
     @property
@@ -61,7 +62,7 @@ class Part:
         return f"part-{self.padded}-of-{self.count}.parquet"
 
     def of(self, images: int) -> range:
-        """The images that it predicts; all parts together have each image once."""
+        """Returns the images that it predicts; all parts together have each image once."""
         first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
         return range(first, end)
 
@@ -104,7 +105,7 @@ class OptimizeConfig:
         self.chosen_part()
 
     def dataset(self, root: str) -> DataConfig:
-        """How to read the source; raises ConfigError."""
+        """Returns how to read the source; raises ConfigError."""
         given = {"val_fraction": self.val_fraction, "images": self.images}
         return dataset_settings({"root": root, **given}, self.table, self.data)
 
@@ -140,6 +141,6 @@ class CheckConfig:
         self.table.check("table")
 
     def dataset(self) -> DataConfig:
-        """How to read the dataset; raises ConfigError."""
+        """Returns how to read the dataset; raises ConfigError."""
         given = {"root": self.root, "images": self.images, "index_root": self.index_root}
         return dataset_settings(given, self.table, self.data)

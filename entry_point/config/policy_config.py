@@ -95,5 +95,5 @@ POLICIES: dict[str, type[Policy]] = {
 
 
 def policy(name: str, kwargs: dict[str, object]) -> Policy:
-    """The policy `name` with these arguments. Raises ConfigError."""
+    """Returns the policy `name` with these arguments. Raises ConfigError."""
     return check_config(kwargs, POLICIES[name], _KEY)

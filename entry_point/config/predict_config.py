@@ -51,7 +51,7 @@ class PredictConfig:
         self.chosen_part()
 
     def dataset(self, root: str) -> DataConfig:
-        """How to read the images; raises ConfigError."""
+        """Returns how to read the images; raises ConfigError."""
         return dataset_settings({"root": root, "images": self.images}, self.table, self.data)
 
     def chosen_part(self) -> Part | None:

@@ -61,7 +61,7 @@ class ServeConfig:
 def load_serve_config(
     overrides: Sequence[str], environment: Mapping[str, str] = os.environ
 ) -> ServeConfig:
-    """The configuration from SageMaker's variables, `SERVE_OVERRIDES` and the command line.
+    """Returns the configuration from SageMaker's variables, `SERVE_OVERRIDES` and the command line.
 
     Later ones win. Raises ConfigError.
     """
@@ -76,7 +76,7 @@ def load_serve_config(
 
 
 def _quoted(value: str) -> str:
-    """A value in Hydra's syntax, in quotes if it has more than letters, digits and slashes."""
+    """Returns a value in Hydra's syntax, in quotes if it has more than letters, digits and slashes."""
     return value if re.fullmatch(r"[\w./-]+", value) else "'" + value.replace("'", r"\'") + "'"
 
 

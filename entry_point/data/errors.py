@@ -35,8 +35,8 @@ def without_group(root: str) -> Iterator[None]:
 
 
 def picklable(error: Exception) -> Exception:
-    """The error, or a RuntimeError with its reason and traceback: not every exception survives
-    pickling."""
+    """Returns the error, or a RuntimeError with its reason and traceback: not every exception
+    survives pickling."""
     if isinstance(error, (DataError, ReadError)):
         return error
     reason = "".join(traceback.format_exception_only(error))

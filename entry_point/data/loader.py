@@ -69,7 +69,7 @@ class Loader:
         self._closed = False
 
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
-        """The epoch's batches from `start_step` on; skipped steps cost nothing.
+        """Yields the epoch's batches from `start_step` on; skipped steps cost nothing.
 
         It begins with the first batch, and ends the epoch that is being read.
         """
@@ -111,7 +111,7 @@ class Loader:
         self._maker.close()
 
     def _requests(self, epoch: int, start_step: int) -> Iterator[Request]:
-        """Those of the epoch from `start_step` on, and of all epochs after it."""
+        """Yields those of the epoch from `start_step` on, and of all epochs after it."""
         for indices in self._plan.batches(epoch, start_step):
             yield epoch, indices
         for later in self._epochs_after(epoch):
@@ -149,7 +149,8 @@ class Loader:
 
 
 def open_training_set(data: DataConfig, channels: Path) -> Dataset:
-    """The dataset in `data.root`, or below the folder of the input channels, as training takes it.
+    """Returns the dataset in `data.root`, or below the folder of the input channels, as training
+    takes it.
 
     Raises DataError if there is none or it cannot be used.
     """
@@ -157,7 +158,7 @@ def open_training_set(data: DataConfig, channels: Path) -> Dataset:
 
 
 def open_source(data: DataConfig, split: str, channels: Path) -> Source:
-    """One split of the training set, see `open_training_set`."""
+    """Returns one split of the training set, see `open_training_set`."""
     return open_training_set(data, channels).source(split)
 
 
@@ -181,7 +182,7 @@ def build_loader(
     decoder: Decoder | None = None,
     plan: Plan | None = None,
 ) -> Loader:
-    """The loader that `spec` describes; `decoder` and `plan` replace the spec's.
+    """Returns the loader that `spec` describes; `decoder` and `plan` replace the spec's.
 
     The same spec gives the same samples with any engine and any number of workers.
     """
@@ -204,7 +205,8 @@ def build_prediction_loader(
     crop: Crop = "center",
     gray_bits: int = 16,
 ) -> Loader:
-    """The `samples` of a source, images of any size and format, each cropped once, in order.
+    """Returns the `samples` of a source, images of any size and format, each cropped once, in
+    order.
 
     They are resized to a shorter side of `resize` and cropped to `image_size`, or squashed to it.
     Images that are not complete are left out and listed in `Batch.damage`.
@@ -257,7 +259,7 @@ def _engine(maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> Engine
 
 
 def build_decoder(spec: LoaderSpec) -> Decoder:
-    """The decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
+    """Returns the decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
     if spec.pipeline.engine == "dali":
         return AnyFormat(_dali(spec), spec.data.gray_bits)
     if spec.pipeline.decoder == "pillow":

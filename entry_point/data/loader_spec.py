@@ -57,7 +57,7 @@ class LoaderSpec:
         return (DALI_CALLERS if engine == "dali" else max(1, workers)) + AHEAD
 
     def describe(self) -> str:
-        """The engine, and what each rank gives it."""
+        """Returns the engine, and what each rank gives it."""
         workers = self.pipeline.worker_count()
         megabytes = self.batches_ahead * self._batch_bytes() / 1e6
         return (
@@ -78,7 +78,7 @@ class LoaderSpec:
         return self.device.type == "cuda" and self.pipeline.engine != "dali"
 
     def _memory(self) -> str:
-        """Where batches wait."""
+        """Returns where batches wait."""
         if self.pipeline.engine not in ("threads", "dali"):
             return "shared, then pinned memory" if self._is_pinned else "shared memory"
         if self._is_pinned:

@@ -74,7 +74,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def exif_orientation(exif: bytes) -> int | None:
-    """What EXIF says in a SHORT or a LONG, by the rules of custom_op/csrc/jpeg/header.cpp."""
+    """Returns what EXIF says in a SHORT or a LONG, by the rules of custom_op/csrc/jpeg/header.cpp."""
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     with suppress(struct.error):  # it ends too early
@@ -131,7 +131,7 @@ def _strip_png(content: memoryview) -> Stripped:
 
 
 def _text(chunk: bytes) -> bytes:
-    """The text of a chunk: its kind, and what follows its keyword. Empty if it is damaged."""
+    """Returns the text of a chunk: its kind, and what follows its keyword. Empty if it is damaged."""
     kind, text, is_compressed = chunk[:4], chunk[4:], chunk[:4] == b"zTXt"
     if kind == b"iTXt":  # two flags, the language and the keyword in it
         is_compressed, text = text[:1] == b"\1", text[1:].split(b"\0", 3)[-1]
@@ -283,7 +283,7 @@ def _strip_ppm(content: memoryview) -> Stripped:
 def _scaled(
     kind: bytes, width: int, height: int, most: int, pixels: memoryview
 ) -> tuple[bytes, bytes]:
-    """The new largest value, and the values as bytes."""
+    """Returns the new largest value, and the values as bytes."""
     if not 0 < most < 65536:
         raise UnusableImageError(f"a PPM whose largest value is {most}: must be from 1 to 65535")
     wide = most > 255

@@ -58,7 +58,8 @@ def patiently(
 
 
 def _is_passing(error: OSError) -> bool:
-    """Whether it says nothing about the file. Parsers report damage without an error number."""
+    """Returns whether it says nothing about the file. Parsers report damage without an error
+    number."""
     if error.errno is None:
         return isinstance(error, (ConnectionError, TimeoutError))
     return error.errno not in _OF_THE_FILE

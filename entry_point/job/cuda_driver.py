@@ -35,7 +35,7 @@ class Driver:
 
 
 def has_gpus() -> bool:
-    """Whether this host has NVIDIA devices that nobody has hidden from this process."""
+    """Returns whether this host has NVIDIA devices that nobody has hidden from this process."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and re.match(r"\s*(-|NoDevFiles|$)", visible):
         return False
@@ -45,7 +45,7 @@ def has_gpus() -> bool:
 
 
 def ask_driver() -> Driver | None:
-    """The driver's answer; None if it cannot be loaded."""
+    """Returns the driver's answer; None if it cannot be loaded."""
     asked = subprocess.run(
         [sys.executable, "-I", "-c", _QUESTION], capture_output=True, text=True, check=False
     )
@@ -56,13 +56,13 @@ def ask_driver() -> Driver | None:
 
 
 def usable_gpus() -> int:
-    """The GPUs that a rank of this host can choose from, as CUDA counts them."""
+    """Returns the GPUs that a rank of this host can choose from, as CUDA counts them."""
     driver = ask_driver() if has_gpus() else None
     return driver.devices if driver else 0
 
 
 def describe_driver() -> str:
-    """The driver's version and its CUDA version, as far as they can be found."""
+    """Returns the driver's version and its CUDA version, as far as they can be found."""
     driver, version = ask_driver(), _version()
     if driver is None:
         return f"the driver {version} is loaded, but libcuda.so.1 is not found here"

@@ -90,7 +90,7 @@ class Devices:
         return values
 
     def gather(self, value: Any) -> list[Any]:
-        """All ranks' values in rank order, on every rank."""
+        """Returns all ranks' values in rank order, on every rank."""
         if self.cpu_group is None:
             return [value]
         self.arrive()
@@ -99,7 +99,7 @@ class Devices:
         return values
 
     def from_first(self, value: Any) -> Any:
-        """The first rank's value, on every rank; its tensors are dense and on the CPU.
+        """Returns the first rank's value, on every rank; its tensors are dense and on the CPU.
 
         They are received one by one where they stay: pickled with the rest, they would take three
         times their size.
@@ -343,7 +343,7 @@ def stay_near(device: torch.device) -> None:
 
 
 def _cores_near(device: torch.device) -> set[int]:
-    """The cores of the GPU's node; none if they are not known."""
+    """Returns the cores of the GPU's node; none if they are not known."""
     gpu: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the address
     address = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
     try:
@@ -384,7 +384,7 @@ class HostCopy:
             self._arrived = _event()
 
     def wait(self) -> torch.Tensor:
-        """The tensor on the CPU, once the device has computed it."""
+        """Returns the tensor on the CPU, once the device has computed it."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._copy

@@ -54,7 +54,7 @@ class Hosts:
 
 
 def read_hosts(folder: Path) -> Hosts:
-    """The job's hosts. Raises ContractError.
+    """Returns the job's hosts. Raises ContractError.
 
     The first that is there counts: resourceconfig.json in `folder`, the variables of AWS Batch, of
     torchrun, of `torch.distributed`. Without any of them this is the only host.
@@ -75,7 +75,7 @@ def read_hosts(folder: Path) -> Hosts:
 
 
 def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
-    """The hosts from variables with these names."""
+    """Returns the hosts from variables with these names."""
     if LOCAL_RANK in os.environ:
         raise ContractError(
             f"{LOCAL_RANK}={os.environ[LOCAL_RANK]}: this program starts the ranks of its host "
@@ -96,7 +96,8 @@ def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
 
 
 def _batch_hosts() -> Hosts:
-    """The nodes of a multi-node parallel job. The main node comes first, whatever its index is."""
+    """Returns the nodes of a multi-node parallel job. The main node comes first, whatever its index
+    is."""
     size, index, address, main_index = BATCH
     count = _number(size, "the number of nodes", least=1)
     which = f"from 0 to {count - 1} as {size} is {count}"
@@ -111,7 +112,7 @@ def _batch_hosts() -> Hosts:
 def _number(
     name: str, meaning: str, least: int = 0, most: int | None = None, default: int | None = None
 ) -> int:
-    """The value of a variable; `default` if it is not set or empty. Raises ContractError."""
+    """Returns the value of a variable; `default` if it is not set or empty. Raises ContractError."""
     text = os.environ.get(name) or ("" if default is None else str(default))
     if not text:
         raise ContractError(f"{name}: is not set; set it to {meaning}")
@@ -151,7 +152,8 @@ def _resolves(name: str) -> bool:
 
 
 def lost_host(reason: str, hosts: Hosts) -> str:
-    """The host that a rank of this one has lost its connection to; empty if `reason` is another.
+    """Returns the host that a rank of this one has lost its connection to; empty if `reason` is
+    another.
 
     Its name, else its address, else `another host`.
     """

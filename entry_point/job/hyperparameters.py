@@ -85,12 +85,12 @@ def encode(overrides: Sequence[str]) -> dict[str, str]:
 
 
 def _touch(one: str, other: str) -> bool:
-    """Whether two keys set the same value, or one sets a part of the other."""
+    """Returns whether two keys set the same value, or one sets a part of the other."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
 
 
 def _comes_back(override: str, key: str, value: str) -> bool:
-    """Whether `decode` makes this override of a hyperparameter `key` with the text `value`."""
+    """Returns whether `decode` makes this override of a hyperparameter `key` with the text `value`."""
     fits = _PLAIN_KEY.fullmatch(key) and len(value) <= VALUE_CHARACTERS
     return bool(fits) and decode({key: value}) == [override]
 
@@ -140,7 +140,7 @@ def _join(chunks: Mapping[int, str]) -> list[str]:
 
 
 def _plain_value(value: str) -> str:
-    """The value of a plain key in Hydra's grammar.
+    """Returns the value of a plain key in Hydra's grammar.
 
     Numbers and words stay as they are; so do true, false and null, as Python or JSON spells them.
     JSON lists and strings are converted. Anything else is literal text.
@@ -166,7 +166,8 @@ def _spell(value: object) -> str:
 
 
 def _quote(text: str) -> str:
-    """A quoted string in Hydra's grammar, with quotes and the backslashes before them escaped.
+    """Returns a quoted string in Hydra's grammar, with quotes and the backslashes before them
+    escaped.
 
     `${` is escaped too: OmegaConf would read an interpolation.
     """

@@ -36,13 +36,13 @@ class Metric:
         return 100.0 if self.percent else 1.0
 
     def show(self, value: float | None) -> str:
-        """The value as people read it; `-` for None."""
+        """Returns the value as people read it; `-` for None."""
         if value is None:
             return "-"
         return f"{self.scale * value:.2f} %" if self.percent else f"{value:.4g}"
 
     def is_better(self, value: float | None, than: float | None) -> bool:
-        """Whether `value` beats `than`; None and NaN never do."""
+        """Returns whether `value` beats `than`; None and NaN never do."""
         if value is None or math.isnan(value):
             return False
         return than is None or (value > than if self.higher_is_better else value < than)

@@ -54,7 +54,7 @@ def metric_regexes(own: Iterable[str] = ()) -> dict[str, str]:
 
 
 def metrics_line(values: dict[str, float | int]) -> str:
-    """The log line that the platform reads: `[metrics] epoch=1 loss=0.5`."""
+    """Returns the log line that the platform reads: `[metrics] epoch=1 loss=0.5`."""
     return f"{MARK} {format_metrics(values)}"
 
 

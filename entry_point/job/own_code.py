@@ -68,7 +68,7 @@ def find_project_in(folder: Path) -> None:
 
 
 def configs() -> Path:
-    """The folder of the config tree: the one that was sent, else the image's."""
+    """Returns the folder of the config tree: the one that was sent, else the image's."""
     return Path(os.environ.get(FOLDER) or PROGRAM) / "configs"
 
 

@@ -16,7 +16,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff
 
 
 def escaped(text: str) -> str:
-    """The text on one line, in valid UTF-8 and without terminal commands."""
+    """Returns the text on one line, in valid UTF-8 and without terminal commands."""
     return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
@@ -32,7 +32,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """The rows of a table, one a line, with each column as wide as its widest cell."""
+    """Returns the rows of a table, one a line, with each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -29,7 +29,8 @@ class ProcessingJob:
         return self.root / "processing" / "output"
 
     def shards_input(self, folder: Path) -> bool:
-        """Whether `folder` holds only this host's share of the job's input (ShardedByS3Key).
+        """Returns whether `folder` holds only this host's share of the job's input
+        (ShardedByS3Key).
 
         Raises ContractError if the job has several hosts and does not say.
         """

@@ -79,7 +79,7 @@ def run_program(
 
 
 def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | None]:
-    """The exit code, and one line unless only the traceback explains the error."""
+    """Returns the exit code, and one line unless only the traceback explains the error."""
     if isinstance(error, UserError):
         return error.exit_code, str(error)
     if str(error).startswith("DataLoader worker"):  # torch raises it wherever this process is
@@ -92,7 +92,8 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
 
 
 def asks_for_help(arguments: Sequence[str], usage: str | None) -> bool:
-    """Whether `--help` is among the arguments; prints the usage, a program's docstring, if so."""
+    """Returns whether `--help` is among the arguments; prints the usage, a program's docstring, if
+    so."""
     if not {"-h", "--help"} & {*arguments}:
         return False
     sys.stdout.write(f"{usage}".rstrip() + "\n")
@@ -115,7 +116,7 @@ def run_for_reader(program: Callable[[], int]) -> int:
 
 
 def failure_text(error: BaseException) -> str:
-    """The error, then as many of the traceback's last lines as fit."""
+    """Returns the error, then as many of the traceback's last lines as fit."""
     headline = "".join(traceback.format_exception_only(error)).strip()
     headline = "\n".join(map(printable, headline.split("\n")))[: LIMIT // 2]
     trace = "".join(traceback.format_tb(error.__traceback__))

@@ -47,7 +47,8 @@ _LOOPBACK = "lo"
 
 
 def rank_environment(hosts: Hosts, ranks: int, run: Path) -> dict[str, str]:
-    """What all ranks of this host have in common, in the variables of torchrun where it has them.
+    """Returns what all ranks of this host have in common, in the variables of torchrun where it has
+    them.
 
     `run` is the run folder.
     """
@@ -184,7 +185,7 @@ def _start(
 
 
 def _output_is_closed() -> bool:
-    """Whether stdout is a pipe or terminal whose other end is closed."""
+    """Returns whether stdout is a pipe or terminal whose other end is closed."""
     poll = select.poll()
     poll.register(1, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
@@ -223,11 +224,11 @@ class Supervisor:
         return float((self.folder / _JOB_BEGAN).read_text()) if self.folder else program.BEGAN
 
     def config_yaml(self) -> str | None:
-        """The checked configuration; None without a supervisor."""
+        """Returns the checked configuration; None without a supervisor."""
         return (self.folder / _CONFIG).read_text(encoding="utf-8") if self.folder else None
 
     def wants_stop(self) -> bool:
-        """Whether it has asked this rank to stop."""
+        """Returns whether it has asked this rank to stop."""
         return self.folder is not None and (self.folder / _STOP).exists()
 
     def export_deadline(self) -> float | None:

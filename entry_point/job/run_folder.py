@@ -58,7 +58,7 @@ class RunBusyError(ContractError):
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A file's JSON object; an empty one if there is no file. Raises ContractError."""
+    """Returns a file's JSON object; an empty one if there is no file. Raises ContractError."""
     if not path.is_file():
         return {}
     try:
@@ -71,7 +71,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def has_resources(root: Path) -> bool:
-    """Whether the platform's files of a job are below this root."""
+    """Returns whether the platform's files of a job are below this root."""
     try:
         return (root / RESOURCES).exists()
     except PermissionError:
@@ -79,7 +79,8 @@ def has_resources(root: Path) -> bool:
 
 
 def logs_are_collected() -> bool:
-    """Whether this is a job in a container: its output becomes a log, even if it is a terminal."""
+    """Returns whether this is a job in a container: its output becomes a log, even if it is a
+    terminal."""
     return has_resources(CONTAINER_ROOT)
 
 
@@ -91,7 +92,7 @@ class RunFolder:
 
     @classmethod
     def from_environment(cls) -> RunFolder:
-        """The folder that `ML_ROOT` names, else /opt/ml."""
+        """Returns the folder that `ML_ROOT` names, else /opt/ml."""
         if named := os.environ.get("ML_ROOT"):
             return cls(Path(named).absolute())
         if CONTAINER_ROOT.is_dir():
@@ -157,7 +158,7 @@ class RunFolder:
         return self.root / "checkpoints" / self._folder_of_job()
 
     def _folder_of_job(self) -> str:
-        """The name of a job that shares its prefix with others, else an empty string."""
+        """Returns the name of a job that shares its prefix with others, else an empty string."""
         path = self.platform_config / "hyperparameters.json"
         shared = f"{PER_JOB} is set" if os.environ.get(PER_JOB) else ""
         if TUNING_KEY in read_json(path):
@@ -223,7 +224,7 @@ class RunFolder:
             time.sleep(0.02)
 
     def _inherited_lock(self) -> BinaryIO | None:
-        """The lock's open file of the launcher that this process has replaced."""
+        """Returns the lock's open file of the launcher that this process has replaced."""
         for path in Path("/dev/fd").iterdir():
             number = int(path.name)
             with suppress(OSError):  # there is no lock yet, or the file was that of the loop
@@ -233,7 +234,7 @@ class RunFolder:
         return None
 
     def _open_lock(self) -> BinaryIO:
-        """The file to lock. Raises ContractError."""
+        """Returns the file to lock. Raises ContractError."""
         try:
             self.output.mkdir(parents=True, exist_ok=True)
             return self.lock.open("a+b")

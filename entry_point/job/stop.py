@@ -99,7 +99,8 @@ class StopRequest:
             signal.setitimer(signal.ITIMER_REAL, 0)
 
     def with_reserve(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """One epoch's batches for one of several ranks; the epoch begins once all have two of them.
+        """Yields one epoch's batches for one of several ranks; the epoch begins once all have two
+        of them.
 
         If the job is asked to stop while this rank waits for long, the two that it holds are enough
         for the steps until all ranks know: without them, the others would wait for its gradients.
@@ -133,7 +134,7 @@ class StopRequest:
         return None if export_by is None else export_by - time.monotonic()
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
-        """Whether all ranks stop now, and whether any of them passed `checkpoint=True`.
+        """Returns whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
         Every rank gets the same answers in the same call. A call returns the votes of the call
         before, which were exchanged during the step in between, so no rank waits.
@@ -154,7 +155,7 @@ class StopRequest:
         return stop, wanted
 
     def agree_now(self) -> bool:
-        """Whether any rank has been asked to stop by now; waits for the slowest rank."""
+        """Returns whether any rank has been asked to stop by now; waits for the slowest rank."""
         if self._group is None:
             return self.requested
         self._arrive()

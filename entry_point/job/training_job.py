@@ -74,7 +74,7 @@ class Job:
         return code
 
     def _conclude(self, ranks: Ranks, hosts: Hosts) -> int:
-        """The exit code of the job whose ranks have ended; leaves the reason of a failure."""
+        """Returns the exit code of the job whose ranks have ended; leaves the reason of a failure."""
         codes = ranks.codes.values()
         if ranks.stopped_before_first_step:
             sys.stderr.write("train: stopped before the first step, with nothing to save\n")
@@ -99,7 +99,7 @@ def ranks_on_this_host(config: TrainConfig) -> int:
 
 
 def _killed(run: RunFolder) -> str:
-    """The reason for ranks that were killed because they did not stop."""
+    """Returns the reason for ranks that were killed because they did not stop."""
     return (
         "the job was asked to stop and then killed: it was asked twice, or took longer than "
         f"{STOP_PATIENCE_S:.0f} s; {run.resumed_by} resumes from the last checkpoint"
@@ -107,7 +107,8 @@ def _killed(run: RunFolder) -> str:
 
 
 def _died(failed: dict[int, int], reported: str | None, hosts: Hosts) -> str | None:
-    """The reason for failed ranks, by local rank; None if the `reported` one is the true one.
+    """Returns the reason for failed ranks, by local rank; None if the `reported` one is the true
+    one.
 
     A rank that a signal killed could not report: the others only lost their connections to it. So
     does every rank if another host is gone.

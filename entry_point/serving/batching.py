@@ -22,7 +22,7 @@ class Worker(Protocol):
         ...
 
     def __call__(self, items: Sequence[Any], at_work: int, /) -> Sequence[Any]:
-        """An answer or an exception for each item; `at_work` busy workers share the cores."""
+        """Returns an answer or an exception for each item; `at_work` busy workers share the cores."""
         ...
 
 
@@ -131,7 +131,7 @@ class Batcher:
                 self._busy -= 1
 
     def _at_work(self) -> int:
-        """The number of busy workers, and the next one if items wait for it."""
+        """Returns the number of busy workers, and the next one if items wait for it."""
         return min(len(self._threads), self._busy + bool(self._queue))
 
     def _wake_first(self) -> None:

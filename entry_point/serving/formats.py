@@ -52,7 +52,7 @@ class Instances:
 
 
 def read_instances(body: bytes | bytearray, content_type: str) -> Instances:
-    """The encoded images of a request.
+    """Returns the encoded images of a request.
 
     - One image: image/*, application/x-image, application/octet-stream.
     - JSON: {"instances": [INSTANCE, ...]}. An instance is an image in base64, a data URL, or an
@@ -84,7 +84,7 @@ def _refuse_more(count: int, most: int, what: str) -> None:
 
 
 def media_type(text: str) -> str:
-    """The media type without parameters, in lower case, under one name."""
+    """Returns the media type without parameters, in lower case, under one name."""
     kind = text.split(";")[0].strip().lower()
     return _ALIASES.get(kind, kind)
 
@@ -133,7 +133,7 @@ def _decode_base64(instance: Any, place: str) -> bytes:
 
 
 def _read_form(body: bytes | bytearray, content_type: str) -> Instances:
-    """The files of a form. Other fields are ignored."""
+    """Returns the files of a form. Other fields are ignored."""
     _, options = parse_options_header(content_type)
     boundary = options.get(b"boundary")
     contents: list[bytes | bytearray] = []
@@ -175,7 +175,7 @@ class Accepted:
 
 
 def read_accept(accept: str, answers_png: bool = False) -> Accepted:
-    """The first form in an Accept header that there is, JSON if it takes any.
+    """Returns the first form in an Accept header that there is, JSON if it takes any.
 
     A media type's parameter `top` is a number of names, or `all`: `application/json;top=5`. Raises
     RequestError (406) if no form is accepted.
@@ -216,8 +216,8 @@ def describe(
 
 
 def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes:
-    """The predictions as JSON {"predictions": [...]}, as a JSON line per image, or the PNG of the
-    only image. In JSON, it is text in base64."""
+    """Returns the predictions as JSON {"predictions": [...]}, as a JSON line per image, or the PNG
+    of the only image. In JSON, it is text in base64."""
     if kind == PNG:
         if len(predictions) > 1:
             must = f"accept {PNG}: answers one image; send one, or accept {JSON}"

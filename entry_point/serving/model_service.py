@@ -114,8 +114,8 @@ class ModelService:
     def answer(
         self, body: bytearray, content_type: str, accept: str
     ) -> asyncio.Future[tuple[bytes, str]]:
-        """The content of the answer, and its type: later, or a RequestError. Cancel it if nobody
-        wants it any more. Raises RequestError."""
+        """Returns the content of the answer, and its type: later, or a RequestError. Cancel it if
+        nobody wants it any more. Raises RequestError."""
         if self._unanswered >= MAX_QUEUE + self._batcher.at_once:
             full = f"the queue is full: {MAX_QUEUE} requests wait; try again later"
             raise RequestError(503, full)
@@ -194,7 +194,8 @@ class _Request:
         self.answer.add_done_callback(self._drop)
 
     def take(self, most_decoding: int, most_ahead: int) -> int | None:
-        """The number of the next image to decode; None if there is none, or enough are at work."""
+        """Returns the number of the next image to decode; None if there is none, or enough are at
+        work."""
         with self._lock:
             unanswered = self._begun - (len(self.images) - self._missing)
             if (
@@ -265,7 +266,7 @@ class _Predictor:
         self._cores = usable_cores()
 
     def __call__(self, photos: Sequence[Photo], at_work: int) -> Sequence[Tensor]:
-        """The answer for each image, see `Model.predict`."""
+        """Returns the answer for each image, see `Model.predict`."""
         # Of this thread's calls; takes less than a microsecond.
         torch.set_num_threads(max(1, self._cores // at_work))
         batch = torch.cat([photo.view for photo in photos])

@@ -17,7 +17,7 @@ _NAMES_SHOWN = 200
 
 
 def page(model: Model | None) -> str:
-    """The page in HTML; `model` is None while it loads."""
+    """Returns the page in HTML; `model` is None while it loads."""
     text = _PAGE.read_text(encoding="utf-8")
     if model is None:
         return text.replace("<!-- about -->", "<p>The model is loading.</p>")

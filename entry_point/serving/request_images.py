@@ -75,7 +75,7 @@ class RequestImage:
 
 
 def check_images(contents: Sequence[bytes | bytearray], max_payload_mb: int) -> list[RequestImage]:
-    """The images of one request; raises RequestError unless all are within the limits."""
+    """Returns the images of one request; raises RequestError unless all are within the limits."""
     most = max(MAX_PIXELS, _PIXELS_PER_BYTE * max_payload_mb * 2**20)
     images, together = [], 0
     for number, content in enumerate(contents):
@@ -92,12 +92,12 @@ def check_images(contents: Sequence[bytes | bytearray], max_payload_mb: int) -> 
 
 
 def numbered(error: RequestError, number: int) -> RequestError:
-    """The error, with the number of the image in its request."""
+    """Returns the error, with the number of the image in its request."""
     return RequestError(error.status_code, f"image {number}: {error}")
 
 
 def _read_header(content: bytes | bytearray) -> tuple[RequestImage, int]:
-    """The image and its number of pixels."""
+    """Returns the image and its number of pixels."""
     # A view of the bytes: only what can be written to becomes a tensor without a copy.
     writable = content if isinstance(content, bytearray) else bytearray(content)
     file = torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()

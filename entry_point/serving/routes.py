@@ -107,7 +107,7 @@ class Routes:
         return _error(503, "the model is loading")
 
     def _execution_parameters(self) -> Response:
-        """What a batch transform sends, unless CreateTransformJob names its own limits."""
+        """Returns what a batch transform sends, unless CreateTransformJob names its own limits."""
         largest = min(self._config.max_payload_mb, _TRANSFORM_MB)
         parameters = {
             "MaxConcurrentTransforms": min(_MOST_TRANSFORMS, _TRANSFORM_MB // largest),
@@ -193,7 +193,7 @@ async def _unless_disconnected(
 
 
 def _error(status: int, message: str, headers: Headers | None = None) -> Response:
-    """One JSON line."""
+    """Returns one JSON line."""
     line = json.dumps({"error": " ".join(message.split())}, ensure_ascii=False) + "\n"
     extra = {b"retry-after": b"1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
     content = line.encode(errors="backslashreplace")

@@ -94,7 +94,7 @@ class _ServerProcess:
 
 
 def listen(config: ServerConfig) -> socket.socket:
-    """The listening socket; raises ConfigError if the address is not free."""
+    """Returns the listening socket; raises ConfigError if the address is not free."""
     try:
         listening = socket.create_server((config.host, config.port), backlog=2048)
     except OSError as error:

@@ -58,7 +58,7 @@ class ServingMetrics:
             self._sizes.append(images)
 
     def page(self) -> bytes:
-        """All metrics in Prometheus' text format."""
+        """Returns all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
 
     def log_line(self) -> str | None:

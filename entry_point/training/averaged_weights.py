@@ -98,7 +98,7 @@ class AveragedWeights:
             norm.eval().momentum = momentum
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Returns what a checkpoint keeps."""
         counts = {"ema_updates": self._updates, "ema_measured": self._measured}
         return {"ema": self.model.state_dict(), **counts}
 
@@ -109,7 +109,7 @@ class AveragedWeights:
 
 
 def _copy(source: nn.Module, decay: float) -> nn.Module:
-    """A copy of the model. Raises ConfigError if it has a part that Python cannot copy."""
+    """Returns a copy of the model. Raises ConfigError if it has a part that Python cannot copy."""
     try:
         return copy.deepcopy(source)
     except Exception as error:  # a module may raise anything while it is copied

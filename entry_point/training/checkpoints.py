@@ -84,11 +84,11 @@ class Checkpoints:
             _set_aside(folder, after=step)
 
     def time_is_up(self) -> bool:
-        """Whether one is due by the first rank's clock."""
+        """Returns whether one is due by the first rank's clock."""
         return self._writes and time.monotonic() - self._saved_time > SECONDS
 
     def is_due(self, step: int, time_is_up: bool) -> bool:
-        """Whether to save after `step`; the same on every rank.
+        """Returns whether to save after `step`; the same on every rank.
 
         The ranks agree on `time_is_up` one step late, so a save in the last step already covers it.
         """
@@ -154,7 +154,7 @@ def infinite_values(model: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def copy_to_cpu(state: State) -> State:
-    """The state with its tensors copied to the CPU."""
+    """Returns the state with its tensors copied to the CPU."""
     copied: State = tree_map(
         lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
         state,
@@ -163,7 +163,7 @@ def copy_to_cpu(state: State) -> State:
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """The checkpoints `step-<step>.pt` in `folder`."""
+    """Returns the checkpoints `step-<step>.pt` in `folder`."""
     return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
 
 
@@ -178,7 +178,7 @@ def _set_aside(folder: Path, after: int) -> None:
 
 
 def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
-    """The first rank's newest checkpoint, on every rank; None to start from scratch.
+    """Returns the first rank's newest checkpoint, on every rank; None to start from scratch.
 
     A collective call: the platform may restore different checkpoints on different hosts.
     """
@@ -196,7 +196,7 @@ def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices
 
 
 def load_newest(folder: Path) -> State | None:
-    """The newest `step-<step>.pt` that is whole, else the best one; None if there are none.
+    """Returns the newest `step-<step>.pt` that is whole, else the best one; None if there are none.
 
     Raises:
         CheckpointError: all of them are damaged.
@@ -220,7 +220,7 @@ def load_newest(folder: Path) -> State | None:
 
 
 def load_best(folder: Path) -> State | None:
-    """The best checkpoint; None if there is none.
+    """Returns the best checkpoint; None if there is none.
 
     Raises CheckpointError if it is damaged.
     """
@@ -239,7 +239,7 @@ def load_best(folder: Path) -> State | None:
 def job_settings(
     config: TrainConfig, train: Source, val: Source, steps_per_epoch: int, devices: Devices
 ) -> dict[str, Settings]:
-    """What a checkpoint says about its job.
+    """Returns what a checkpoint says about its job.
 
     `identity` must not change between a checkpoint and the run that resumes from it; `order`, and
     the `images` to train on, may change between two epochs.
@@ -252,7 +252,7 @@ def job_settings(
 
 
 def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Settings:
-    """The settings that decide the weights, and which of them are the best."""
+    """Returns the settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
     task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
     augment = {f"augment.{key}": value for key, value in asdict(config.augment).items()}

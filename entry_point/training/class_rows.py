@@ -84,7 +84,8 @@ def _with(shape: Sequence[int], dimensions: Sequence[int], size: int) -> list[in
 def _rows(
     own: Tensor, found: Tensor, dimensions: Sequence[int], old: Sequence[str], new: Sequence[str]
 ) -> Tensor:
-    """The entries of `found` in the order of `new`; for names that are not in `old`, of `own`."""
+    """Returns the entries of `found` in the order of `new`; for names that are not in `old`, of
+    `own`."""
     numbers = {name: number for number, name in enumerate(old)}
     places = torch.tensor([numbers.get(name, -1) for name in new])
     known = torch.ones((), dtype=torch.bool)

@@ -32,7 +32,7 @@ class Evaluation:
     """Images that could not be decoded and are left out."""
 
     def record(self) -> dict[str, float | int]:
-        """What is logged: `val_loss`, `val_accuracy` and so on."""
+        """Returns what is logged: `val_loss`, `val_accuracy` and so on."""
         values: dict[str, float | int] = {
             f"val_{name}": float(f"{value:.7g}") for name, value in self.metrics.items()
         }

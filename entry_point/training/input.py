@@ -89,7 +89,7 @@ class TrainingInput:
         self.val_loader = build_loader(self.val, loader_spec(config, devices, "val"), decoder)
 
     def describe(self) -> str:
-        """Its images, classes and sizes, in one line."""
+        """Returns its images, classes and sizes, in one line."""
         data = self._config.data
         sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
         text = (
@@ -104,7 +104,7 @@ class TrainingInput:
         return text
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
-        """The batches of `epoch` from `step` on.
+        """Returns the batches of `epoch` from `step` on.
 
         Raises Stopped if the job is asked to stop while it waits for long.
         """
@@ -144,7 +144,8 @@ class TrainingInput:
 
 
 def with_found_format(config: TrainConfig, channels: Path) -> TrainConfig:
-    """The configuration with the format of the dataset, found by looking if it was not named.
+    """Returns the configuration with the format of the dataset, found by looking if it was not
+    named.
 
     Raises DataError and ConfigError.
     """
@@ -219,7 +220,7 @@ def device_batches(
 
 @cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """One stream for all epochs: torch caches freed memory per stream."""
+    """Returns one stream for all epochs: torch caches freed memory per stream."""
     return torch.cuda.Stream(device)
 
 

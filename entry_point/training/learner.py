@@ -129,8 +129,8 @@ class Learner:
                 self.ema.update()
 
     def record(self) -> dict[str, float]:
-        """What is logged of the last step: its learning rate, and the norm of its gradients before
-        they were clipped, if it is finite. Waits for the device.
+        """Returns what is logged of the last step: its learning rate, and the norm of its gradients
+        before they were clipped, if it is finite. Waits for the device.
         """
         norm = self._norm
         if norm is None:
@@ -178,7 +178,7 @@ class Learner:
                     dist.broadcast(buffer, 0)
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Returns what a checkpoint keeps."""
         return {
             "model": self.model.state_dict(),
             **({} if self.ema is None else self.ema.state()),
@@ -274,7 +274,7 @@ def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
 
 
 def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigError | None:
-    """The setting that keeps a step from being computed, if it is known."""
+    """Returns the setting that keeps a step from being computed, if it is known."""
     batch, pieces = config.trainer.batch_size, config.optim.accumulate
     if isinstance(error, UserError):
         return None
@@ -314,7 +314,7 @@ def compiler_reason(error: Exception) -> str:
 
 
 def _reads_buffers(model: nn.Module) -> bool:
-    """Whether training may depend on a buffer; on BatchNorm's statistics it does not."""
+    """Returns whether training may depend on a buffer; on BatchNorm's statistics it does not."""
     return any(
         True
         for module in model.modules()

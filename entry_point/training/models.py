@@ -72,7 +72,8 @@ def require_model(name: str) -> None:
 
 
 def weights_file(config: ModelConfig, channels: Path | None) -> Path:
-    """The file that `model.weights`, which is set, means. Raises ConfigError if there is none."""
+    """Returns the file that `model.weights`, which is set, means. Raises ConfigError if there is
+    none."""
     weights = str(config.weights)
     found = find_pretrained(config.name, channels) if weights == PRETRAINED else None
     return found or find_weights(weights, channels)
@@ -99,7 +100,7 @@ def _construct(
 
 
 def torchvision_builder(name: str) -> Callable[..., nn.Module]:
-    """The function of a model of torchvision. Raises ConfigError."""
+    """Returns the function of a model of torchvision. Raises ConfigError."""
     classifiers = torchvision.models.list_models(module=torchvision.models)
     names = [*classifiers, *segmentation_models()]
     if name not in names:
@@ -176,15 +177,15 @@ def describe_parameters(model: nn.Module) -> str:
 
 
 def count_parameters(model: nn.Module) -> int:
-    """The number of trainable parameters."""
+    """Returns the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def timm_model(
     name: str, num_classes: int, image_size: int
 ) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
-    """The function of timm, an optional package, that builds `name` without published weights, and
-    the job's arguments for it.
+    """Returns the function of timm, an optional package, that builds `name` without published
+    weights, and the job's arguments for it.
 
     Raises:
         ConfigError: timm is not installed, or has no such model.

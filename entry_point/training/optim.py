@@ -67,7 +67,8 @@ _UNDECAYED = re.compile(
 
 
 def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, Any]]:
-    """The trainable parameters as torch's optimizers take them, those of `optim.groups` last.
+    """Returns the trainable parameters as torch's optimizers take them, those of `optim.groups`
+    last.
 
     Freezes those of the patterns with `lr: 0`. A group is `{"name", "params": [(name, parameter),
     ...], "weight_decay", ...}`. Its name is its pattern, `*` for parameters that none matches, with
@@ -124,7 +125,7 @@ def _no_match(
 def build_schedule(
     config: OptimConfig, optimizer: torch.optim.Optimizer, steps_per_epoch: int, epochs: int
 ) -> LambdaLR:
-    """A schedule to step once per optimizer step."""
+    """Returns a schedule to step once per optimizer step."""
     return LambdaLR(optimizer, rate_factor(config, steps_per_epoch, epochs))
 
 

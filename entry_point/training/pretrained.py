@@ -32,7 +32,7 @@ class Published:
 
 
 def published(name: str) -> Published | None:
-    """The weights of `model.name`, which exists; None if it is your own, or has none."""
+    """Returns the weights of `model.name`, which exists; None if it is your own, or has none."""
     if name.startswith(TIMM):
         return _of_timm(name.removeprefix(TIMM))
     if "." in name:
@@ -72,7 +72,8 @@ def _fetch_of_timm(name: str, file: Path) -> None:
 
 
 def find_pretrained(name: str, channels: Path | None) -> Path | None:
-    """The file that `make weights` fetched for `model.name`; None if nothing is published for it.
+    """Returns the file that `make weights` fetched for `model.name`; None if nothing is published
+    for it.
 
     Raises ConfigError if there is no such file.
     """

@@ -27,7 +27,7 @@ class TimeLeft:
         self._said = 0.0
 
     def line(self, step: int) -> str | None:
-        """What to log after `step`, if it is time to."""
+        """Returns what to log after `step`, if it is time to."""
         now = time.monotonic()
         if self._first is None:
             self._first, self._said = (step, now), now
@@ -89,7 +89,7 @@ class Progress:
         self.stale = 0 if better else self.stale + 1
 
     def ends(self, trainer: TrainerConfig) -> bool:
-        """Whether the run is complete: all epochs are done, or the last evaluations brought
+        """Returns whether the run is complete: all epochs are done, or the last evaluations brought
         nothing better."""
         return self.epoch >= trainer.epochs or self.stops_early(trainer)
 
@@ -109,7 +109,7 @@ class Progress:
         return {"epoch": self.epoch, "step": self.global_step, **values}
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps."""
+        """Returns what a checkpoint keeps."""
         given = ("steps_per_epoch", "metric")
         return {name: value for name, value in vars(self).items() if name not in given}
 

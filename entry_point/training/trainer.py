@@ -91,7 +91,7 @@ class Trainer:
         self.startup.mark("data")
 
     def opening_lines(self) -> list[str]:
-        """What the run will do."""
+        """Returns what the run will do."""
         config, progress, epochs = self.config, self.progress, self.config.trainer.epochs
         augment, steps = config.augment.describe(), progress.steps_per_epoch
         lines = [

@@ -50,7 +50,7 @@ _MOST_TOKENS = 8
 
 
 def find_weights(weights: str, channels: Path | None) -> Path:
-    """The file that `model.weights` means: a path, or the only weights file of a channel."""
+    """Returns the file that `model.weights` means: a path, or the only weights file of a channel."""
     path = Path(weights)
     if path.is_file():
         return path
@@ -163,7 +163,7 @@ def _load_safetensors(path: Path) -> Any:
 
 
 def _named_tensors(content: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[Named]:
-    """The tensors in nested dicts, by the dotted names that lead to them."""
+    """Yields the tensors in nested dicts, by the dotted names that lead to them."""
     for key, value in content.items() if isinstance(content, dict) else ():
         if isinstance(key, str) and isinstance(value, Tensor):
             yield f"{prefix}{key}", value
@@ -172,7 +172,7 @@ def _named_tensors(content: Any, prefix: str = "", depth: int = _DEPTH) -> Itera
 
 
 def _describe_content(content: Any) -> str:
-    """What a file without tensors must be."""
+    """Returns what a file without tensors must be."""
     inside = [content, *(content.values() if isinstance(content, dict) else ())]
     for each in inside:
         if isinstance(each, Skipped):
@@ -181,7 +181,8 @@ def _describe_content(content: Any) -> str:
 
 
 def _places(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[tuple[Fit, str]]:
-    """What precedes names of the model in names of `tensors`, with how many weights fit there."""
+    """Returns what precedes names of the model in names of `tensors`, with how many weights fit
+    there."""
     shapes, names = Counter[str](), Counter[str]()
     for name, tensor in tensors.items():
         for start in [0, *(dot.end() for dot in re.finditer(r"\.", name))]:
@@ -198,7 +199,8 @@ def _best_fit(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> Fit:
 def _state_dict(
     tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]
 ) -> tuple[dict[str, Tensor], list[str]]:
-    """The weights among `tensors` that fit the model with the weights `own`, and notes for the log.
+    """Returns the weights among `tensors` that fit the model with the weights `own`, and notes for
+    the log.
 
     Without those of auxiliary heads that the model lacks.
     """

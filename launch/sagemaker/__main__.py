@@ -75,7 +75,7 @@ def _watch(job: jobs.Job | None, wait: bool) -> int:
 
 
 def _status(arguments: Sequence[str]) -> list[str]:
-    """The summary of a job; without a name, the latest jobs and endpoints."""
+    """Returns the summary of a job; without a name, the latest jobs and endpoints."""
     if arguments:
         return jobs.summary(*jobs.open_job(arguments))
     session = open_session()

@@ -68,7 +68,8 @@ _ADVICE: list[tuple[tuple[str, ...], str, str]] = [
 
 
 def run_and_explain(command: Callable[[], int]) -> int:
-    """The command's exit code; for an error that the user can fix, one line on stderr and 1.
+    """Returns the command's exit code; for an error that the user can fix, one line on stderr and
+    1.
 
     Ctrl-C gives 130. Any other error is a bug and keeps its traceback.
     """
@@ -85,7 +86,7 @@ def run_and_explain(command: Callable[[], int]) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """One line for an error of boto3, of a file, or a UserError; None for any other error."""
+    """Returns one line for an error of boto3, of a file, or a UserError; None for any other error."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.filename:
@@ -123,17 +124,17 @@ def print_request(request: dict[str, Any]) -> None:
 
 
 def session_unless_dry() -> Any:
-    """A boto3 session as of `open_session`; None in a dry run."""
+    """Returns a boto3 session as of `open_session`; None in a dry run."""
     return None if is_dry_run() else open_session()
 
 
 def region_of(session: Any) -> str | None:
-    """The region of a session; in a dry run without one, None if it is unknown."""
+    """Returns the region of a session; in a dry run without one, None if it is unknown."""
     return session.region_name if session else os.environ.get("AWS_DEFAULT_REGION")
 
 
 def open_session() -> Any:
-    """A boto3 session; raises UserError if it has no region."""
+    """Returns a boto3 session; raises UserError if it has no region."""
     # Imported here because a dry run does not need it and it takes most of the start-up time.
     import boto3
 
@@ -144,7 +145,7 @@ def open_session() -> Any:
 
 
 def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS) -> Any:
-    """A boto3 client that retries throttled calls."""
+    """Returns a boto3 client that retries throttled calls."""
     from botocore.config import Config
 
     retries = {"mode": "standard", "total_max_attempts": attempts}

@@ -79,7 +79,7 @@ _MOST_WORDS = 6
 
 @functools.cache
 def input_shape(operation: str) -> Any:
-    """The members of a SageMaker operation's request, as botocore describes them."""
+    """Returns the members of a SageMaker operation's request, as botocore describes them."""
     from botocore.loaders import Loader
     from botocore.model import ServiceModel
 
@@ -137,7 +137,7 @@ def _refused(
 
 
 def _setting(path: Sequence[str], given: Any, named: str) -> str:
-    """The setting that a member of the request comes from, as the user types it."""
+    """Returns the setting that a member of the request comes from, as the user types it."""
     member = ".".join(path).replace(".[", "[")
     if given is not None:
         return f"job.request.{member}"
@@ -150,7 +150,7 @@ def _setting(path: Sequence[str], given: Any, named: str) -> str:
 
 
 def _limit(value: Any, shape: Any, *, is_asked_for: bool = False) -> str:
-    """What a value must be by its shape's own description; empty if it is that.
+    """Returns what a value must be by its shape's own description; empty if it is that.
 
     `is_asked_for`: sent even if it is no word of the description's.
     """
@@ -176,7 +176,8 @@ def _limit(value: Any, shape: Any, *, is_asked_for: bool = False) -> str:
 
 
 def near_word(value: str, words: Iterable[str]) -> str:
-    """The word that a value is a misspelling of, in whichever case; empty if it is near none."""
+    """Returns the word that a value is a misspelling of, in whichever case; empty if it is near
+    none."""
     lower = {word.lower(): word for word in words}
     found = difflib.get_close_matches(value.lower(), lower, n=1)
     return lower[found[0]] if found else ""
@@ -193,12 +194,12 @@ def _near_type(value: str, types: Sequence[str]) -> str:
 
 
 def _family(instance_type: str) -> str:
-    """The family of `ml.g6.xlarge`, or of `g6.xlarge`: g6."""
+    """Returns the family of `ml.g6.xlarge`, or of `g6.xlarge`: g6."""
     return instance_type.removeprefix("ml.").partition(".")[0]
 
 
 def missing(settings: dict[str, str | None]) -> Iterator[str]:
-    """A line for each setting without a value, with what to do."""
+    """Yields a line for each setting without a value, with what to do."""
     for key, value in settings.items():
         if not value:
             yield f"{key} is missing; {HINTS[key]}"
@@ -208,7 +209,7 @@ def missing(settings: dict[str, str | None]) -> Iterator[str]:
 
 
 def role_problems(role: str | None) -> Iterator[str]:
-    """What is wrong with the role of a job: often its name is given, as in the console."""
+    """Yields what is wrong with the role of a job: often its name is given, as in the console."""
     yield from missing({"job.role": role})
     if role and not role.startswith("arn:"):
         yield (
@@ -218,7 +219,7 @@ def role_problems(role: str | None) -> Iterator[str]:
 
 
 def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
-    """What is wrong with the launch config of a training job; `region` is None if unknown."""
+    """Yields what is wrong with the launch config of a training job; `region` is None if unknown."""
     target, job = config.target, config.job
     yield from role_problems(job.role)
     yield from missing({"job.output": job.output})
@@ -253,12 +254,12 @@ def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
 
 
 def is_gpu(instance_type: str) -> bool:
-    """Whether instances of this type have NVIDIA GPUs."""
+    """Returns whether instances of this type have NVIDIA GPUs."""
     return bool(_GPU_FAMILY.match(instance_type))
 
 
 def registry_problems(target: Target, region: str | None) -> Iterator[str]:
-    """What is wrong with the image's location and tag; `region` is None if unknown."""
+    """Yields what is wrong with the image's location and tag; `region` is None if unknown."""
     image, match = f"target.image={target.image}", ECR_IMAGE.fullmatch(target.image or "")
     yield from missing({"target.image": target.image})
     if target.image and not match:
@@ -287,7 +288,7 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
 
 
 def job_problems(train: TrainConfig, launch: LaunchConfig) -> Iterator[str]:
-    """What would end the training job before its first step."""
+    """Yields what would end the training job before its first step."""
     target, job = launch.target, launch.job
     yield from _missing_inputs(train, job.channels)
     yield from _rank_problems(train, target.instance_count)
@@ -346,7 +347,7 @@ def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[s
 
 
 def holds_data(channels: Collection[str]) -> bool:
-    """Whether a job finds a dataset in these channels, see `RunFolder.has_data`."""
+    """Returns whether a job finds a dataset in these channels, see `RunFolder.has_data`."""
     return DATA_CHANNEL in channels or "train" in channels
 
 
@@ -373,7 +374,8 @@ def _missing_path(
 
 
 def _is_of_this_machine(path: PurePosixPath) -> bool:
-    """Whether an absolute path means a folder of the host: an image has such below /opt only."""
+    """Returns whether an absolute path means a folder of the host: an image has such below /opt
+    only."""
     if path.is_relative_to("/opt"):
         return False
     homes = ("/home", "/Users", "/root", Path.home())

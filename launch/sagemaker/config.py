@@ -161,7 +161,7 @@ def _refuse_misspelt(overrides: Sequence[str], known: Collection[str]) -> None:
 
 
 def _with_long_channels(overrides: Sequence[str]) -> list[str]:
-    """The overrides, with each channel that is only a prefix as `{s3: prefix}`.
+    """Returns the overrides, with each channel that is only a prefix as `{s3: prefix}`.
 
     So `job.channels.NAME=s3://...`, here or in a file, goes together with `.mode=File`.
     """
@@ -180,7 +180,7 @@ def _with_long_channels(overrides: Sequence[str]) -> list[str]:
 
 
 def one_name(names: Sequence[str]) -> str:
-    """The only one of the names; raises UserError."""
+    """Returns the only one of the names; raises UserError."""
     if len(names) != 1 or "=" in names[0]:
         raise UserError(
             f"{' '.join(names) or 'no job given'}: must be the name of one job; "
@@ -217,7 +217,8 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def as_text(override: Override) -> str:
-    """The override; the value of a variable or a tag in quotes if Hydra took it for a number."""
+    """Returns the override; the value of a variable or a tag in quotes if Hydra took it for a
+    number."""
     text, name = override.input_line or "", override.key_or_group
     if name.startswith(_TEXT_KEYS) and isinstance(override.value(), bool | int | float | None):
         return f"{name}='{text.partition('=')[2]}'"

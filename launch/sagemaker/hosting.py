@@ -154,14 +154,14 @@ def _capacity(job: dict[str, Any], config: DeployConfig) -> dict[str, Any]:
 
 
 def _on_gpu(job: dict[str, Any]) -> bool:
-    """Whether the job trained on GPUs, and its image is thus built for them."""
+    """Returns whether the job trained on GPUs, and its image is thus built for them."""
     resources = job["ResourceConfig"]
     machines = [resources, *resources.get("InstanceGroups", [])]
     return any(is_gpu(each.get("InstanceType", "")) for each in machines)
 
 
 def stamped(name: str, now: datetime) -> str:
-    """A new name for each deployment: the name, shortened if need be, and the time."""
+    """Returns a new name for each deployment: the name, shortened if need be, and the time."""
     stamp = f"-{now:%y%m%d-%H%M%S}"
     return name[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 

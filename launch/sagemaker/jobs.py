@@ -46,7 +46,7 @@ class Job:
         return aws_client(self.session, "sagemaker", attempts=self.attempts)
 
     def describe(self) -> dict[str, Any]:
-        """The service's description of the job."""
+        """Returns the service's description of the job."""
         description: dict[str, Any] = self._call("describe")
         return description
 
@@ -59,7 +59,7 @@ class Job:
         return str(description[f"{self.kind}JobStatus"])
 
     def log(self) -> "JobLog":
-        """A reader of the lines that the job's hosts write."""
+        """Returns a reader of the lines that the job's hosts write."""
         logs = aws_client(self.session, "logs", attempts=self.attempts)
         return JobLog(logs, self.name, f"/aws/sagemaker/{self.kind}Jobs")
 
@@ -69,7 +69,7 @@ class Job:
 
 
 def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
-    """The job of that name and its description; raises UserError if there is none."""
+    """Returns the job of that name and its description; raises UserError if there is none."""
     for kind in KINDS:
         job = Job(session, name, kind)
         try:
@@ -84,7 +84,8 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
 
 
 def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
-    """The job that the command line names, and its description; raises UserError without one."""
+    """Returns the job that the command line names, and its description; raises UserError without
+    one."""
     name = one_name(arguments)
     return find_job(open_session(), name)
 
@@ -93,7 +94,7 @@ def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
 
 
 def latest(session: Any) -> list[str]:
-    """One line for each of the latest jobs, newest first, then one for each endpoint."""
+    """Returns one line for each of the latest jobs, newest first, then one for each endpoint."""
     sagemaker = aws_client(session, "sagemaker")
 
     def listed(noun: str, member: str, most: int | None) -> list[tuple[Any, str, str, str]]:
@@ -162,7 +163,7 @@ def _training_results(description: dict[str, Any]) -> Iterator[str]:
 
 
 def checkpoints_uri(description: dict[str, Any]) -> str | None:
-    """The S3 prefix of a training job's checkpoints, None without any.
+    """Returns the S3 prefix of a training job's checkpoints, None without any.
 
     Trials of a tuning job, and the jobs of one trainer of `launch.notebook`, write to a folder with
     the job's name below the prefix.
@@ -175,7 +176,8 @@ def checkpoints_uri(description: dict[str, Any]) -> str | None:
 
 
 def _trials(job: Job) -> list[str]:
-    """One line for each trial of a tuning job, best first: objective, state, name and values."""
+    """Returns one line for each trial of a tuning job, best first: objective, state, name and
+    values."""
     listing = "list_training_jobs_for_hyper_parameter_tuning_job"
     pages = job.sagemaker.get_paginator(listing).paginate(HyperParameterTuningJobName=job.name)
     scored, others = [], []

@@ -117,7 +117,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
 def _request(
     config: LaunchConfig, inputs: list[dict[str, Any]], output: str, arguments: list[str]
 ) -> dict[str, Any]:
-    """The request for one job that runs the container with these arguments.
+    """Returns the request for one job that runs the container with these arguments.
 
     `output` is the S3 prefix, without a slash at the end, that gets the files of all hosts.
     """
@@ -141,7 +141,7 @@ def _request(
 
 
 def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
-    """What each host gets in ROOT/NAME: a share of the objects, or all."""
+    """Returns what each host gets in ROOT/NAME: a share of the objects, or all."""
     return {
         "InputName": name,
         "S3Input": {
@@ -249,7 +249,8 @@ def _require_class_folders(s3: Any, source: str) -> None:
 
 
 def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchConfig]:
-    """The model's archive; and the config, with image and role of its job where it has none."""
+    """Returns the model's archive; and the config, with image and role of its job where it has
+    none."""
     if name.startswith("s3://"):
         return name, config
     trained = find_trained(name, config, session)
@@ -260,7 +261,7 @@ def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchCo
 
 
 def _is_packed(s3: Any, uri: str) -> bool:
-    """Whether `make dataset` wrote it. Raises UserError for one of its splits."""
+    """Returns whether `make dataset` wrote it. Raises UserError for one of its splits."""
 
     def has_description(folder: str) -> bool:
         found = s3.list_objects_v2(Bucket=bucket, Prefix=f"{folder}dataset", Delimiter="/")

@@ -28,7 +28,7 @@ def split_prefix(uri: str, key: str) -> tuple[str, str]:
 
 
 def list_objects(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
-    """The keys of the objects below the prefix, relative to it."""
+    """Returns the keys of the objects below the prefix, relative to it."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return (item["Key"].removeprefix(prefix) for item in pages.search("Contents || `[]`"))
 

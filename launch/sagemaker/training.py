@@ -54,7 +54,7 @@ class TrainingSpec:
             )
 
     def request(self, name: str | None = None) -> dict[str, Any]:
-        """The request for a job; None: with `job.name`, or a new name."""
+        """Returns the request for a job; None: with `job.name`, or a new name."""
         name = name or training_request.job_name(self.config.job)
         metrics = self.train.task.metrics
         return training_request.build(self.config, self.overrides, name, metrics)
@@ -71,7 +71,7 @@ def load_spec(arguments: Sequence[str]) -> TrainingSpec:
 
 
 def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
-    """The config with the channel, the variable and the tag of a job with this code.
+    """Returns the config with the channel, the variable and the tag of a job with this code.
 
     Raises UserError if a channel of the user's has the name of the code's.
     """
@@ -174,7 +174,7 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
 
 
 def next_steps(name: str, region: str) -> list[str]:
-    """The commands for a job, and its page in the console."""
+    """Returns the commands for a job, and its page in the console."""
     domains = {"cn": "amazonaws.cn", "us-gov": "amazonaws-us-gov.com"}
     domain = domains.get(region.rsplit("-", 2)[0], "aws.amazon.com")
     return [
@@ -185,7 +185,8 @@ def next_steps(name: str, region: str) -> list[str]:
 
 
 def _checkpoints_of(name: str, session: Any) -> str:
-    """The S3 prefix of an earlier job's checkpoints; raises UserError if it cannot be resumed."""
+    """Returns the S3 prefix of an earlier job's checkpoints; raises UserError if it cannot be
+    resumed."""
     found = aws_client(session, "sagemaker").describe_training_job(TrainingJobName=name)
     if found["TrainingJobStatus"] in ("InProgress", "Stopping"):
         raise UserError(

@@ -21,7 +21,7 @@ PROJECT = "managed-training-template"
 def build(
     config: LaunchConfig, overrides: Sequence[str], name: str, metrics: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The request for one training job that runs with the Hydra overrides.
+    """Returns the request for one training job that runs with the Hydra overrides.
 
     `metrics` are the names of an own task's metrics, for SageMaker to read from the log.
 
@@ -58,7 +58,7 @@ def build(
 
 
 def machines(config: LaunchConfig) -> dict[str, Any]:
-    """The instances of a job of any kind, and their volumes."""
+    """Returns the instances of a job of any kind, and their volumes."""
     target = config.target
     return {
         "InstanceType": target.instance_type,
@@ -69,7 +69,7 @@ def machines(config: LaunchConfig) -> dict[str, Any]:
 
 
 def permissions(job: Job) -> dict[str, Any]:
-    """The role, the variables and the tags of a job of any kind."""
+    """Returns the role, the variables and the tags of a job of any kind."""
     tags = {"project": PROJECT, "commit": commit(), **job.tags}
     return {
         "RoleArn": job.role,
@@ -126,7 +126,7 @@ def _channel(name: str, channel: Channel) -> dict[str, Any]:
 
 
 def drop_empty(request: dict[str, Any]) -> dict[str, Any]:
-    """The request without null members and without members that are, or become, empty."""
+    """Returns the request without null members and without members that are, or become, empty."""
 
     def pruned(value: Any) -> Any:
         if isinstance(value, dict):

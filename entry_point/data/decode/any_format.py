@@ -83,7 +83,7 @@ class OpenedMixture:
 def _joined(
     made: Sequence[tuple[list[int], Decoded]], plan: CropPlan, count: int, allocate: Allocate
 ) -> Decoded:
-    """One batch of `count` images."""
+    """Returns one batch of `count` images."""
     device, each = made[0][1].images.device, len(plan) // count
     images = empty_images(allocate, len(plan), plan.side).to(device)
     damage: dict[int, str] = {}

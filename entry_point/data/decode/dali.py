@@ -93,14 +93,15 @@ class DaliDecoder:
     def _refused(
         self, files: list[Tensor], boxes: Ints, side: int, good: list[int]
     ) -> dict[int, str]:
-        """Why the operator refuses some of the files, or DALI if the operator decodes them all."""
+        """Returns why the operator refuses some of the files, or DALI if the operator decodes them
+        all."""
         reasons = {i: why_refused(files[i], torch.from_numpy(boxes[i : i + 1])) for i in good}
         if not any(reasons.values()):
             reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in good}
         return {i: reason for i, reason in reasons.items() if reason}
 
     def _dali_reason(self, file: Tensor, box: Ints, side: int) -> str:
-        """Why DALI cannot decode the box; empty if it can.
+        """Returns why DALI cannot decode the box; empty if it can.
 
         Raises RuntimeError if the file is not the cause: DALI cannot decode an intact file either.
         """
@@ -174,7 +175,7 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
 
 
 def _intact_file() -> Tensor:
-    """A JPEG of one pixel."""
+    """Returns a JPEG of one pixel."""
     file = io.BytesIO()
     Image.new("RGB", (1, 1)).save(file, "JPEG")
     return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)

@@ -37,7 +37,7 @@ class Opened(Protocol):
         ...
 
     def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
-        """The plan's samples: the same number of each image, which follow each other."""
+        """Returns the plan's samples: the same number of each image, which follow each other."""
         ...
 
 

@@ -118,7 +118,7 @@ def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
 
 
 def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Image.Image:
-    """The whole upright image as RGB, see `rgb`; rows after the first `rows` may be black.
+    """Returns the whole upright image as RGB, see `rgb`; rows after the first `rows` may be black.
 
     Raises UnusableImageError if it cannot be decoded.
     """
@@ -142,7 +142,7 @@ def _upright_size(file: Tensor) -> tuple[int, int]:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """What makes the image upright. Pillow turns a TIFF by itself."""
+    """Returns what makes the image upright. Pillow turns a TIFF by itself."""
     return _TURNS.get(orientation(image))
 
 
@@ -165,7 +165,8 @@ def decoding() -> Iterator[None]:
 
 
 def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
-    """The first frame, not decoded yet. Of its metadata, only what `orientation` needs is there.
+    """Returns the first frame, not decoded yet. Of its metadata, only what `orientation` needs is
+    there.
 
     Raises UnusableImageError, and many other types for a damaged file.
     """
@@ -197,7 +198,8 @@ def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
 
 
 def is_self_explaining(image: Image.Image) -> bool:
-    """Whether the pixels mean the same without the file's header. Otherwise `rgb` interprets them.
+    """Returns whether the pixels mean the same without the file's header. Otherwise `rgb`
+    interprets them.
 
     Values of 12 bits of a TIFF lie in 16. A fourth byte of a BMP or TIFF that is 0 everywhere is
     not opacity but unused, as browsers see it, unless the TIFF says what it is.
@@ -209,7 +211,7 @@ def is_self_explaining(image: Image.Image) -> bool:
 
 
 def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
-    """The image with 8 bits for each of red, green and blue; and what it lost, if anything.
+    """Returns the image with 8 bits for each of red, green and blue; and what it lost, if anything.
 
     Gray values of 16 bits, of which `gray_bits` are used, are divided so that white stays white,
     those that use all of them by 257; of colors of 16 bits, Pillow keeps the upper 8. What is

@@ -40,7 +40,8 @@ class Engine(Protocol):
     """Makes batches ahead of use, in threads or processes."""
 
     def start(self, requests: Iterator[Request]) -> Iterator[Outcome]:
-        """The outcomes of the requests, in their order. After an earlier start, call `stop`."""
+        """Returns the outcomes of the requests, in their order. After an earlier start, call
+        `stop`."""
         ...
 
     def stop(self) -> None:
@@ -69,7 +70,7 @@ class BatchMaker:
     """Your own, of training samples."""
 
     def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
-        """The batch of the images of `request`; see `with_repeats` for those drawn before."""
+        """Returns the batch of the images of `request`; see `with_repeats` for those drawn before."""
         began = math.nan if self.decoder.has_threads else time.thread_time()
         images, repeats = split_repeats(request)
         decoded, geometry = self._decode(epoch, images, repeats, allocate)
@@ -105,7 +106,7 @@ class BatchMaker:
     def _decode(
         self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
     ) -> tuple[Decoded, Geometry]:
-        """The samples of these images, and where they lie in them."""
+        """Returns the samples of these images, and where they lie in them."""
         samples = Samples.of(epoch, images, repeats, self.planner.views)
         with named_range("read"):
             encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)

@@ -66,7 +66,7 @@ class WorkerEngine:
 
 
 def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:
-    """The outcomes until closed: with its last reference, the iterator ends its workers."""
+    """Yields the outcomes until closed: with its last reference, the iterator ends its workers."""
     try:
         yield from batches
     except (OSError, EOFError) as error:  # the worker's shared memory went with it

@@ -126,7 +126,7 @@ def _found(key: str, error: Exception, more: str = "") -> Damage:
 
 
 def _images(source: Source, damage: list[Damage]) -> Iterator[Image]:
-    """The images of a source; adds to `damage` a side index that cannot be read."""
+    """Yields the images of a source; adds to `damage` a side index that cannot be read."""
     if source.index_file is not None:
         try:
             IndexFile(source.index_file, {})
@@ -157,7 +157,7 @@ def _check_beside(source: Source, image: Ints, file: Tensor) -> None:
 def _packed_images(
     root: Path, dataset: Dataset, split: str, damage: list[Damage]
 ) -> Iterator[Image]:
-    """The images of a split; adds to `damage` how its files differ from its indexes."""
+    """Yields the images of a split; adds to `damage` how its files differ from its indexes."""
     folder, known = root / split, set[str]()
     for part in dataset.parts:
         if split not in part.splits or not part.splits[split].shards:
@@ -203,7 +203,7 @@ def _shard_images(
 
 
 def _read(file: Path, index: PartIndex, row: int) -> Tensor:
-    """The image of a row. Raises OSError, and DataError if the shard holds another there."""
+    """Returns the image of a row. Raises OSError, and DataError if the shard holds another there."""
     image = read_bytes(file, int(index["offset"][row]), int(index["length"][row]))
     if zlib.crc32(image.numpy().data) != index["crc32"][row]:
         raise DataError(_WRONG_CHECKSUM)

@@ -67,7 +67,8 @@ class Encoded:
 
 
 def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
-    """An image's size in bytes, and what to store for it. Raises RejectedError and ReadError."""
+    """Returns an image's size in bytes, and what to store for it. Raises RejectedError and
+    ReadError."""
     original = _read(source, index)
     try:
         return len(original), _encode(original, options)
@@ -76,7 +77,7 @@ def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, En
 
 
 def index_image(source: Source, index: int) -> tuple[bytes, str]:
-    """The side index of a JPEG, or why it has none. Raises RejectedError and ReadError."""
+    """Returns the side index of a JPEG, or why it has none. Raises RejectedError and ReadError."""
     original = _read(source, index)
     jpeg = _tensor(original)
     if not is_jpeg(jpeg):
@@ -121,7 +122,7 @@ def _encode_jpeg(jpeg: Tensor, original: bytes, options: OptimizeConfig) -> Enco
 
 
 def _prove(jpeg: Tensor) -> tuple[bytes, str]:
-    """The file's side index, or why it has none.
+    """Returns the file's side index, or why it has none.
 
     Every pixel is decoded, so a damaged file raises JpegError. Crops decoded with the index must
     equal that. They are narrow columns, so each starts at an entry in every row of MCUs.
@@ -216,7 +217,7 @@ def _exif(orientation: int) -> Image.Exif:
 
 
 def _note_dropped_frames(image: Image.Image, lost: str) -> str:
-    """What storing an image loses, further images included."""
+    """Returns what storing an image loses, further images included."""
     if image.format in _PREVIEWS or getattr(image, "n_frames", 1) == 1:
         return lost
     return f"{lost}, all but the first of several images".removeprefix(", ")

@@ -58,7 +58,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
 
 
 def _indexed(images: FileSource, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
-    """The path of each JPEG and its side index; counts what became of each image."""
+    """Yields the path of each JPEG and its side index; counts what became of each image."""
     custom_op.load()
     make = partial(_index, images)
     for file, index, outcome in in_threads(make, range(len(images)), len(images), "indexing"):
@@ -68,7 +68,7 @@ def _indexed(images: FileSource, counts: Counter[str]) -> Iterator[tuple[str, by
 
 
 def _index(images: FileSource, number: int) -> tuple[str, bytes | None, str]:
-    """The path, the side index (None for no JPEG), and what to count."""
+    """Returns the path, the side index (None for no JPEG), and what to count."""
     file = images.file(number)
     try:
         index, reason = index_image(images, number)

@@ -116,7 +116,8 @@ def _plan(
 
 
 def _is_complete(description: Description, output: Path) -> bool:
-    """Whether the part is already made. Raises DataError if `output` holds anything but parts."""
+    """Returns whether the part is already made. Raises DataError if `output` holds anything but
+    parts."""
     parts = read_parts(output)
     for made in parts:
         if made.part != description.part:
@@ -205,7 +206,7 @@ class Record:
     @classmethod
     def read(cls, file: Path) -> Record:
         def made(kind: type, value: Any) -> Any:
-            """A Counter, which msgspec takes for a dict."""
+            """Returns a Counter, which msgspec takes for a dict."""
             return kind(value)
 
         return msgspec.msgpack.decode(file.read_bytes(), type=cls, dec_hook=made)
@@ -353,7 +354,7 @@ class Packing:
 
 
 def _columns(rows: list[Row], kind: str, outputs: int, labels_before: int) -> dict[str, Any]:
-    """The columns of a shard's index but `shard`; see `columns_of`."""
+    """Returns the columns of a shard's index but `shard`; see `columns_of`."""
     labels = [row.label for row in rows]
     columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in Row._fields}
     if kind == "labels":

@@ -36,7 +36,7 @@ class Look:
 
 
 def look(pixels: NDArray[np.uint8], is_jpeg: bool) -> Look:
-    """The statistics of an image (height, width, 3)."""
+    """Returns the statistics of an image (height, width, 3)."""
     height, width, _ = pixels.shape
     step = max(1, min(height, width) // _SIDE)
     part = pixels[::step, ::step].reshape(-1, 3) / 255
@@ -59,7 +59,7 @@ class Statistics:
         self.moments += image.moments
 
     def lines(self) -> Iterator[str]:
-        """The sizes, formats and pixels; nothing without an image."""
+        """Yields the sizes, formats and pixels; nothing without an image."""
         if not (count := len(self.widths)):
             return
         sides = np.stack([self.widths, self.heights])
@@ -77,7 +77,8 @@ class Statistics:
 
 
 def class_lines(dataset: Dataset) -> Iterator[str]:
-    """A table: the images of each class, or with each label, in each split that can be opened."""
+    """Yields a table: the images of each class, or with each label, in each split that can be
+    opened."""
     splits: dict[str, Source] = {}
     for split in dataset.splits:
         with suppress(DataError, OSError, ReadError):

@@ -46,7 +46,7 @@ class CropPlan:
         return len(self.flips)
 
     def of(self, positions: Sequence[int], each: int) -> CropPlan:
-        """The samples of the images at these positions, if each image has `each` samples."""
+        """Returns the samples of the images at these positions, if each image has `each` samples."""
         at, operations = rows(positions, each), self.operations
         some = None if operations is None else operations[at]
         return CropPlan(self.side, self.boxes[at], self.flips[at], some)
@@ -73,7 +73,7 @@ class Geometry:
     evaluated, targets may keep the pixels of the image."""
 
     def of(self, places: Ints) -> Geometry:
-        """The samples at these places."""
+        """Returns the samples at these places."""
         columns = (each[places] for each in self._columns())
         return Geometry(self.side, *columns, training=self.training)
 
@@ -107,7 +107,8 @@ class CropPlanner:
         return self.data.views if self.train else 1
 
     def plan(self, samples: Samples, heights: Ints, widths: Ints) -> CropPlan:
-        """What to cut from upright images of these sizes, of which each has `views` samples."""
+        """Returns what to cut from upright images of these sizes, of which each has `views`
+        samples."""
         side, views = self.side(samples.epoch), self.views
         heights, widths = np.repeat(heights, views), np.repeat(widths, views)
         if not self.train:
@@ -155,7 +156,8 @@ class CropPlanner:
 
 
 def _fallback_boxes(heights: Ints, widths: Ints, ratio: list[float]) -> Ints:
-    """The largest centered boxes with an allowed aspect ratio, for images too long for others."""
+    """Returns the largest centered boxes with an allowed aspect ratio, for images too long for
+    others."""
     width = np.minimum(widths, np.maximum(1, np.rint(heights * ratio[1]).astype(np.int64)))
     height = np.minimum(heights, np.maximum(1, np.rint(widths / ratio[0]).astype(np.int64)))
     return np.stack([(heights - height) // 2, (widths - width) // 2, height, width], axis=1)

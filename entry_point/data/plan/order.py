@@ -106,7 +106,7 @@ class EpochPlan(Plan):
             yield _spread_repeats(batch, self.repeats) if self.train else batch
 
     def _training_order(self, epoch: int) -> Ints:
-        """The images of an epoch's samples, with their repeats.
+        """Returns the images of an epoch's samples, with their repeats.
 
         Repeats follow each other, so ranks that are dealt samples in turn get different ones. The
         epoch keeps its length and thus draws fewer images: as RASampler of facebookresearch/deit
@@ -137,14 +137,14 @@ class RangePlan(Plan):
         return steps_of(len(self.samples), self.batch_size, train=False)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:  # noqa: ARG002
-        """The same in every epoch."""
+        """Yields the same in every epoch."""
         for start in range(start_step * self.batch_size, len(self.samples), self.batch_size):
             batch = self.samples[start : start + self.batch_size]
             yield np.arange(batch.start, batch.stop)
 
 
 def _spread_repeats(batch: Ints, repeats: int) -> Ints:
-    """The same samples, with an image's repeats apart: MixUp and CutMix blend neighbors."""
+    """Returns the same samples, with an image's repeats apart: MixUp and CutMix blend neighbors."""
     return np.concatenate([batch[first::repeats] for first in range(repeats)])
 
 
@@ -152,7 +152,7 @@ def _spread_repeats(batch: Ints, repeats: int) -> Ints:
 
 
 def draw_weights(kind: str, labels: Tensor, classes: int) -> Weights:
-    """How often to draw each image, relative to the others: float64 (N,).
+    """Returns how often to draw each image, relative to the others: float64 (N,).
 
     `kind` and `labels` are those of a source. An image counts as the inverse of how many images
     share its class; with several labels, its rarest one. Having no label counts as a label. Raises
@@ -172,7 +172,7 @@ def draw_weights(kind: str, labels: Tensor, classes: int) -> Weights:
 
 
 def draw(weights: Weights, seed: int, epoch: int) -> Ints:
-    """An epoch's images, int64 (N,), drawn with replacement.
+    """Returns an epoch's images, int64 (N,), drawn with replacement.
 
     The image at each position is a function of (seed, epoch, position).
     """

@@ -44,7 +44,7 @@ def unit(words: Words) -> NDArray[np.float64]:
 
 
 def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int64]:
-    """A random order of 0..count-1, the same on every machine and numpy version."""
+    """Returns a random order of 0..count-1, the same on every machine and numpy version."""
     words = stream_words(key, stream, 0, count)
     return np.argsort(words, kind="stable").astype(np.int64, copy=False)
 

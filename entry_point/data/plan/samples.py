@@ -41,7 +41,7 @@ class Samples:
         return len(self.images)
 
     def counter(self, draws: Ints | int) -> Sequence[int | Words | Ints]:
-        """The counter of philox for the draws of these numbers, which broadcast with (N,).
+        """Returns the counter of philox for the draws of these numbers, which broadcast with (N,).
 
         The first view draws what a single view draws.
         """
@@ -49,12 +49,12 @@ class Samples:
 
 
 def rows(positions: Sequence[int], each: int) -> Ints:
-    """Where the samples of the images at these positions are, if each image has `each`."""
+    """Returns where the samples of the images at these positions are, if each image has `each`."""
     return np.add.outer(np.asarray(positions, np.int64) * each, np.arange(each)).reshape(-1)
 
 
 def with_repeats(order: Ints) -> Ints:
-    """The images of an epoch, and above bit 40 how often each was drawn before: int64 (N,)."""
+    """Returns the images of an epoch, and above bit 40 how often each was drawn before: int64 (N,)."""
     by_image = np.argsort(order, kind="stable")
     first = np.searchsorted(order[by_image], order[by_image])
     repeats = np.empty_like(order)
@@ -63,5 +63,5 @@ def with_repeats(order: Ints) -> Ints:
 
 
 def split_repeats(request: Ints) -> tuple[Ints, Ints]:
-    """The image of each sample, and how often it was drawn before."""
+    """Returns the image of each sample, and how often it was drawn before."""
     return request & _INDEX, request >> _INDEX_BITS

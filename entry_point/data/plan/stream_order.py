@@ -96,7 +96,7 @@ class StreamPlan:
             yield order[batch]
 
     def _shards(self, order: Ints, windows: Ints, first: int, end: int) -> list[int]:
-        """The shards of the windows from `first` to before `end`, each once, in order."""
+        """Returns the shards of the windows from `first` to before `end`, each once, in order."""
         samples = order[slice(*np.searchsorted(windows, [first, end]))]
         return list(dict.fromkeys(self._source.shard_of[samples].tolist()))
 

@@ -54,7 +54,7 @@ class Dataset:
     open: Callable[[str], Source]
 
     def source(self, split: str) -> Source:
-        """The images of a split; of WHOLE, those of all splits. Raises DataError."""
+        """Returns the images of a split; of WHOLE, those of all splits. Raises DataError."""
         if split not in (WHOLE, *self.splits):
             remedy = "; data.val_fraction=0.1 takes a tenth of train" if split == "val" else ""
             raise DataError(f"{self.root}: no image is for {split}, only {self.found}{remedy}")
@@ -64,7 +64,7 @@ class Dataset:
 def open_dataset(
     data: DataConfig, root: Path, *, for_training: bool, labeled: bool = True
 ) -> Dataset:
-    """The dataset in `root`, whose format is `data.format` or found by looking.
+    """Returns the dataset in `root`, whose format is `data.format` or found by looking.
 
     Args:
         for_training: Training needs `train` and `val`, see `divided`. Others get what is there: all
@@ -110,8 +110,8 @@ def open_dataset(
 
 
 def with_format(data: DataConfig, root: Path, labeled: bool = True) -> tuple[DataConfig, str]:
-    """The settings with the format that lies in `root` and the way in which shards are read, and a
-    line if another format may be meant.
+    """Returns the settings with the format that lies in `root` and the way in which shards are
+    read, and a line if another format may be meant.
 
     Raises DataError and ConfigError.
     """
@@ -127,7 +127,7 @@ def with_format(data: DataConfig, root: Path, labeled: bool = True) -> tuple[Dat
 
 
 def _is_shown_by_a_program(folder: Path) -> bool:
-    """Whether the folder lies on FUSE, where each read of a mapped page may be a request.
+    """Returns whether the folder lies on FUSE, where each read of a mapped page may be a request.
 
     https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
     """
@@ -141,7 +141,7 @@ def _is_shown_by_a_program(folder: Path) -> bool:
 
 
 def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
-    """What the reader of the format says. Readers are imported when used: some are slow to."""
+    """Returns what the reader of the format says. Readers are imported when used: some are slow to."""
     if data.format == "auto":
         return list_images(root)
     if data.format == "folder" and root.is_dir() and looks_like_masks(root):
@@ -209,7 +209,7 @@ def _counts(source: Source) -> list[int]:
 
 
 def _packed(data: DataConfig, root: Path) -> Dataset:
-    """All splits of the output of `make dataset`, or the split whose folder `root` is."""
+    """Returns all splits of the output of `make dataset`, or the split whose folder `root` is."""
     only = None
     if not is_packed(root) and root.name in SPLITS and is_packed(root.parent):
         root, only = root.parent, root.name
@@ -280,7 +280,7 @@ class Several(Source):
 
 
 def _own(data: DataConfig, root: Path) -> Dataset:
-    """The splits that the function or class with this dotted path makes."""
+    """Returns the splits that the function or class with this dotted path makes."""
     opener = resolve("data.format", data.format, {})
 
     def source(split: str) -> Source:

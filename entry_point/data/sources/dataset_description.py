@@ -41,7 +41,7 @@ _FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 
 
 def is_class_name(name: str) -> bool:
-    """Whether results and logs can hold the name as it is."""
+    """Returns whether results and logs can hold the name as it is."""
     return escaped(name) == name
 
 
@@ -134,7 +134,7 @@ class Dataset:
 
 
 def is_packed(root: Path) -> bool:
-    """Whether `root` holds a packed dataset, or parts of one."""
+    """Returns whether `root` holds a packed dataset, or parts of one."""
     return bool(_files(root))
 
 
@@ -163,7 +163,7 @@ def read_dataset(root: Path) -> Dataset:
 
 
 def read_parts(root: Path) -> list[Description]:
-    """The parts that are there. Raises DataError for one that is damaged."""
+    """Returns the parts that are there. Raises DataError for one that is damaged."""
     return [_read(file) for file in _files(root)]
 
 
@@ -181,7 +181,7 @@ def require_alike(root: Path, parts: Sequence[Description]) -> None:
 
 
 def _in_common(part: Description) -> dict[str, Any]:
-    """What all parts of a dataset have in common."""
+    """Returns what all parts of a dataset have in common."""
     common: dict[str, Any] = {"the number of parts": part.part.count, "own_files": part.own_files}
     common |= {"kind": part.kind} | part.settings
     if not part.own_files or part.kind != "class":  # else each part has other files and classes
@@ -224,7 +224,7 @@ def require_shard(folder: Path, shard: Shard) -> None:
 
 
 def member(kind: str, classes: Sequence[str], label: Any) -> bytes:
-    """The JSON member with the label of a packed sample, by name: parts may number classes
+    """Returns the JSON member with the label of a packed sample, by name: parts may number classes
     differently.
 
     `label` is a class's number, or the ascending numbers of labels, or a number for each target.

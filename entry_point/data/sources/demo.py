@@ -43,7 +43,7 @@ Plane = NDArray[np.floating[Any]]
 
 
 def list_demo(root: Path, data: DataConfig, labeled: bool) -> Listing:
-    """The pictures in their class folders, generated on first use. Raises DataError."""
+    """Returns the pictures in their class folders, generated on first use. Raises DataError."""
     ensure_demo(root, data.demo())
     return list_classes(root, data, labeled)
 
@@ -126,7 +126,7 @@ def draw_jpeg(seed: int, number: int, label: int) -> bytes:
 
 
 def _pattern(label: int, rng: np.random.Generator) -> Plane:
-    """The pattern of a class, float32 from -1 to 1, shape (533, 800)."""
+    """Returns the pattern of a class, float32 from -1 to 1, shape (533, 800)."""
     period, angle = rng.uniform(70, 120), rng.uniform(-0.15, 0.15)
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) / np.float32(period)
     u = (
@@ -155,7 +155,8 @@ def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.ui
 
 
 def _detail(rng: np.random.Generator, seed: int) -> Plane:
-    """A random section of one of the seed's periodic noise fields, with standard deviation 1."""
+    """Returns a random section of one of the seed's periodic noise fields, with standard deviation
+    1."""
     field = _noise_field(seed, int(rng.integers(_FIELDS)))
     rows = (np.arange(HEIGHT) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
     columns = (np.arange(WIDTH) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE

@@ -93,7 +93,7 @@ def _read_once(file: str | Path, start: int, length: int | None, state: FileStat
 
 
 def read_text(file: str | Path) -> str:
-    """The whole file, which is UTF-8. Raises as `read_bytes`, and UnicodeDecodeError."""
+    """Returns the whole file, which is UTF-8. Raises as `read_bytes`, and UnicodeDecodeError."""
     return read_bytes(file).numpy().tobytes().decode()
 
 
@@ -110,7 +110,7 @@ def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
 
 
 def file_starts(files: Sequence[Path]) -> list[int]:
-    """Where `map_files` places each file."""
+    """Returns where `map_files` places each file."""
     sizes = [_whole_pages(file.stat().st_size) for file in files]
     return list(accumulate(sizes[:-1], initial=0))
 
@@ -120,7 +120,7 @@ def _whole_pages(size: int) -> int:
 
 
 def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
-    """The bytes of all files, uint8 and read-only, and the offset of each file in them.
+    """Returns the bytes of all files, uint8 and read-only, and the offset of each file in them.
 
     Files start at page boundaries. Accessing the gaps between them may end the process.
 

@@ -39,7 +39,7 @@ def require_folder(key: str, folder: Path) -> None:
 
 
 def list_classes(root: Path, *_: object) -> Listing:
-    """The images in class folders, sorted by split, class and path. Raises DataError.
+    """Returns the images in class folders, sorted by split, class and path. Raises DataError.
 
     All class folders of all splits are the classes, also those without images.
     """
@@ -94,7 +94,7 @@ def list_classes(root: Path, *_: object) -> Listing:
 
 
 def list_images(path: Path) -> Listing:
-    """The images of a folder and of those below it, or one image, without labels.
+    """Returns the images of a folder and of those below it, or one image, without labels.
 
     Raises DataError.
     """
@@ -150,7 +150,7 @@ def _class_folders(folder: Path) -> list[str]:
 
 
 def _loose_files(folder: Path) -> list[str]:
-    """The files beside class folders but the index and hidden ones."""
+    """Returns the files beside class folders but the index and hidden ones."""
     names = [entry.name for entry in visible_entries(folder) if not is_folder(entry)]
     return [name for name in names if name != FOLDER_INDEX]
 
@@ -163,7 +163,7 @@ def _beside_splits(root: Path, splits: list[str]) -> list[str]:
 
 
 def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[str]]:
-    """The entries of a folder, or the first of them, without hidden ones, sorted by name.
+    """Returns the entries of a folder, or the first of them, without hidden ones, sorted by name.
 
     Raises DataError if it cannot be listed, and ReadError, see `patiently`.
     """
@@ -180,7 +180,7 @@ def _visible_entries(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Whether it is a folder, or a link to one. Raises ReadError, see `patiently`."""
+    """Returns whether it is a folder, or a link to one. Raises ReadError, see `patiently`."""
     try:
         return patiently(entry.is_dir, name=lambda: entry.path)
     except OSError:  # a link to itself
@@ -201,7 +201,7 @@ def visible_files(folder: Path, below: str = "") -> Iterator[str]:
 
 
 def _is_loop(parent: Path, name: str) -> bool:
-    """Whether the folder is a link to one of its own parents."""
+    """Returns whether the folder is a link to one of its own parents."""
     link = parent / name
     if not link.is_symlink():
         return False

@@ -47,7 +47,8 @@ class IndexCache:
         self._connections = threading.local()
 
     def count(self) -> int:
-        """The number of indexes in the cache. Removes databases that no job has used for long."""
+        """Returns the number of indexes in the cache. Removes databases that no job has used for
+        long."""
         found = 0
         with self._reading(), contextlib.closing(self._connect()) as database:
             found = database.execute("SELECT COUNT(*) FROM indexes").fetchone()[0]
@@ -56,7 +57,7 @@ class IndexCache:
         return found
 
     def find(self, paths: Sequence[str]) -> list[Tensor]:
-        """The index of each file, uint8 (bytes,); empty for none."""
+        """Returns the index of each file, uint8 (bytes,); empty for none."""
         keys = [_key(path) for path in paths]
         found: dict[int, bytes] = {}
         if self._reads:

@@ -216,16 +216,16 @@ class SideIndexes:
         self._files, self._offsets, self.lengths = files, offsets, lengths
 
     def of(self, indices: Ints) -> list[Tensor]:
-        """The index of each of these images, uint8 (bytes,); empty for none."""
+        """Returns the index of each of these images, uint8 (bytes,); empty for none."""
         return [self.one(index) for index in indices.tolist()]
 
     def one(self, index: int) -> Tensor:
-        """An image's index, uint8 (bytes,); empty for none."""
+        """Returns an image's index, uint8 (bytes,); empty for none."""
         length, first = int(self.lengths[index]), int(self._offsets[index])
         return self._bytes[first : first + length] if length else torch.empty(0, dtype=torch.uint8)
 
     def read(self, rows: Ints) -> tuple[int, Tensor]:
-        """The part of a file that holds the indexes of `rows`, and its offset.
+        """Returns the part of a file that holds the indexes of `rows`, and its offset.
 
         Raises OSError and DataError.
         """
@@ -236,7 +236,7 @@ class SideIndexes:
         return start, read_bytes(self._files[number], start - starts[number], end - start)
 
     def cut(self, index: int, start: int, part: Tensor) -> Tensor:
-        """An image's index from what `read` returned."""
+        """Returns an image's index from what `read` returned."""
         first = int(self._offsets[index]) - start
         return part[first : first + int(self.lengths[index])]
 
@@ -250,7 +250,7 @@ class SideIndexes:
 
 
 def index_below(index_root: Path | None, root: Path, command: str) -> Path | None:
-    """The file of side indexes of the images below `root`; None if there is none.
+    """Returns the file of side indexes of the images below `root`; None if there is none.
 
     Raises DataError if `data.index_root` is given and holds none, which `command` makes.
     """
@@ -265,7 +265,8 @@ def index_below(index_root: Path | None, root: Path, command: str) -> Path | Non
 
 
 def find_side_indexes(file: Path, paths: Sequence[str]) -> SideIndexes | None:
-    """The side indexes that the file has for these paths; None if it has none, or is damaged.
+    """Returns the side indexes that the file has for these paths; None if it has none, or is
+    damaged.
 
     A warning says so, or counts the images without one.
     """

@@ -39,7 +39,7 @@ def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
 
 
 def read_cells(cells: Cells, settings: TableConfig) -> Labels:
-    """What the cells mean. Raises DataError for one that cannot be used.
+    """Returns what the cells mean. Raises DataError for one that cannot be used.
 
     `settings.kind` says what they are; without it, the cells do: see TableConfig.
     """
@@ -67,7 +67,7 @@ class _Reader(NamedTuple):
             raise self.cells.error(wrong.arg_max() or 0, reason)
 
     def guess(self, column: pl.Series) -> Kind:
-        """The kind of labels that a column looks like."""
+        """Returns the kind of labels that a column looks like."""
         is_list = isinstance(column.dtype, pl.List)
         cells = (column.explode() if is_list else column).drop_nulls()
         texts = cells.unique().str.strip_chars()
@@ -81,7 +81,7 @@ class _Reader(NamedTuple):
         return "labels" if column.name == "labels" and (texts == "").any() else "class"
 
     def names(self, column: pl.Series, kind: Kind) -> Labels:
-        """One name for each image, or any number of them."""
+        """Returns one name for each image, or any number of them."""
         places, items = self._items(column, kind)
         if kind == "class" and items.str.contains(_WHOLE_FLOAT).all():
             items = items.str.replace(r"\.0+$", "")
@@ -106,7 +106,7 @@ class _Reader(NamedTuple):
         return Labels(kind, names, values)
 
     def _items(self, column: pl.Series, kind: Kind) -> tuple[pl.Series, pl.Series]:
-        """Each label of each row: the row's place, and the text."""
+        """Returns each label of each row: the row's place, and the text."""
         frame = pl.DataFrame({"place": np.arange(len(column)), "item": column})
         if isinstance(column.dtype, pl.List):
             if kind == "class":
@@ -122,7 +122,7 @@ class _Reader(NamedTuple):
         return frame["place"], frame["item"].fill_null("").str.strip_chars()
 
     def _refuse_name(self, name: str) -> str:
-        """Why a label cannot be one; empty if it can."""
+        """Returns why a label cannot be one; empty if it can."""
         if not name or (self.settings.kind is None and name.lower() == "nan"):
             return f"the label is {'NaN' if name else 'empty'}: add one, or remove the row"
         return "" if is_class_name(name) else f"the label {quoted(name)}: {CLASS_NAME}"
@@ -145,7 +145,7 @@ class _Reader(NamedTuple):
                     raise self.cells.error(place, reason)
 
     def numbers(self, columns: list[pl.Series], kind: Kind) -> Labels:
-        """One or more numbers per row; those of kind `labels` say which labels it has."""
+        """Returns one or more numbers per row; those of kind `labels` say which labels it has."""
         names = [column.name for column in columns]
         if len(columns) == 1 and isinstance(columns[0].dtype, pl.List):
             lengths = columns[0].list.len()
@@ -182,7 +182,7 @@ class _Reader(NamedTuple):
 
 
 def text_column(file: Path, column: pl.Series) -> pl.Series:
-    """The column as text or lists of text. Raises DataError for one of another type."""
+    """Returns the column as text or lists of text. Raises DataError for one of another type."""
     dtype = column.dtype
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     if inner.is_nested() or inner in (pl.Binary, pl.Object):
@@ -196,12 +196,12 @@ def text_column(file: Path, column: pl.Series) -> pl.Series:
 
 
 def _is_image(dtype: pl.DataType) -> bool:
-    """Whether the column holds images, not their paths."""
+    """Returns whether the column holds images, not their paths."""
     fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
     return dtype == pl.Binary or any(field.name == "bytes" for field in fields)
 
 
 def quoted(value: object) -> str:
-    """A cell's content in a message: on one line, and not long."""
+    """Returns a cell's content in a message: on one line, and not long."""
     text = printable(str(value)[: _LONGEST_QUOTE + 1])
     return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")

@@ -67,7 +67,8 @@ def _some_below(root: Path, folders: list[str]) -> list[str]:
 
 
 def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str]:
-    """The word of `data.format` for what lies there, and a line where another reading is possible.
+    """Returns the word of `data.format` for what lies there, and a line where another reading is
+    possible.
 
     `table` may name the columns of the images, or paths, and of the labels. Without labels, it may
     be IMAGES. Raises DataError if there is nothing to read.
@@ -104,7 +105,7 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
 
 
 def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, str]:
-    """What may be read there, the first of which counts."""
+    """Returns what may be read there, the first of which counts."""
     root, found = seen.root, dict[str, str]()
     if not seen.holds_images:
         if seen.holds(".tar"):
@@ -132,7 +133,7 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
 
 
 def _nothing(seen: Glance) -> str:
-    """Why a folder is no dataset, and what would be one."""
+    """Returns why a folder is no dataset, and what would be one."""
     shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5]) or "nothing"
     return (
         f"data.root={seen.root} holds no dataset, but {shown}: it must hold class folders "
@@ -153,7 +154,7 @@ def refuse_arrow_files(root: Path) -> None:
 
 
 def holds_images(file: Path, column: str | None) -> bool:
-    """Whether a Parquet file holds images, in this column or any. Raises DataError."""
+    """Returns whether a Parquet file holds images, in this column or any. Raises DataError."""
     if importlib.util.find_spec("pyarrow") is None:
         return False
     from entry_point.data.sources.parquet import has_images

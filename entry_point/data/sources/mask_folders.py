@@ -89,7 +89,7 @@ class _Image(NamedTuple):
 
 
 def looks_like_masks(root: Path) -> bool:
-    """Whether `list_pairs` finds a layout. Lists `root` and a few entries below."""
+    """Returns whether `list_pairs` finds a layout. Lists `root` and a few entries below."""
     return _find_layout(root) is not None
 
 
@@ -149,7 +149,7 @@ def _find_layout(root: Path) -> _Layout | None:
 
 
 def _find_pair(parent: Path, folders: dict[str, str]) -> tuple[str, str] | None:
-    """The folders of images and masks by their usual names.
+    """Returns the folders of images and masks by their usual names.
 
     Labels of other kinds lie in folders of the same names: only masks are images.
     """
@@ -166,8 +166,8 @@ def _holds_images(folder: Path, depth: int = 2) -> bool:
 
 
 def _look(folder: Path, most: int | None = _LOOKED_AT) -> tuple[dict[str, str], bool]:
-    """The visible folders among the first entries, by names in lower case, and whether an image is
-    among them."""
+    """Returns the visible folders among the first entries, by names in lower case, and whether an
+    image is among them."""
     entries = visible_entries(folder, most)
     folders = {entry.name.lower(): entry.name for entry in entries if is_folder(entry)}
     return folders, any(_is_image(entry.name) for entry in entries if not is_folder(entry))
@@ -182,7 +182,7 @@ def _files(folder: Path) -> Iterable[str]:
 
 
 def _list_images(root: Path, place: _Place) -> Iterator[_Image]:
-    """The images of a place. Raises DataError if there are none, except in a test set."""
+    """Yields the images of a place. Raises DataError if there are none, except in a test set."""
     names = list(filter(_is_image, _files(root / place.images)))
     if not names:
         none = f"{root / place.images} holds no images; they end in {', '.join(IMAGE_SUFFIXES)}"
@@ -200,7 +200,7 @@ def _list_images(root: Path, place: _Place) -> Iterator[_Image]:
 
 
 def _listed_images(root: Path, place: _Place, names: Sequence[str]) -> Iterator[_Image]:
-    """The images that lists name without suffixes."""
+    """Yields the images that lists name without suffixes."""
     found = {name[: name.rindex(".")]: name for name in names}
     for file in place.lists:
         try:
@@ -219,7 +219,8 @@ def _listed_images(root: Path, place: _Place, names: Sequence[str]) -> Iterator[
 
 
 def _choose_ending(layout: _Layout, images: Sequence[_Image], masks: Collection[str]) -> str:
-    """What masks end in before .png: the first that fits all images, else the one that fits most.
+    """Returns what masks end in before .png: the first that fits all images, else the one that fits
+    most.
 
     In Cityscapes, the numbers of the classes that are trained on, if there are any.
     """
@@ -237,7 +238,7 @@ def _choose_ending(layout: _Layout, images: Sequence[_Image], masks: Collection[
 def _require_masks(
     root: Path, images: list[_Image], ending: str, masks: Collection[str], files: Sequence[str]
 ) -> list[_Image]:
-    """The images without those of a test set that has no masks. Raises DataError."""
+    """Returns the images without those of a test set that has no masks. Raises DataError."""
     missing = [image for image in images if f"{image.mask}{ending}.png" not in masks]
     if not missing:
         return images
@@ -260,7 +261,7 @@ def _require_masks(
 
 
 def _similar(mask: str, files: Sequence[str]) -> str:
-    """The file that is perhaps the mask, "" if none looks like it."""
+    """Returns the file that is perhaps the mask, "" if none looks like it."""
     wanted = _folded(mask)
     stem = wanted.rpartition("/")[2]
     as_a_word = re.compile(rf"(?<![^\W_]){re.escape(stem)}(?![^\W_])")

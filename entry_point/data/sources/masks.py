@@ -73,7 +73,8 @@ class MaskSource(FileSource):
         return f"{self.folder}/{self._masks[index]}"
 
     def mask(self, index: int, height: int, width: int) -> NDArray[np.uint8]:
-        """The class of each pixel of the upright image, which has this size. Raises DataError."""
+        """Returns the class of each pixel of the upright image, which has this size. Raises
+        DataError."""
         file = self.mask_file(index)
         mask = _read_mask(file)
         if mask.shape != (height, width):
@@ -110,7 +111,7 @@ class MaskSource(FileSource):
 
 
 def list_masks(root: Path, data: DataConfig, *_: object) -> Listing:
-    """The images of a folder, or of a table, that have a mask each. Raises DataError."""
+    """Returns the images of a folder, or of a table, that have a mask each. Raises DataError."""
     if root.is_dir():
         require_folder("data.root", root)
         folder, images, masks, words, what = str(root), *_pairs(root)
@@ -134,7 +135,7 @@ def list_masks(root: Path, data: DataConfig, *_: object) -> Listing:
 
 
 def _read_mask(file: str) -> NDArray[np.uint8]:
-    """The numbers of a mask's pixels. Raises DataError and ReadError."""
+    """Returns the numbers of a mask's pixels. Raises DataError and ReadError."""
     try:
         content = strip(read_bytes(file).numpy().data).content
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
@@ -188,7 +189,7 @@ def _read_classes(file: Path) -> list[str]:
 
 
 def _pairs(root: Path) -> tuple[PathList, PathList, Words, str]:
-    """The paths of images and masks below `root`, what tells their splits, and the layout."""
+    """Returns the paths of images and masks below `root`, what tells their splits, and the layout."""
     pairs = list_pairs(root)
     if pairs is None:
         raise DataError(f"{root} holds no images with masks: it must hold {LAYOUTS}")

@@ -44,7 +44,8 @@ def cause(folder: str, missing: Sequence[str]) -> str:
 
 
 def _readings(folder: str, path: str) -> Iterator[tuple[list[str], str, list[str]]]:
-    """What may be meant: the names in the path, the folder that it lacks, and what is wrong then.
+    """Yields what may be meant: the names in the path, the folder that it lacks, and what is wrong
+    then.
 
     The closest come first.
     """
@@ -74,7 +75,8 @@ class _Names:
 def _find(
     folder: str, parts: Sequence[str], names: Callable[[str], _Names]
 ) -> tuple[str, list[str]]:
-    """The path below the folder that is there, "" for none, and how it differs from `parts`."""
+    """Returns the path below the folder that is there, "" for none, and how it differs from
+    `parts`."""
     found, differences = list[str](), list[str]()
     for part in parts:
         here = names("/".join([folder.rstrip("/"), *found]))
@@ -105,7 +107,7 @@ def _folded(name: str) -> str:
 
 
 def names_in(folder: str) -> list[str]:
-    """The names in a folder; none if it does not exist. Raises ReadError, see `patiently`."""
+    """Returns the names in a folder; none if it does not exist. Raises ReadError, see `patiently`."""
     try:
         return patiently(os.listdir, folder)
     except (FileNotFoundError, NotADirectoryError):

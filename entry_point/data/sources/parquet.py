@@ -113,13 +113,13 @@ class ParquetSource(StreamSource):
         return printable(f"{shard.file}, row {shard.first_row + int(self._rows[index])}")
 
     def name(self, index: int) -> str:
-        """The file's path, and the row's number."""
+        """Returns the file's path, and the row's number."""
         shard = self._shards[int(self._shard_of[index])]
         file = shard.file.relative_to(self.folder).with_suffix("")
         return f"{file}/{shard.first_row + int(self._rows[index]):08d}"
 
     def status(self, index: int) -> tuple[int, int]:
-        """The mean size of its shard's images in bytes; the file's modification time."""
+        """Returns the mean size of its shard's images in bytes; the file's modification time."""
         shard = self._shards[int(self._shard_of[index])]
         return shard.image_bytes, shard.changed
 
@@ -132,7 +132,8 @@ class ParquetSource(StreamSource):
         return image
 
     def _read_again(self, number: int) -> HeldRows:
-        """A shard that is not in memory: a process of `workers` keeps those of a window itself.
+        """Returns a shard that is not in memory: a process of `workers` keeps those of a window
+        itself.
 
         `read_image` tries again, so that no thread waits for a disk while it holds the lock.
         """
@@ -165,7 +166,7 @@ class ParquetSource(StreamSource):
 
 
 def list_parquet(root: Path, data: DataConfig, labeled: bool) -> Listing:
-    """The rows of a Parquet file, or of those below a folder. Raises DataError.
+    """Returns the rows of a Parquet file, or of those below a folder. Raises DataError.
 
     A word of a file's path may tell the split. Files of no split are not read if others are of one.
     """
@@ -213,13 +214,13 @@ def _refuse_paths(shard: Shard, column: str) -> None:
 
 
 def has_images(file: Path, column: str | None) -> bool:
-    """Whether the column, or any, holds images. Raises DataError."""
+    """Returns whether the column, or any, holds images. Raises DataError."""
     schema = patiently(_read_schema, file)
     return any(_holds_images(field) for field in schema if column in (None, field.name))
 
 
 def _files_of(root: Path) -> tuple[Path, list[str]]:
-    """A folder, and the paths of Parquet files below it."""
+    """Returns a folder, and the paths of Parquet files below it."""
     if not root.is_dir():
         return root.parent, [root.name]
     names = [file for file in visible_files(root) if file.lower().endswith(".parquet")]
@@ -231,7 +232,7 @@ def _files_of(root: Path) -> tuple[Path, list[str]]:
 def _listed(
     files: list[Path], column: str, labels: list[str]
 ) -> tuple[list[Shard], NDArray[np.int32], Ints, Ints]:
-    """The shards; and of each row its shard, its number there, and its file."""
+    """Returns the shards; and of each row its shard, its number there, and its file."""
     shards, counts, file_of = list[Shard](), list[int](), list[int]()
     for number, file in enumerate(files):
         for shard, count in patiently(_shards, file, column, labels):
@@ -269,7 +270,7 @@ def _read_schema(file: Path) -> pa.Schema:
 
 
 def _shards(file: Path, column: str, labels: list[str]) -> list[tuple[Shard, int]]:
-    """The shards of a file, and how many rows each has."""
+    """Returns the shards of a file, and how many rows each has."""
     shards = list[tuple[Shard, int]]()
     with _damage_named(file), _opened_file(file) as opened:
         for name in (column, *labels):
@@ -298,7 +299,7 @@ def _shards(file: Path, column: str, labels: list[str]) -> list[tuple[Shard, int
 
 
 def _bytes_of(schema: pa.Schema, column: str) -> str:
-    """The path of the column's bytes."""
+    """Returns the path of the column's bytes."""
     return f"{column}.bytes" if pa.types.is_struct(schema.field(column).type) else column
 
 
@@ -336,7 +337,8 @@ def _label_column(file: Path, schema: pa.Schema) -> str:
 
 
 def _cells(files: list[Path], columns: list[str]) -> Cells:
-    """The label cells of all rows; numbers of classes as the names that the schema has for them."""
+    """Returns the label cells of all rows; numbers of classes as the names that the schema has for
+    them."""
     tables, order = list[pa.Table](), list[str]()
     for file in files:
         found = patiently(_read_columns, file, columns)
@@ -363,7 +365,7 @@ def _cells(files: list[Path], columns: list[str]) -> Cells:
 
 
 def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedArray:
-    """The names of numbers of classes. Raises DataError for a number that has none."""
+    """Returns the names of numbers of classes. Raises DataError for a number that has none."""
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     array = column.combine_chunks()
     numbers = array.flatten() if is_list else array
@@ -389,7 +391,7 @@ def _read_columns(file: Path, columns: list[str]) -> pa.Table:
 
 
 def _class_names(file: Path, schema: pa.Schema, column: str) -> list[str]:
-    """The names that the schema's metadata has for numbers; none if it has none."""
+    """Returns the names that the schema's metadata has for numbers; none if it has none."""
     try:
         described = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
         names = [str(name) for name in described.get("feature", described)["names"]]

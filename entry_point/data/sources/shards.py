@@ -43,7 +43,8 @@ _SIZES = ("height", "width", "orientation")
 
 
 def columns_of(kind: str) -> dict[str, Any]:
-    """The columns of an index and their types. Numbers are one row of the `label` per sample."""
+    """Returns the columns of an index and their types. Numbers are one row of the `label` per
+    sample."""
     if kind == "labels":
         return COLUMNS | {LABEL_END: np.int64}
     return COLUMNS | ({"label": np.float32} if kind == "numbers" else {})
@@ -156,7 +157,7 @@ class ShardIndex:
         self._join(dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The receiving process opens the files again."""
+        """Returns the receiving process opens the files again."""
         return ShardIndex, self._arguments
 
     def _join(self, dataset: Dataset) -> None:
@@ -177,7 +178,7 @@ class ShardIndex:
         self.side_indexes = self._joined_side_indexes()
 
     def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
-        """A column of all samples, in their order."""
+        """Returns a column of all samples, in their order."""
         return columns[0] if self._order is None else np.concatenate(columns)[self._order]
 
     def _joined_labels(self, dataset: Dataset) -> Tensor:

@@ -69,23 +69,23 @@ class Source:
         return len(self.labels)
 
     def read(self, index: int) -> Tensor:
-        """The encoded image, uint8, shape (bytes,). Raises OSError or DataError.
+        """Returns the encoded image, uint8, shape (bytes,). Raises OSError or DataError.
 
         Those who need it call `read_image`.
         """
         raise NotImplementedError
 
     def key(self, index: int) -> str:
-        """A printable name by which a person finds the image: below the dataset's folder the same
-        in every run, see `fingerprint`."""
+        """Returns a printable name by which a person finds the image: below the dataset's folder
+        the same in every run, see `fingerprint`."""
         raise NotImplementedError
 
     def name(self, index: int) -> str:
-        """The image's name below the dataset, which may hold any bytes of a file name."""
+        """Returns the image's name below the dataset, which may hold any bytes of a file name."""
         return self.key(index)
 
     def place(self, index: int) -> str:
-        """Where the dataset lists the image, as in "row 4: ", to begin a line about it."""
+        """Returns where the dataset lists the image, as in "row 4: ", to begin a line about it."""
         del index
         return ""
 
@@ -94,7 +94,7 @@ class Source:
         return indices
 
     def following(self, indices: Ints) -> Ints:
-        """The images that replace these if they are damaged: the next ones."""
+        """Returns the images that replace these if they are damaged: the next ones."""
         return (indices + 1) % len(self)
 
     def status(self, index: int) -> tuple[int, int]:
@@ -138,7 +138,8 @@ class Source:
             )
 
     def listing(self) -> Iterable[bytes | memoryview]:
-        """What names the images, in their order, and does not change with the dataset's place."""
+        """Returns what names the images, in their order, and does not change with the dataset's
+        place."""
         return joined(map(self.key, range(len(self))))
 
 
@@ -171,7 +172,8 @@ def read_image(source: Source, index: int) -> Tensor:
 
 
 def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
-    """The labels of N samples, see Batch. `indices` has the image of each. Raises ReadError."""
+    """Returns the labels of N samples, see Batch. `indices` has the image of each. Raises
+    ReadError."""
     if source.kind == "targets":
         return patiently(source.targets, indices, geometry, name=lambda *_: "targets of a batch")
     labels = source.labels[indices]
@@ -197,7 +199,7 @@ class Encoded:
         return len(self.files)
 
     def only(self, positions: Sequence[int]) -> Encoded:
-        """The images at these positions, in order."""
+        """Returns the images at these positions, in order."""
         if len(positions) == len(self):
             return self
         places = {position: i for i, position in enumerate(positions)}
@@ -211,7 +213,7 @@ class Encoded:
 
 
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
-    """The images with these numbers, and what the source knows of them. Raises ReadError."""
+    """Returns the images with these numbers, and what the source knows of them. Raises ReadError."""
     files, unreadable = _read_files(source, indices)
     sizes = source.sizes
     return Encoded(
@@ -224,7 +226,7 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
 
 
 def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
-    """The encoded images, and why some cannot be read."""
+    """Returns the encoded images, and why some cannot be read."""
     files: list[Tensor] = []
     unreadable: dict[int, str] = {}
     for i, index in enumerate(indices.tolist()):
@@ -268,7 +270,7 @@ class PathList:
         return iter(text.split("\0")[:-1])
 
     def only(self, rows: Ints) -> PathList:
-        """The paths of these ascending rows."""
+        """Returns the paths of these ascending rows."""
         chosen = np.zeros(len(self), bool)
         chosen[rows] = True
         return PathList.of(self.text[np.repeat(chosen, np.diff(self.ends, prepend=-1))].tobytes())

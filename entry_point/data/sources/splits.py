@@ -36,18 +36,18 @@ _HASH_STREAM = 41
 
 
 def split_called(word: str) -> str | None:
-    """The split that this word means, the name of a folder or a cell of a table."""
+    """Returns the split that this word means, the name of a folder or a cell of a table."""
     return _SPLIT_OF.get(word.strip().lower())
 
 
 def split_in(path: str) -> str | None:
-    """The split that a word of a file's path names; the last such word counts."""
+    """Returns the split that a word of a file's path names; the last such word counts."""
     words = re.findall(r"[a-z]+", path.lower())
     return next((_SPLIT_OF[word] for word in reversed(words) if word in _SPLIT_OF), None)
 
 
 def words_of_files(files: Sequence[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
-    """The split that each file's path names, "" for none; and how many files are left out.
+    """Returns the split that each file's path names, "" for none; and how many files are left out.
 
     Files of no split are left out if others are of one, unless they may not `skip`.
     """
@@ -79,7 +79,7 @@ class Splits:
 
 
 def named(words: Words) -> Splits:
-    """The splits that the words name; all images are one split if there is no word at all."""
+    """Returns the splits that the words name; all images are one split if there is no word at all."""
     if not any(words.words) and not words.left_out:
         return Splits({WHOLE: np.arange(len(words.of))}, "nothing tells splits")
     place = np.array([SPLITS.index(word) if word in SPLITS else -1 for word in words.words])[
@@ -101,7 +101,7 @@ def _unused(others: Counter[str]) -> str:
 
 
 def divided(splits: Splits, names: PathList, fraction: float | None, where: str) -> Splits:
-    """The splits as training takes them: a `fraction` is `val` where the dataset has none.
+    """Returns the splits as training takes them: a `fraction` is `val` where the dataset has none.
 
     It is chosen of `train`, or of all images if nothing tells splits, then a tenth by default.
     `names` has one for each image; messages name the dataset `where`. Raises DataError.
@@ -129,7 +129,7 @@ def divided(splits: Splits, names: PathList, fraction: float | None, where: str)
 
 
 def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
-    """Whether each image is in `val`: a function of its path alone.
+    """Returns whether each image is in `val`: a function of its path alone.
 
     So it is the same on every machine, and adding images moves no other image.
     """

@@ -52,11 +52,11 @@ class StreamSource(Source):
         return indices[np.argsort(place[shard_of], kind="stable")]
 
     def _read_shard(self, number: int) -> Any:
-        """What is kept of a shard. Raises OSError and DataError."""
+        """Returns what is kept of a shard. Raises OSError and DataError."""
         raise NotImplementedError
 
     def _held(self, index: int) -> Any:
-        """What is kept of the sample's shard; None for a shard that is not in memory."""
+        """Returns what is kept of the sample's shard; None for a shard that is not in memory."""
         shard = self._memory.get(int(self.shard_of[index]))
         try:
             return None if shard is None else shard.result()

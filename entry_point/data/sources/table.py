@@ -51,7 +51,8 @@ _EXAMPLES = 3
 
 
 def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
-    """The rows of a table, or of those in a folder; without labels, the images that it names.
+    """Returns the rows of a table, or of those in a folder; without labels, the images that it
+    names.
 
     Raises DataError, which names the file and the row, for whatever cannot be used. A file that
     does not exist counts as a damaged image, see `data.max_bad_fraction`.
@@ -87,7 +88,7 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
 
 
 def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing:
-    """The images that a table names, whatever their labels. Raises DataError."""
+    """Returns the images that a table names, whatever their labels. Raises DataError."""
     names, folder = column_names(file), _folder(images, file)
     column = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
     given = _read(file, names, [column], [])[column]
@@ -108,8 +109,8 @@ def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listin
 def masked_rows(
     file: Path, data: DataConfig
 ) -> tuple[str, PathList, PathList, Words, Callable[[dict[str, Ints]], None]]:
-    """The folder, the paths of images and of their masks below it, what tells their splits, and
-    what checks that the files are there.
+    """Returns the folder, the paths of images and of their masks below it, what tells their splits,
+    and what checks that the files are there.
 
     Raises DataError, which names the file and the row.
     """
@@ -193,7 +194,7 @@ class _Named(FileSource):
 def _read_tables(
     where: Path, tables: Mapping[str, Path], settings: TableConfig, path: str, labels: Sequence[str]
 ) -> tuple[Rows, pl.DataFrame, Words]:
-    """The rows of all tables, and what tells their splits."""
+    """Returns the rows of all tables, and what tells their splits."""
     frames, numbers, starts = list[pl.DataFrame](), list[pl.Series](), list[tuple[int, Path]]()
     told_by, words, left_out = "", list[pl.Series](), Counter[str]()
     for split, table in tables.items():
@@ -237,7 +238,7 @@ def _split_words(column: pl.Series) -> pl.Series:
 
 
 def _words_of_paths(paths: pl.Series) -> Words:
-    """What the folders in paths tell if each names a split, as in `train/cat/1.jpg`."""
+    """Returns what the folders in paths tell if each names a split, as in `train/cat/1.jpg`."""
     folders = paths.str.extract("(?s)^(.*)/").fill_null("")
     different = folders.unique(maintain_order=True)
     meant = {
@@ -269,7 +270,8 @@ class Rows(NamedTuple):
 
 
 def lists_masks(file: Path, settings: TableConfig) -> bool:
-    """Whether the table has masks instead of labels; of a column by any name, its cells tell."""
+    """Returns whether the table has masks instead of labels; of a column by any name, its cells
+    tell."""
     names = column_names(file)
     if not settings.labels:
         return MASK in names and not any(name in names for name in LABEL_NAMES)
@@ -284,7 +286,7 @@ def lists_masks(file: Path, settings: TableConfig) -> bool:
 
 
 def _usual(file: Path, names: list[str], usual: Sequence[str], what: str) -> str:
-    """The column of `what` by its usual name. Raises DataError if there is none."""
+    """Returns the column of `what` by its usual name. Raises DataError if there is none."""
     there = {*names}
     described = [name for name in names if usual is LABEL_NAMES and name + METADATA in there]
     found = [name for name in usual if name in there] or (described if len(described) == 1 else [])
@@ -331,7 +333,7 @@ def _folder(images: str | None, table: Path) -> str:
 
 
 def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | None) -> pl.Series:
-    """The paths relative to the folder. Raises DataError for one that leads out of it."""
+    """Returns the paths relative to the folder. Raises DataError for one that leads out of it."""
     given = column.fill_null("").str.strip_prefix(prefix or "")
     start = f"{folder.rstrip('/')}/"
     paths = given.str.strip_prefix(start)
@@ -410,7 +412,7 @@ def _share_to_skip(images: int, splits: Mapping[str, Ints], missing: list[int]) 
 
 
 def _missing(folder: str, paths: PathList) -> list[int]:
-    """The places of paths without a file, ascending. Lists each folder once."""
+    """Returns the places of paths without a file, ascending. Lists each folder once."""
     each = pl.Series([paths.text[:-1].tobytes().decode()]).str.split("\0").explode()
     frame = pl.DataFrame({"path": each}).with_row_index("place")
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))

@@ -31,7 +31,8 @@ _OBJECTS = "write one object per line"
 
 
 def column_names(file: Path) -> list[str]:
-    """The columns. Raises DataError for a file that is missing, damaged or of another format."""
+    """Returns the columns. Raises DataError for a file that is missing, damaged or of another
+    format."""
     return patiently(_column_names, file)
 
 
@@ -105,7 +106,7 @@ def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
 
 
 def _csv_rows(file: Path, errors: str = "strict") -> Iterator[list[str]]:
-    """The header and all rows, without blank ones. Raises DataError, which names the row."""
+    """Yields the header and all rows, without blank ones. Raises DataError, which names the row."""
     csv.field_size_limit(_LONGEST_CELL)
     row = -1
     with file.open(encoding="utf-8-sig", errors=errors, newline="") as text:
@@ -158,7 +159,7 @@ def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
 
 
 def _json_objects(file: Path) -> Iterator[dict[str, Any]]:
-    """The objects of the lines that are not blank."""
+    """Yields the objects of the lines that are not blank."""
     with file.open("rb") as lines:
         for row, line in enumerate(filter(bytes.strip, lines), 1):
             try:
@@ -174,7 +175,8 @@ def _json_objects(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _class_names(value: Any, metadata: dict[str, Any]) -> Any:
-    """The names of the classes instead of their numbers where SageMaker's metadata has them."""
+    """Returns the names of the classes instead of their numbers where SageMaker's metadata has
+    them."""
     if (class_name := metadata.get("class-name")) is not None:
         return class_name
     if not isinstance(names := metadata.get("class-map"), dict):

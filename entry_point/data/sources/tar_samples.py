@@ -116,7 +116,7 @@ def _read_samples(file: str, labeled: bool) -> list[TarSample]:
 
 
 def _grouped(members: list[_Member]) -> list[tuple[str, dict[str, _Member]]]:
-    """The key of each sample, and its members by what follows the key and a dot."""
+    """Returns the key of each sample, and its members by what follows the key and a dot."""
     groups, open_groups = list[tuple[str, dict[str, _Member]]](), dict[str, dict[str, _Member]]()
     for member in members:
         folder, slash, name = member.name.rpartition("/")
@@ -192,7 +192,7 @@ def _read_label(tar: _TarFile, member: _Member) -> str | list[str]:
 
 
 def _label(where: str, name: str, content: bytes) -> str | list[str]:
-    """One label, or a list of them. Raises DataError, which begins with `where`."""
+    """Returns one label, or a list of them. Raises DataError, which begins with `where`."""
     try:
         text = content.decode().strip()
         if not name.lower().endswith(".json"):
@@ -244,7 +244,7 @@ class _TarFile:
         return self._window[start : start + length]
 
     def members(self) -> list[_Member]:
-        """The files and the links, in their order."""
+        """Returns the files and the links, in their order."""
         members, offset, is_extended = list[_Member](), 0, False
         for_all, for_next = dict[str, str](), dict[str, str]()
         while (header := self._block(offset)) != _ZEROS:
@@ -310,7 +310,7 @@ class _TarFile:
                 )
 
     def _extension(self, kind: bytes, offset: int, size: int) -> Iterator[tuple[str, str]]:
-        """What the header of a name, or of pax records, says about the members behind it."""
+        """Yields what the header of a name, or of pax records, says about the members behind it."""
         if size > _MOST_NAME_BYTES:
             raise self._damaged(offset, f"the name at byte {offset} has {size} bytes")
         content = self.read(offset, size)

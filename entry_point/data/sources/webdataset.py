@@ -57,7 +57,8 @@ class TarSource(FileSource):
 
 
 def list_tars(root: Path, _: DataConfig, labeled: bool) -> Listing:
-    """The images of the tar files in the folder `root`, or of those of a pattern with braces.
+    """Returns the images of the tar files in the folder `root`, or of those of a pattern with
+    braces.
 
     A word of a tar file's path may tell the split. Tar files of no split are not read if others are
     of one. Raises DataError.
@@ -89,7 +90,7 @@ def list_tars(root: Path, _: DataConfig, labeled: bool) -> Listing:
 
 
 def _tar_files(root: Path) -> tuple[str, dict[str, FileState]]:
-    """A folder; the paths of tar files below it, and their state before they are read."""
+    """Returns a folder; the paths of tar files below it, and their state before they are read."""
     if root.is_dir():
         folder, tars = str(root), [f for f in visible_files(root) if f.lower().endswith(".tar")]
         if not tars:
@@ -107,7 +108,7 @@ def _tar_files(root: Path) -> tuple[str, dict[str, FileState]]:
 
 
 def expanded(pattern: str) -> list[str]:
-    """What a shell makes of the braces: `{000..146}` counts, `{train,val}` chooses."""
+    """Returns what a shell makes of the braces: `{000..146}` counts, `{train,val}` chooses."""
     parts = re.split(r"\{([^{}]*)\}", pattern)
     choices = [[part] if i % 2 == 0 else _choices(part) for i, part in enumerate(parts)]
     return ["".join(chosen) for chosen in itertools.product(*choices)]

@@ -69,7 +69,7 @@ class Advice:
 
 
 def _can_be_packed(source: Source, spec: LoaderSpec) -> bool:
-    """Whether `make dataset` takes it, and its samples' CPU time can be measured."""
+    """Returns whether `make dataset` takes it, and its samples' CPU time can be measured."""
     is_packable = spec.data.format in FORMATS and source.kind != "targets"
     return is_packable and spec.pipeline.engine != "dali"
 
@@ -132,7 +132,8 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
 
 
 def _enough_for(spec: LoaderSpec) -> int:
-    """The longer side of photographs of which the smallest crop still has a sample's pixels."""
+    """Returns the longer side of photographs of which the smallest crop still has a sample's
+    pixels."""
     data = spec.data
     side = max([side for _, side in data.progressive] or [data.image_size])
     longest = side * (_SLIM / data.scale[0]) ** 0.5

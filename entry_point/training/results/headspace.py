@@ -50,7 +50,7 @@ class Headspace:
         self.measured: Measured | None = None
 
     def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """The same batches; the first few are copied as they pass."""
+        """Returns the same batches; the first few are copied as they pass."""
         return self._keeping(batches) if self._wanted and self.measured is None else batches
 
     def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
@@ -93,7 +93,7 @@ class Headspace:
 
 
 def verdict(wait: float, speedup: float | None = None) -> str:
-    """One line on whether input limits training. `wait` is a share of the step, 0 to 1."""
+    """Returns one line on whether input limits training. `wait` is a share of the step, 0 to 1."""
     waits = f"{100 * wait:.0f} % of each step waits for data"
     if speedup is None:
         return f"input-bound: {waits}" if wait >= INPUT_BOUND else f"not input-bound: {waits}"
@@ -107,7 +107,7 @@ def verdict(wait: float, speedup: float | None = None) -> str:
 
 
 def with_cores(judged: str, cores: str) -> str:
-    """A verdict, and what `cores_needed` returned."""
+    """Returns a verdict, and what `cores_needed` returned."""
     return f"{judged}; {cores}" if cores else judged
 
 

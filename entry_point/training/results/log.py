@@ -126,7 +126,7 @@ class MetricsLog:
                 sink.show(name, figure)
 
     def text(self) -> str:
-        """All records as in metrics.jsonl.
+        """Returns all records as in metrics.jsonl.
 
         Checkpoints keep this one object: to copy and write tens of thousands takes seconds.
         """
@@ -166,12 +166,12 @@ def _json_line(record: Record) -> str:
 
 
 def parse_records(text: str) -> list[Record]:
-    """The records of `MetricsLog.text()`."""
+    """Returns the records of `MetricsLog.text()`."""
     return [json.loads(line) for line in text.splitlines()]
 
 
 def _short_form(record: Record) -> str:
-    """A record without the platform's mark; an epoch's step times as medians."""
+    """Returns a record without the platform's mark; an epoch's step times as medians."""
     if STEP_TIMES[0] not in record:
         return format_metrics(record)
     parts = [f"{part} {format_milliseconds(record[f'{part}_ms_p50'])}" for part in STEP_PARTS]
@@ -186,15 +186,15 @@ def format_milliseconds(value: float) -> str:
 
 
 def training_records(records: Sequence[Record]) -> list[Record]:
-    """The log intervals' records."""
+    """Returns the log intervals' records."""
     return [r for r in records if "loss" in r]
 
 
 def validation_records(records: Sequence[Record]) -> list[Record]:
-    """The evaluations' records."""
+    """Returns the evaluations' records."""
     return [r for r in records if "val_loss" in r]
 
 
 def column(records: Sequence[Record], key: str) -> list[Any]:
-    """One key of every record."""
+    """Returns one key of every record."""
     return [record[key] for record in records]

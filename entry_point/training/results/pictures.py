@@ -127,7 +127,7 @@ def first_samples(
     *,
     epoch: int = 0,
 ) -> Figure:
-    """The first samples of this rank in an epoch. Ends the epoch that the loader reads.
+    """Returns the first samples of this rank in an epoch. Ends the epoch that the loader reads.
 
     `classes` are the source's. Raises DataError if the samples cannot be read.
     """
@@ -145,7 +145,7 @@ def first_samples(
 
 
 def _drawn(task: Task, image: Tensor, target: Tensor) -> Tensor:
-    """An RGB sample from 0 to 1, `(side, side, 3)`, with its target."""
+    """Returns an RGB sample from 0 to 1, `(side, side, 3)`, with its target."""
     picture = Image.fromarray((255 * image).byte().numpy())
     return torch.from_numpy(np.array(task.draw(picture, target, len(image)))) / 255
 
@@ -173,13 +173,13 @@ def with_targets(
 
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
-    """The model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
+    """Returns the model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
     pixels = images.movedim(-3, -1) * torch.tensor(data.std) + torch.tensor(data.mean)
     return pixels.clamp(0, 1)
 
 
 def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
-    """A sample's class, its labels with their shares if it is mixed, or its numbers."""
+    """Returns a sample's class, its labels with their shares if it is mixed, or its numbers."""
     if not label.ndim:
         return _short(names[int(label)])
     pairs = zip(names, label.tolist(), strict=True)
@@ -191,7 +191,7 @@ def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
 
 
 def draw_samples(images: Sequence[Tensor], captions: Sequence[str]) -> Figure:
-    """A grid of RGB images from 0 to 1, each `(H, W, 3)` of one size."""
+    """Returns a grid of RGB images from 0 to 1, each `(H, W, 3)` of one size."""
     from matplotlib.figure import Figure  # a second of imports, which training can do without
 
     ratio = images[0].shape[1] / images[0].shape[0]

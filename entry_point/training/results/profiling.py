@@ -36,7 +36,7 @@ class StepProfiler:
         self._wanted, self._folder, self._devices = wanted, folder, devices
 
     def watch(self, batches: Iterator[DeviceBatch], steps: int) -> Iterator[DeviceBatch]:
-        """The same `steps` batches; a step lasts from one batch to the next."""
+        """Returns the same `steps` batches; a step lasts from one batch to the next."""
         if not self._wanted:
             return batches
         self._wanted = False

@@ -147,7 +147,7 @@ def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
 
 
 def losses_differ_by(config: TrainConfig) -> str:
-    """What only the training loss is of, in words."""
+    """Returns what only the training loss is of, in words."""
     task, optim = config.task, config.optim
     known = TASKS.get(task.name)
     smooths = known and known.takes in ("class", "targets") and task.label_smoothing
@@ -273,14 +273,14 @@ def _thumbnail(source: Source, index: int) -> Image.Image:
 
 
 def _jpeg(image: Image.Image) -> str:
-    """A data URL."""
+    """Returns a data URL."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=80)
     return _data_url("jpeg", buffer.getvalue())
 
 
 def _picture(figure: Figure, kind: str, **options: Any) -> str:
-    """A data URL of a figure as `png` or `jpeg`."""
+    """Returns a data URL of a figure as `png` or `jpeg`."""
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind, dpi=100, **options)
     return _data_url(kind, buffer.getvalue())

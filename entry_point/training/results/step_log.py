@@ -44,8 +44,8 @@ class StepLog:
         self.meter.add(batch.wait, batch.copying, computing, batch.cpu_s)
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
-        """The interval's record with that of its last `step`, and after an epoch's last step the
-        epoch's. A collective call."""
+        """Returns the interval's record with that of its last `step`, and after an epoch's last
+        step the epoch's. A collective call."""
         waited = self.meter.waited()
         records = [progress.stamp({**self._interval.record(self._devices, waited), **step})]
         self._interval.reset()
@@ -61,7 +61,7 @@ class StepLog:
         )
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint keeps. A collective call."""
+        """Returns what a checkpoint keeps. A collective call."""
         return {"interval": self._interval.state(self._devices)}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -100,8 +100,8 @@ class _Interval:
         self.damaged += damaged
 
     def record(self, devices: Devices, waited: float) -> Record:
-        """The numbers of the log line, with the seconds this rank waited for data. A collective
-        call."""
+        """Returns the numbers of the log line, with the seconds this rank waited for data. A
+        collective call."""
         loss_sum, damaged = self._totals(devices)
         loss, elapsed = loss_sum / max(1, self.steps), time.perf_counter() - self.started
         return {
@@ -112,13 +112,14 @@ class _Interval:
         }
 
     def _totals(self, devices: Devices) -> tuple[float, int]:
-        """The loss sum, averaged over the ranks, and their damaged images. A collective call."""
+        """Returns the loss sum, averaged over the ranks, and their damaged images. A collective
+        call."""
         own = torch.stack([self.loss_sum, torch.full_like(self.loss_sum, self.damaged)])
         loss_sum, damaged = HostCopy(devices.sum(own)).wait().tolist()
         return loss_sum / devices.world_size, int(damaged)
 
     def state(self, devices: Devices) -> dict[str, float]:
-        """What a checkpoint keeps. A collective call."""
+        """Returns what a checkpoint keeps. A collective call."""
         loss_sum, damaged = self._totals(devices)
         return {"loss_sum": loss_sum, "damaged": damaged, "steps": self.steps}
 

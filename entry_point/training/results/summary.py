@@ -33,7 +33,7 @@ def closing_lines(
     *,
     has_test: bool = False,
 ) -> list[str]:
-    """How good, how fast, where everything is, and what measures the split `test`.
+    """Returns how good, how fast, where everything is, and what measures the split `test`.
 
     `seconds` are since the start of the job; `evaluation` is that of the exported weights.
     """
@@ -83,7 +83,7 @@ def _speed_rows(totals: Totals) -> dict[str, str]:
 
 
 def _tensorboard_row(run: RunFolder) -> dict[str, str]:
-    """The command to type, if there is anything to see."""
+    """Returns the command to type, if there is anything to see."""
     # Only the host of the first rank has the folder.
     if not any(run.tensorboard.glob("*")):
         return {}
@@ -100,12 +100,12 @@ def _relative(path: Path) -> str:
 
 
 def run_name(run: RunFolder) -> str:
-    """The platform's name for the job, else the run folder's name."""
+    """Returns the platform's name for the job, else the run folder's name."""
     return os.environ.get("TRAINING_JOB_NAME") or run.root.resolve().name
 
 
 def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str]:
-    """What distinguishes this run from others; unknown facts are left out."""
+    """Returns what distinguishes this run from others; unknown facts are left out."""
     facts = {
         "run": run_name(run),
         "ended": _ended(run),
@@ -119,7 +119,7 @@ def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str
 
 
 def _ended(run: RunFolder) -> str:
-    """When the last checkpoint was written: a finished run may be started again much later."""
+    """Returns when the last checkpoint was written: a finished run may be started again much later."""
     times = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
     if not times:
         return ""
@@ -127,14 +127,15 @@ def _ended(run: RunFolder) -> str:
 
 
 def code_version() -> str:
-    """The code's commit, and the hash of the code that was sent with the job; empty if unknown."""
+    """Returns the code's commit, and the hash of the code that was sent with the job; empty if
+    unknown."""
     sent = os.environ.get(own_code.HASH)
     return ", ".join(filter(None, [revision(), sent and f"your own code {sent}"]))
 
 
 @cache
 def revision() -> str:
-    """The code's commit, `-dirty` if files differ; empty if unknown.
+    """Returns the code's commit, `-dirty` if files differ; empty if unknown.
 
     Cached by the opening lines: the working tree may have changed when the job ends.
     """
@@ -152,7 +153,7 @@ def revision() -> str:
 
 
 def processor() -> str:
-    """The number of CPUs that this process may use, and their model."""
+    """Returns the number of CPUs that this process may use, and their model."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def tag(key: str) -> str:
-    """The name of a record's value; TensorBoard groups by what is before the slash."""
+    """Returns the name of a record's value; TensorBoard groups by what is before the slash."""
     if key in STEP_TIMES:
         return f"step_time/{key}"
     return f"validation/{key[4:]}" if key.startswith("val_") else f"train/{key}"

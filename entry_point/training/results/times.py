@@ -53,7 +53,7 @@ class Moment:
             self._time = time.perf_counter()
 
     def seconds_since(self, earlier: Moment) -> float:
-        """The seconds from a moment of the same stream to this one."""
+        """Returns the seconds from a moment of the same stream to this one."""
         if self._event is None or earlier._event is None:
             return self._time - earlier._time
         self._event.synchronize()
@@ -126,7 +126,7 @@ class StallMeter:
         self._waiting.clear()
 
     def waited(self) -> float:
-        """The seconds of `data_wait` since this was last asked, or since the epoch began."""
+        """Returns the seconds of `data_wait` since this was last asked, or since the epoch began."""
         self.settle()
         waited, self._waited = self._waited, 0.0
         return waited
@@ -165,7 +165,7 @@ class StallMeter:
 
 
 def percentiles(times: Times) -> dict[str, list[float]]:
-    """Each part's milliseconds at PERCENTILES; empty without steps."""
+    """Returns each part's milliseconds at PERCENTILES; empty without steps."""
     if not len(times):
         return {}
     values = 1000 * np.percentile(times, PERCENTILES, axis=0)
@@ -179,7 +179,7 @@ def settled(steps: Times) -> Times:
 
 
 def wait_share(times: Times) -> float:
-    """The share of the steps' time spent waiting for data, 0 to 1."""
+    """Returns the share of the steps' time spent waiting for data, 0 to 1."""
     total = float(times[:, STEP_PARTS.index("step")].sum()) if len(times) else 0.0
     return min(1.0, float(times[:, STEP_PARTS.index("data_wait")].sum()) / total) if total else 0.0
 

@@ -19,7 +19,7 @@ SHORTEST_S = 10.0
 
 
 def no_steps() -> Times:
-    """The step times of a process that trained no step."""
+    """Returns the step times of a process that trained no step."""
     return np.empty((0, len(STEP_PARTS)), np.float32)
 
 

@@ -25,7 +25,7 @@ _MOVING = ("trivial", "rand_timm")
 
 
 def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
-    """The task that `task.name` names, for the train split.
+    """Returns the task that `task.name` names, for the train split.
 
     Raises ConfigError if it cannot be built, or needs other labels than the split has.
     """
@@ -72,7 +72,7 @@ def _check_kind(name: str, takes: str | None, train: Source) -> None:
 
 
 def tracked_metric(config: TaskConfig, task: Task) -> Metric:
-    """The metric that decides which checkpoint is the best. Raises ConfigError."""
+    """Returns the metric that decides which checkpoint is the best. Raises ConfigError."""
     if config.best is None:
         return task.metrics[0]
     known = {metric.name: metric for metric in (*task.metrics, LOSS)}

@@ -76,8 +76,8 @@ class Classification(Task):
         return self._loss(outputs, targets)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Each sample's loss in evaluation, `(N,)`: cross-entropy without weights or smoothing, so
-        that runs can be compared."""
+        """Returns each sample's loss in evaluation, `(N,)`: cross-entropy without weights or
+        smoothing, so that runs can be compared."""
         return functional.cross_entropy(outputs, targets, reduction="none")
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -150,13 +150,14 @@ def _counts(pairs: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def balanced_accuracy(pairs: Tensor, classes: int) -> float:
-    """The mean recall of the classes that occur."""
+    """Returns the mean recall of the classes that occur."""
     of, _, right = _counts(pairs, classes)
     return float((right / of)[of > 0].mean())
 
 
 def precision_and_recall(pairs: Tensor, names: list[str]) -> Table:
-    """One row per class, `-` for what is not defined; of many, those with the lowest recall."""
+    """Returns one row per class, `-` for what is not defined; of many, those with the lowest
+    recall."""
     of, as_, right = _counts(pairs, len(names))
     recall = right / of
     order, note = list(range(len(names))), ""
@@ -174,7 +175,7 @@ def _share(part: Tensor, whole: Tensor) -> str:
 
 
 def confusion(pairs: Tensor, names: list[str]) -> Table:
-    """The confusion matrix; for many classes, the most frequent confusions."""
+    """Returns the confusion matrix; for many classes, the most frequent confusions."""
     # Sparse: a full matrix of many classes would not fit.
     kinds, counts = pairs.long().unique(dim=0, return_counts=True)
     if len(names) > LARGEST_MATRIX:
@@ -200,7 +201,7 @@ def _most_confused(kinds: Tensor, counts: Tensor, names: list[str]) -> Table:
 
 
 def calibration(scores: Tensor) -> Table:
-    """How often predictions of a probability are right, by tenths of the probability.
+    """Returns how often predictions of a probability are right, by tenths of the probability.
 
     `scores` are `(true class, predicted class, its probability)`. Guo et al., "On Calibration of
     Modern Neural Networks" (ICML 2017), section 2.

@@ -111,7 +111,7 @@ class Multilabel(Task):
         return {"labels": self._found(answer), "probabilities": probabilities}
 
     def _found(self, answer: Tensor) -> list[str]:
-        """The labels that reach the threshold."""
+        """Returns the labels that reach the threshold."""
         places = (answer.double() >= self.threshold).nonzero()[:, 0].tolist()
         return [self.names[place] for place in places]
 

@@ -37,7 +37,7 @@ class Standardized(nn.Module):
         return outputs * self.std + self.mean
 
     def targets(self, numbers: Tensor) -> Tensor:
-        """The outputs that answer `numbers`."""
+        """Returns the outputs that answer `numbers`."""
         return (numbers - self.mean) / self.std
 
 
@@ -70,7 +70,7 @@ class Regression(Task):
         return torch.cat([column.double() for column in columns], 1)
 
     def measure(self, scores: Tensor) -> dict[str, float]:
-        """The mean over the targets of each target's value."""
+        """Returns the mean over the targets of each target's value."""
         mae, rmse, r2 = (float(column.mean()) for column in _errors(scores))
         return {"mae": mae, "rmse": rmse, "r2": r2}
 

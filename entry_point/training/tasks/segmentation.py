@@ -96,7 +96,7 @@ class Segmentation(Task):
         return [Table("Classes", ("class", "IoU", "precision", "recall", "pixels"), rows)]
 
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
-        """The images of the lowest mean IoU."""
+        """Returns the images of the lowest mean IoU."""
         each = [self._iou(row[None]) for row in scores]
         values = torch.stack([iou.nanmean() for iou in each]).nan_to_num(1.0)
         captions = []
@@ -141,7 +141,8 @@ class Segmentation(Task):
 def _cross_entropy(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
-    """The mean over the samples, each the mean over its pixels that have a class; 0 if none has.
+    """Returns the mean over the samples, each the mean over its pixels that have a class; 0 if none
+    has.
 
     torch divides by the pixels of the whole batch instead, so that a batch computed in pieces, or
     on several ranks, has another loss.

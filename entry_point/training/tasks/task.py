@@ -77,14 +77,15 @@ class Task(Protocol):
 
     @abstractmethod
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The training loss: the mean over the samples, a scalar. Must not wait for the device."""
+        """Returns the training loss: the mean over the samples, a scalar. Must not wait for the
+        device."""
         ...
 
     # -- evaluation and report
 
     @abstractmethod
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """What evaluation keeps of each sample: float64 `(N, columns)`, on the device.
+        """Returns what evaluation keeps of each sample: float64 `(N, columns)`, on the device.
 
         The first column is the sample's loss; its mean is logged as `val_loss`.
         """
@@ -92,7 +93,7 @@ class Task(Protocol):
 
     @abstractmethod
     def measure(self, scores: Tensor) -> dict[str, float]:
-        """The metrics by name, of all samples' `scores`, on the CPU.
+        """Returns the metrics by name, of all samples' `scores`, on the CPU.
 
         The rows are sorted by sample, so the metrics are the same on any number of ranks. What is
         not finite is not logged. A `loss` of all samples together replaces the mean of `scores`.
@@ -101,12 +102,12 @@ class Task(Protocol):
 
     @abstractmethod
     def tables(self, scores: Tensor) -> list[Table]:
-        """The tables of the report; may be none."""
+        """Returns the tables of the report; may be none."""
         ...
 
     @abstractmethod
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
-        """The worst mistakes first, at most `most`: row in `scores`, and the caption."""
+        """Returns the worst mistakes first, at most `most`: row in `scores`, and the caption."""
         ...
 
     def draw(self, image: Image.Image, target: Tensor, side: int) -> Image.Image:  # noqa: ARG002

@@ -42,7 +42,8 @@ class Augmenter:
 
 
 def build_augmenter(augment: AugmentConfig, mean: Sequence[float]) -> Augmenter | None:
-    """The known policy and the erasing; None without both. `mean` is of the data, from 0 to 1."""
+    """Returns the known policy and the erasing; None without both. `mean` is of the data, from 0 to
+    1."""
     red, green, blue = (round(255 * min(1.0, max(0.0, value))) for value in mean)
     fill = (red, green, blue)
     steps: list[tuple[int, Policy]] = []

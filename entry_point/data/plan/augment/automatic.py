@@ -101,7 +101,7 @@ class Move:
 
 
 def strengths(operation: str, move: Move) -> Floats:
-    """An operation at each of its magnitudes, as it is and negated: float32 (31, 2, 8)."""
+    """Returns an operation at each of its magnitudes, as it is and negated: float32 (31, 2, 8)."""
     cells = np.empty((MAGNITUDES, 2, COLUMNS), dtype=np.float32)
     for number, magnitude in enumerate(_magnitudes(operation)):
         for negated in (0, 1):
@@ -149,7 +149,7 @@ def _row(operation: str, magnitude: float, move: Move) -> Floats:
 def timm_magnitudes(
     level: Uniform, negated: NDArray[np.bool_], side: int, *, increasing: bool
 ) -> dict[str, tuple[Uniform, ...]]:
-    """The first parameter of each of timm's 15 operations at `level` of 10; () without one.
+    """Returns the first parameter of each of timm's 15 operations at `level` of 10; () without one.
 
     The functions `_..._level_to_arg` in timm/data/auto_augment.py. Without `increasing` (`inc1`), a
     higher level posterizes and solarizes less, and takes contrast and the like from 0.1 to 1.9.

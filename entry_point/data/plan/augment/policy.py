@@ -23,7 +23,7 @@ class Policy(Protocol):
         ...
 
     def table(self, u: Uniform, side: int) -> Floats:
-        """The operations of N samples of `side` pixels, float32 (N, K, 8).
+        """Returns the operations of N samples of `side` pixels, float32 (N, K, 8).
 
         `u` are numbers in [0, 1), float64 (draws, N).
         """
@@ -31,7 +31,7 @@ class Policy(Protocol):
 
 
 def row(name: str, *values: float) -> Floats:
-    """An operation with its first parameters in the order of PARAMETERS, float32 (8,)."""
+    """Returns an operation with its first parameters in the order of PARAMETERS, float32 (8,)."""
     assert len(values) == len(PARAMETERS[name]), name
     cells = np.zeros(COLUMNS, dtype=np.float32)
     cells[0] = NUMBERS[name]
@@ -40,7 +40,7 @@ def row(name: str, *values: float) -> Floats:
 
 
 def rows(name: str, *values: float | Uniform) -> Floats:
-    """The same for N samples, float32 (N, 8), from a parameter or one for each sample."""
+    """Returns the same for N samples, float32 (N, 8), from a parameter or one for each sample."""
     columns = np.broadcast_arrays([float(NUMBERS[name])], *values)
     cells = np.zeros((len(columns[0]), COLUMNS), dtype=np.float32)
     cells[:, : len(columns)] = np.stack(columns, axis=1)
@@ -58,6 +58,6 @@ def between(u: Uniform, pair: Sequence[float]) -> Uniform:
 
 
 def applied(cells: Floats, where: NDArray[np.bool_]) -> Floats:
-    """The rows `where`, the identity elsewhere."""
+    """Returns the rows `where`, the identity elsewhere."""
     shape = where.shape + (1,) * (cells.ndim - where.ndim)
     return np.where(where.reshape(shape), cells, np.float32(0))
