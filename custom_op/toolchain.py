@@ -137,7 +137,8 @@ def _check_torch(version: str) -> None:
 
 
 def _find_compiler() -> list[str]:
-    """Returns the compiler's path, and its arguments in `CXX`, which a shell would split as here."""
+    """Returns the compiler's path, and its arguments in `CXX`, which a shell would split as
+    here."""
     if named := os.environ.get("CXX"):
         with contextlib.suppress(ValueError):  # a quote that nothing closes
             for program, *arguments in ([named], shlex.split(named)):

@@ -56,7 +56,8 @@ def device_lines() -> Iterator[str]:
 
 
 def operator_lines() -> Iterator[str]:
-    """Yields how the operator was built (it is built now if it was not), or why it cannot be built."""
+    """Yields how the operator was built (it is built now if it was not), or why it cannot be
+    built."""
     import custom_op
 
     try:

@@ -142,7 +142,8 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def find_image(engine: Engine, program: str) -> str:
-    """Returns the image of this tree; a line says if the tree has changed since. Raises UserError."""
+    """Returns the image of this tree; a line says if the tree has changed since. Raises
+    UserError."""
     image = image_reference()
     built = built_revision(engine, image)
     # An image without a revision is another project's, named on purpose.

@@ -162,7 +162,8 @@ def job(
     plan: Plan, name: str, estimate: float, *overrides: str, epochs: int = 3, cores: int = CORES,
     round: int = 1, peer: str = "",
 ) -> Case:  # fmt: skip
-    """Returns a training on one GPU. A job of one epoch is not timed: figures leave out the first."""
+    """Returns a training on one GPU. A job of one epoch is not timed: figures leave out the
+    first."""
     program = ("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point.container", "train")
     data = "folder" if peer else "shards"
     settings = (

@@ -219,7 +219,8 @@ def opened_reduced(data: bytes, box: list[int]) -> tuple[Image.Image, list[int]]
 
 
 def phones() -> list[tuple[str, float, float]]:
-    """Returns the same of photographs of 12 megapixels: name, CPU ms and speed relative to Pillow."""
+    """Returns the same of photographs of 12 megapixels: name, CPU ms and speed relative to
+    Pillow."""
     files = phone_photographs()
     tensors = [tensor(data) for data in files]
     indexes = [index_jpeg(data) for data in tensors]

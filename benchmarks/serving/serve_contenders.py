@@ -177,7 +177,8 @@ class FreeModel(nn.Module):
 
 
 def write_free_model(root: Path) -> Path:
-    """Returns the model folder of a model of ten classes that costs nothing: it looks at one pixel."""
+    """Returns the model folder of a model of ten classes that costs nothing: it looks at one
+    pixel."""
     config, yaml = load_train_config(["data=folder", "model.name=project.free.FreeModel"])
     network = nn.Module()
     network.head = nn.Linear(3, 10)

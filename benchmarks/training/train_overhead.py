@@ -82,7 +82,8 @@ def step_milliseconds(data: Path, model: str, steps: int) -> dict[str, float]:
 
 
 def resume_seconds(data: Path) -> dict[str, float]:
-    """Returns the parts of the `startup:` line of a ResNet-18 run that resumes from its checkpoint."""
+    """Returns the parts of the `startup:` line of a ResNet-18 run that resumes from its
+    checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "entry_point.container", "train", "data=folder"]
         command += [f"data.root={data}", "data.image_size=64", "data.resize=72"]

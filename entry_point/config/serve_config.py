@@ -76,7 +76,8 @@ def load_serve_config(
 
 
 def _quoted(value: str) -> str:
-    """Returns a value in Hydra's syntax, in quotes if it has more than letters, digits and slashes."""
+    """Returns a value in Hydra's syntax, in quotes if it has more than letters, digits and
+    slashes."""
     return value if re.fullmatch(r"[\w./-]+", value) else "'" + value.replace("'", r"\'") + "'"
 
 

@@ -74,7 +74,8 @@ def orientation(image: Image.Image) -> int:
 
 
 def exif_orientation(exif: bytes) -> int | None:
-    """Returns what EXIF says in a SHORT or a LONG, by the rules of custom_op/csrc/jpeg/header.cpp."""
+    """Returns what EXIF says in a SHORT or a LONG, by the rules of
+    custom_op/csrc/jpeg/header.cpp."""
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     with suppress(struct.error):  # it ends too early
@@ -131,7 +132,8 @@ def _strip_png(content: memoryview) -> Stripped:
 
 
 def _text(chunk: bytes) -> bytes:
-    """Returns the text of a chunk: its kind, and what follows its keyword. Empty if it is damaged."""
+    """Returns the text of a chunk: its kind, and what follows its keyword. Empty if it is
+    damaged."""
     kind, text, is_compressed = chunk[:4], chunk[4:], chunk[:4] == b"zTXt"
     if kind == b"iTXt":  # two flags, the language and the keyword in it
         is_compressed, text = text[:1] == b"\1", text[1:].split(b"\0", 3)[-1]

@@ -112,7 +112,8 @@ def _batch_hosts() -> Hosts:
 def _number(
     name: str, meaning: str, least: int = 0, most: int | None = None, default: int | None = None
 ) -> int:
-    """Returns the value of a variable; `default` if it is not set or empty. Raises ContractError."""
+    """Returns the value of a variable; `default` if it is not set or empty. Raises
+    ContractError."""
     text = os.environ.get(name) or ("" if default is None else str(default))
     if not text:
         raise ContractError(f"{name}: is not set; set it to {meaning}")

@@ -90,7 +90,8 @@ def _touch(one: str, other: str) -> bool:
 
 
 def _comes_back(override: str, key: str, value: str) -> bool:
-    """Returns whether `decode` makes this override of a hyperparameter `key` with the text `value`."""
+    """Returns whether `decode` makes this override of a hyperparameter `key` with the text
+    `value`."""
     fits = _PLAIN_KEY.fullmatch(key) and len(value) <= VALUE_CHARACTERS
     return bool(fits) and decode({key: value}) == [override]
 

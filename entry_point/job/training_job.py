@@ -74,7 +74,8 @@ class Job:
         return code
 
     def _conclude(self, ranks: Ranks, hosts: Hosts) -> int:
-        """Returns the exit code of the job whose ranks have ended; leaves the reason of a failure."""
+        """Returns the exit code of the job whose ranks have ended; leaves the reason of a
+        failure."""
         codes = ranks.codes.values()
         if ranks.stopped_before_first_step:
             sys.stderr.write("train: stopped before the first step, with nothing to save\n")

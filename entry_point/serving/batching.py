@@ -22,7 +22,8 @@ class Worker(Protocol):
         ...
 
     def __call__(self, items: Sequence[Any], at_work: int, /) -> Sequence[Any]:
-        """Returns an answer or an exception for each item; `at_work` busy workers share the cores."""
+        """Returns an answer or an exception for each item; `at_work` busy workers share the
+        cores."""
         ...
 
 

@@ -50,7 +50,8 @@ _MOST_TOKENS = 8
 
 
 def find_weights(weights: str, channels: Path | None) -> Path:
-    """Returns the file that `model.weights` means: a path, or the only weights file of a channel."""
+    """Returns the file that `model.weights` means: a path, or the only weights file of a
+    channel."""
     path = Path(weights)
     if path.is_file():
         return path

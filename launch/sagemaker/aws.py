@@ -86,7 +86,8 @@ def run_and_explain(command: Callable[[], int]) -> int:
 
 
 def explain(error: BaseException) -> str | None:
-    """Returns one line for an error of boto3, of a file, or a UserError; None for any other error."""
+    """Returns one line for an error of boto3, of a file, or a UserError; None for any other
+    error."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, OSError) and error.filename:

@@ -219,7 +219,8 @@ def role_problems(role: str | None) -> Iterator[str]:
 
 
 def launch_problems(config: LaunchConfig, region: str | None) -> Iterator[str]:
-    """Yields what is wrong with the launch config of a training job; `region` is None if unknown."""
+    """Yields what is wrong with the launch config of a training job; `region` is None if
+    unknown."""
     target, job = config.target, config.job
     yield from role_problems(job.role)
     yield from missing({"job.output": job.output})

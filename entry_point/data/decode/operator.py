@@ -70,7 +70,8 @@ def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
 
 
 def why_refused(file: Tensor, boxes: Tensor) -> str:
-    """Returns why the operator cannot decode these boxes of a file, int64 (V, 4); empty if it can."""
+    """Returns why the operator cannot decode these boxes of a file, int64 (V, 4); empty if it
+    can."""
     try:
         decode_crop_resize_batch([file], boxes[None], 1, num_threads=1)
     except JpegError as error:

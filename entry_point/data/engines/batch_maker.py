@@ -70,7 +70,8 @@ class BatchMaker:
     """Your own, of training samples."""
 
     def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
-        """Returns the batch of the images of `request`; see `with_repeats` for those drawn before."""
+        """Returns the batch of the images of `request`; see `with_repeats` for those drawn
+        before."""
         began = math.nan if self.decoder.has_threads else time.thread_time()
         images, repeats = split_repeats(request)
         decoded, geometry = self._decode(epoch, images, repeats, allocate)

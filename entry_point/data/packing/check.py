@@ -203,7 +203,8 @@ def _shard_images(
 
 
 def _read(file: Path, index: PartIndex, row: int) -> Tensor:
-    """Returns the image of a row. Raises OSError, and DataError if the shard holds another there."""
+    """Returns the image of a row. Raises OSError, and DataError if the shard holds another
+    there."""
     image = read_bytes(file, int(index["offset"][row]), int(index["length"][row]))
     if zlib.crc32(image.numpy().data) != index["crc32"][row]:
         raise DataError(_WRONG_CHECKSUM)

@@ -42,7 +42,8 @@ class Listing:
         return _key(path, path.name) if key in self._shared else key
 
     def label(self, i: int) -> Any:
-        """Returns the class's number, the ascending numbers of labels, or a number for each target."""
+        """Returns the class's number, the ascending numbers of labels, or a number for each
+        target."""
         label = self.source.labels[i]
         return (label.nonzero()[:, 0] if self.source.kind == "labels" else label).tolist()
 

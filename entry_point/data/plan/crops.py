@@ -46,7 +46,8 @@ class CropPlan:
         return len(self.flips)
 
     def of(self, positions: Sequence[int], each: int) -> CropPlan:
-        """Returns the samples of the images at these positions, if each image has `each` samples."""
+        """Returns the samples of the images at these positions, if each image has `each`
+        samples."""
         at, operations = rows(positions, each), self.operations
         some = None if operations is None else operations[at]
         return CropPlan(self.side, self.boxes[at], self.flips[at], some)

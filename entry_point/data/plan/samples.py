@@ -54,7 +54,8 @@ def rows(positions: Sequence[int], each: int) -> Ints:
 
 
 def with_repeats(order: Ints) -> Ints:
-    """Returns the images of an epoch, and above bit 40 how often each was drawn before: int64 (N,)."""
+    """Returns the images of an epoch, and above bit 40 how often each was drawn before: int64
+    (N,)."""
     by_image = np.argsort(order, kind="stable")
     first = np.searchsorted(order[by_image], order[by_image])
     repeats = np.empty_like(order)

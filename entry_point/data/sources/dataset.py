@@ -141,7 +141,8 @@ def _is_shown_by_a_program(folder: Path) -> bool:
 
 
 def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
-    """Returns what the reader of the format says. Readers are imported when used: some are slow to."""
+    """Returns what the reader of the format says. Readers are imported when used: some are slow
+    to."""
     if data.format == "auto":
         return list_images(root)
     if data.format == "folder" and root.is_dir() and looks_like_masks(root):

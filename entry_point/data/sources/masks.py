@@ -189,7 +189,8 @@ def _read_classes(file: Path) -> list[str]:
 
 
 def _pairs(root: Path) -> tuple[PathList, PathList, Words, str]:
-    """Returns the paths of images and masks below `root`, what tells their splits, and the layout."""
+    """Returns the paths of images and masks below `root`, what tells their splits, and the
+    layout."""
     pairs = list_pairs(root)
     if pairs is None:
         raise DataError(f"{root} holds no images with masks: it must hold {LAYOUTS}")

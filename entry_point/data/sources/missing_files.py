@@ -107,7 +107,8 @@ def _folded(name: str) -> str:
 
 
 def names_in(folder: str) -> list[str]:
-    """Returns the names in a folder; none if it does not exist. Raises ReadError, see `patiently`."""
+    """Returns the names in a folder; none if it does not exist. Raises ReadError, see
+    `patiently`."""
     try:
         return patiently(os.listdir, folder)
     except (FileNotFoundError, NotADirectoryError):

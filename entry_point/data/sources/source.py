@@ -213,7 +213,8 @@ class Encoded:
 
 
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
-    """Returns the images with these numbers, and what the source knows of them. Raises ReadError."""
+    """Returns the images with these numbers, and what the source knows of them. Raises
+    ReadError."""
     files, unreadable = _read_files(source, indices)
     sizes = source.sizes
     return Encoded(

@@ -119,7 +119,8 @@ def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str
 
 
 def _ended(run: RunFolder) -> str:
-    """Returns when the last checkpoint was written: a finished run may be started again much later."""
+    """Returns when the last checkpoint was written: a finished run may be started again much
+    later."""
     times = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
     if not times:
         return ""

@@ -126,7 +126,8 @@ class StallMeter:
         self._waiting.clear()
 
     def waited(self) -> float:
-        """Returns the seconds of `data_wait` since this was last asked, or since the epoch began."""
+        """Returns the seconds of `data_wait` since this was last asked, or since the epoch
+        began."""
         self.settle()
         waited, self._waited = self._waited, 0.0
         return waited

@@ -19,7 +19,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 
 def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:
-    """Returns the loss that `task.loss` names; by default the first known one. Raises ConfigError."""
+    """Returns the loss that `task.loss` names; by default the first known one. Raises
+    ConfigError."""
     name = config.loss or next(iter(known))
     loss: Loss = resolve("task.loss", name, known)
     if name not in known and config.class_weights is not None:
