@@ -8,6 +8,7 @@ import time
 import numpy as np
 import torch
 
+import custom_op
 from entry_point.config.data_config import FORMATS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig
@@ -22,6 +23,7 @@ from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded, Source, read_images
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import STEP_PARTS
+from entry_point.job.program import ReadError
 from entry_point.training.results.headspace import INPUT_BOUND
 from entry_point.training.results.times import STARTING_STEPS, Times, settled, wait_share
 
@@ -71,7 +73,8 @@ class Advice:
 def _can_be_packed(source: Source, spec: LoaderSpec) -> bool:
     """Returns whether `make dataset` takes it, and its samples' CPU time can be measured."""
     is_packable = spec.data.format in FORMATS and source.kind != "targets"
-    return is_packable and spec.pipeline.engine != "dali"
+    # An image of a stream takes a whole shard; DALI's threads are its own.
+    return is_packable and not spec.data.streams and spec.pipeline.engine != "dali"
 
 
 def advise_compile(epoch: Times, epochs_left: int) -> str | None:
@@ -99,6 +102,14 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
     It shrinks and decodes a handful of them. `wait` is the share of a step that waits for data.
     None if the images are small enough, or decoding would not become much cheaper.
     """
+    try:
+        return _advise_shrinking(source, spec, wait)
+    except (RejectedError, ReadError, custom_op.BuildError):
+        return None  # training says it, or packing would not work here
+
+
+def _advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | None:
+    """Does the work of `advise_shrinking`. Raises RejectedError, ReadError and BuildError."""
     numbers = np.unique(np.linspace(0, len(source) - 1, _HANDFUL).astype(np.int64))
     decoder = build_decoder(spec)
     photos = read_images(source, numbers, with_indexes=decoder.uses_indexes)
@@ -108,10 +119,7 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
     if max(height, width) < 1.5 * max_side:
         return None
     options = OptimizeConfig(source=spec.data.root, max_side=max_side)
-    try:
-        packed = [encode(source, int(number), options)[1] for number in numbers]
-    except RejectedError:
-        return None  # damaged, which training says
+    packed = [encode(source, int(number), options)[1] for number in numbers]
     shrunk = Encoded(
         [torch.frombuffer(bytearray(each.data), dtype=torch.uint8) for each in packed],
         [torch.frombuffer(bytearray(each.index), dtype=torch.uint8) for each in packed]

@@ -12,12 +12,15 @@ import pytest
 import torch
 from PIL import Image
 
+import custom_op
 from entry_point import optimize
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.loader import build_decoder, open_source
+from entry_point.data.packing.encode import RejectedError
 from entry_point.data.sources.source import Encoded, Source, read_image, read_images
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import STEP_PARTS
+from entry_point.job.program import ReadError
 from entry_point.training.input import loader_spec
 from entry_point.training.results import advice
 from entry_point.training.results.advice import Advice, advise_compile, advise_shrinking
@@ -112,6 +115,24 @@ def test_the_first_waiting_steps_are_enough_and_it_is_said_once(
 def test_small_photographs_are_left_as_they_are(tmp_path: Path) -> None:
     write_photos(tmp_path, 200, 150)
     config, source = opened(tmp_path)
+    assert advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62) is None
+
+
+@pytest.mark.usefixtures("by_bytes")
+@pytest.mark.parametrize(
+    "error",
+    [custom_op.BuildError("no compiler"), ReadError("the disk failed"), RejectedError("damaged")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_photo_that_cannot_be_shrunk_here_does_not_end_the_job(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(advice, "encode", fail)
+    write_photos(tmp_path, 640, 480)
+    config, source = opened(tmp_path, "pipeline=pillow")
     assert advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62) is None
 
 
