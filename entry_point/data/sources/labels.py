@@ -162,7 +162,7 @@ class _Reader(NamedTuple):
             wrong = ~numbers.is_finite().fill_null(False)
             must = "correct it, remove the row, or set data.table.kind=class"
             shown = quoted(column[wrong.arg_max() or 0])
-            self.refuse(wrong, f"the label {shown} is no finite number: {must}")
+            self.refuse(wrong, f"the label {shown} is not a finite number: {must}")
             if kind == "labels":
                 wrong = (numbers != 0) & (numbers != 1)
                 must = "must be 0 or 1, or set data.table.kind=numbers"

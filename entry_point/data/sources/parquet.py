@@ -377,7 +377,7 @@ def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedA
         label = numbers[place].as_py()
         if is_list:
             place = pc.list_parent_indices(array)[place].as_py()
-        raise DataError(f"{file}, row {place}: the label {label!r} is no class of the schema")
+        raise DataError(f"{file}, row {place}: the label {label!r} is not a class of the schema")
     texts = pc.take(pa.array(names, pa.string()), numbers)
     if not is_list:
         return pa.chunked_array([texts])

@@ -342,7 +342,7 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
         path, shown = given[place], f"the path {quoted(given[place])}"
         if "://" in path:
             must = f"set data.table.prefix to the part of it that the folder {folder} stands for"
-            raise rows.error(place, f"{shown} is no file: {must}")
+            raise rows.error(place, f"{shown} is not a file: {must}")
         if not path.strip() or path.endswith("/") or "\0" in path:
             raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))

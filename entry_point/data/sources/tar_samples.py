@@ -353,7 +353,7 @@ class _TarFile:
                     f"{self.file} is compressed with {name}: replace it by the output of "
                     f"`{program} < {shlex.quote(self.file)}`"
                 )
-        return DataError(f"{self.file} is no complete tar file ({reason}): copy it again")
+        return DataError(f"{self.file} is not a complete tar file ({reason}): copy it again")
 
 
 def _number(field: bytes) -> int:

@@ -178,7 +178,7 @@ def test_a_table_gives_a_row_for_each_of_its_rows_named_as_in_the_table(
         (["file", "../secret.jpg"], "row 1: the path '../secret.jpg' leads out of the folder"),
         (
             ["file", "a.jpg", "s3://b/c.jpg"],
-            "row 2: the path 's3://b/c.jpg' is no file: set table.",
+            "row 2: the path 's3://b/c.jpg' is not a file: set table.",
         ),
         (["file", ""], "holds no rows, only a header"),
         (["name", "a.jpg"], "set table.path=COLUMN"),

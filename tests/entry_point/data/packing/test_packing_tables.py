@@ -201,7 +201,7 @@ def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
     ("options", "message"),
     [
         (["val_fraction=0.2"], "val_fraction=0.2: "),
-        (["table.kind=numbers"], "row 1: the label 'astronaut' is no finite number"),
+        (["table.kind=numbers"], "row 1: the label 'astronaut' is not a finite number"),
     ],
 )
 def test_what_a_table_cannot_be_packed_into_is_one_line(

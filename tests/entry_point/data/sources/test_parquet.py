@@ -250,7 +250,7 @@ def test_rows_of_train_are_divided_if_no_file_is_for_val(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("images", "labels", "options", "message"),
     [
-        ([ROW] * 2, [0, -1], {}, "train.parquet, row 1: the label -1 is no class of the schema"),
+        ([ROW] * 2, [0, -1], {}, "train.parquet, row 1: the label -1 is not a class of the schema"),
         ([ROW] * 2, [0, None], {}, "train.parquet, row 1: has no 'label'"),
         (
             [ROW] * 2,

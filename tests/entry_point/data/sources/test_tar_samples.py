@@ -192,7 +192,7 @@ def test_a_tar_that_is_cut_off_anywhere_is_refused(file: Path) -> None:
     whole = tar_of(pairs(3))
     end = len(padded(whole.rstrip(b"\0")))
     for length in [*range(0, end, 128), end, end + 100]:
-        with pytest.raises(DataError, match=r"photos\.tar is no complete tar file \(.*copy it"):
+        with pytest.raises(DataError, match=r"photos\.tar is not a complete tar file \(.*copy it"):
             read(file, whole[:length])
 
 

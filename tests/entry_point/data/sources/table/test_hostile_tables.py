@@ -73,10 +73,10 @@ CSV: dict[str, tuple[str | bytes, str]] = {
     "NaN label": (csv_of("a.jpg,cat,train", "b.jpg,NaN,val"), "row 2: the label is NaN"),
     "NaN number": (
         csv_of("a,1.5,train", "b,nan,val"),
-        "row 2: the label 'nan' is no finite",
+        "row 2: the label 'nan' is not a finite",
     ),
-    "infinite": (csv_of("a,1.5,train", "b,1e60,val"), "row 2: the label '1e60' is no finite"),
-    "mixed": (csv_of("a,1.5,train", "b,cat,val"), "row 2: the label 'cat' is no finite number"),
+    "infinite": (csv_of("a,1.5,train", "b,1e60,val"), "row 2: the label '1e60' is not a finite"),
+    "mixed": (csv_of("a,1.5,train", "b,cat,val"), "row 2: the label 'cat' is not a finite number"),
     "no path": (csv_of(",cat,train"), "row 1: the path '' is empty"),
     "parent": (csv_of("../a.jpg,cat,train"), "row 1: the path '../a.jpg' leads out of the folder"),
     "hidden parent": (
@@ -89,7 +89,7 @@ CSV: dict[str, tuple[str | bytes, str]] = {
         "leads out of the folder FOLDER: set data",
     ),
     "the folder itself": (csv_of("x/..,cat,train"), "row 1: the path 'x/..' leads out"),
-    "URI": (csv_of("s3://bucket/a.jpg,cat,train"), "is no file: set data.table.prefix to the part"),
+    "URI": (csv_of("s3://bucket/a.jpg,cat,train"), "is not a file: set data.table.prefix to the part"),
     "NUL": (csv_of("a\0b.jpg,cat,train"), "or holds a NUL character"),
     "other label twice": (
         csv_of("a.jpg,cat,train", "b.jpg,dog,val", "./a.jpg,dog,train"),
@@ -257,7 +257,7 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ({"path": "pth"}, "FILE has no column 'pth'; did you mean path?; it has 'path', 'label'"),
         ({"labels": ["label", "x"]}, "FILE has no column 'x'"),
         ({"labels": ["path"]}, "the column 'path' cannot hold two things"),
-        ({"kind": "numbers"}, "row 1: the label 'cat' is no finite number"),
+        ({"kind": "numbers"}, "row 1: the label 'cat' is not a finite number"),
         (
             {"val_fraction": 0.1},
             "data.val_fraction=0.1: FILE has images for val, by the column 'split'; remove one",
