@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 import numpy as np
@@ -45,10 +46,11 @@ class Advice:
         """`source` and `spec` are those of the training split."""
         self._config, self._source, self._spec = config, source, spec
         self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
-        self._may_shrink = devices.is_first and _can_be_packed(source, spec)
+        may_look = devices.is_first and config.trainer.diagnose is None
+        self._may_shrink = may_look and _can_be_packed(source, spec)
 
     def after_interval(self, epoch: Times) -> None:
-        """Look at the epoch's steps so far; takes some seconds, once, if they wait for data."""
+        """Look at the epoch's steps so far."""
         if self._may_shrink and len(epoch) >= 2 * STARTING_STEPS:
             self._look_at_photos(epoch)
 
@@ -66,8 +68,12 @@ class Advice:
         wait = wait_share(settled(epoch))
         if wait >= INPUT_BOUND:
             self._may_shrink = False
-            if line := advise_shrinking(self._source, self._spec, wait):
-                logger.info(line)
+            # In a thread that nobody waits for: it takes seconds, and a read may hang.
+            threading.Thread(target=self._say, args=(wait,), name="advice", daemon=True).start()
+
+    def _say(self, wait: float) -> None:
+        if line := advise_shrinking(self._source, self._spec, wait):
+            logger.info(line)
 
 
 def _can_be_packed(source: Source, spec: LoaderSpec) -> bool:

@@ -5,6 +5,7 @@ import logging
 import math
 import re
 import shlex
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -101,6 +102,7 @@ def test_the_first_waiting_steps_are_enough_and_it_is_said_once(
     config, source = opened(tmp_path)
     said = Advice(config, CPU, source, loader_spec(config, CPU, "train"))
     computing, waiting = [(0.0, 0.0, 0.1, 0.1)] * 20, [(0.2, 0.0, 0.1, 0.3)] * 20
+    caplog.clear()
     with caplog.at_level(logging.INFO):
         said.after_interval(times(*waiting[:10]))  # the pipeline fills
         said.after_interval(times(*computing))
@@ -108,6 +110,9 @@ def test_the_first_waiting_steps_are_enough_and_it_is_said_once(
         said.after_interval(times(*waiting))
         said.after_interval(times(*waiting))
         said.after_epoch(times(*waiting), 1)
+        for thread in threading.enumerate():
+            if thread.name == "advice":
+                thread.join()
     assert len(caplog.messages) == 1 and "max_side=160" in caplog.messages[0]
 
 

@@ -89,7 +89,10 @@ CSV: dict[str, tuple[str | bytes, str]] = {
         "leads out of the folder FOLDER: set data",
     ),
     "the folder itself": (csv_of("x/..,cat,train"), "row 1: the path 'x/..' leads out"),
-    "URI": (csv_of("s3://bucket/a.jpg,cat,train"), "is not a file: set data.table.prefix to the part"),
+    "URI": (
+        csv_of("s3://bucket/a.jpg,cat,train"),
+        "is not a file: set data.table.prefix to the part",
+    ),
     "NUL": (csv_of("a\0b.jpg,cat,train"), "or holds a NUL character"),
     "other label twice": (
         csv_of("a.jpg,cat,train", "b.jpg,dog,val", "./a.jpg,dog,train"),
