@@ -7,6 +7,7 @@ import pytest
 from tests.recorded import commands
 
 
+@pytest.mark.timeout(1800)
 @pytest.mark.skipif("TEST_DOCUMENTS" not in os.environ, reason="takes minutes: ONLY=documents")
 def test_every_command_of_the_documents_ends_as_it_should() -> None:
     assert commands.main() == 0
