@@ -255,8 +255,13 @@ class DataConfig:
     def shrink_command(self, max_side: int) -> str:
         """Returns how to pack the dataset with no image larger than `max_side` pixels."""
         root = Path(self.root or "FOLDER")
-        output = f"output={root.with_name(f'{root.stem}-{max_side}')}"
-        return _make("dataset", [*self._arguments("source"), output, f"max_side={max_side}"])
+        # A packed dataset is not packed again: FOLDER stands for what it was made of.
+        known = replace(self, root=None) if self.format == "shards" else self
+        arguments = known._arguments("source")
+        if self.val_fraction is not None:
+            arguments.append(f"val_fraction={self.val_fraction}")
+        arguments.append(f"output={root.with_name(f'{root.stem}-{max_side}')}")
+        return _make("dataset", [*arguments, f"max_side={max_side}"])
 
     def _arguments(self, root: str) -> list[str]:
         """Returns the dataset, as the programs that need no training take it."""

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 _COMPILING_PAYS_S = 300
 """Seconds of uncompiled training, of which compilation saves about the minute that it takes."""
 _HANDFUL = 8
-_SLIM = 4 / 3
+_ASPECT = 4 / 3
 """Longer by shorter side of a camera's photographs."""
 _WORTH_SHRINKING = 0.7
 """Of the decoding time, what may remain at most."""
@@ -42,9 +42,11 @@ _WORTH_SHRINKING = 0.7
 class Advice:
     """What the first rank says of this process's first epoch."""
 
-    def __init__(self, config: TrainConfig, devices: Devices, source: Source, spec: LoaderSpec):
+    def __init__(
+        self, config: TrainConfig, devices: Devices, source: Source, spec: LoaderSpec
+    ) -> None:
         """`source` and `spec` are those of the training split."""
-        self._config, self._source, self._spec = config, source, spec
+        self._source, self._spec = source, spec
         self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
         may_look = devices.is_first and config.trainer.diagnose is None
         self._may_shrink = may_look and _can_be_packed(source, spec)
@@ -135,13 +137,15 @@ def _advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | No
     before, after = (_decoding_seconds(decoder, each, numbers, spec) for each in (photos, shrunk))
     if after > _WORTH_SHRINKING * before:
         return None
+    command = f"`{spec.data.shrink_command(max_side)}`"
+    if spec.data.format == "shards":
+        command += " (FOLDER: the images of which these were packed)"
     return (
         f"input-bound: {100 * wait:.0f} % of each step waits for data, and samples of images like "
         f"these, of {width} x {height} pixels, take {1000 * before / len(numbers):.1f} ms of a "
-        f"core each. `{spec.data.shrink_command(max_side)}` packs them with a longer side of "
-        f"{max_side} pixels, and a sample takes {100 * after / before:.0f} % of that (measured on "
-        f"{len(numbers)} of these images); the price is that they become JPEGs again, of quality "
-        f"{options.quality}"
+        f"core each. {command} packs them with a longer side of {max_side} pixels, and a sample "
+        f"takes {100 * after / before:.0f} % of that (measured on {len(numbers)} of these images); "
+        f"the price is that they become JPEGs again, of quality {options.quality}"
     )
 
 
@@ -150,7 +154,7 @@ def _enough_for(spec: LoaderSpec) -> int:
     pixels."""
     data = spec.data
     side = max([side for _, side in data.progressive] or [data.image_size])
-    longest = side * (_SLIM / data.scale[0]) ** 0.5
+    longest = side * (_ASPECT / data.scale[0]) ** 0.5
     return 32 * int(np.ceil(longest / 32))
 
 

@@ -22,7 +22,7 @@ from entry_point.data.sources.source import Encoded, Source, read_image, read_im
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import STEP_PARTS
 from entry_point.job.program import ReadError
-from entry_point.training.input import loader_spec
+from entry_point.training.input import loader_spec, with_found_format
 from entry_point.training.results import advice
 from entry_point.training.results.advice import Advice, advise_compile, advise_shrinking
 from entry_point.training.results.headspace import cores_needed
@@ -48,6 +48,7 @@ def write_photos(root: Path, width: int, height: int) -> None:
 
 def opened(root: Path, *overrides: str) -> tuple[TrainConfig, Source]:
     config, _ = load_train_config([f"data.root={root}", f"data.image_size={SIDE}", *overrides])
+    config = with_found_format(config, Path())  # as a job does
     return config, open_source(config.data, "train", Path())
 
 
@@ -82,6 +83,33 @@ def test_large_photographs_lead_to_a_command_after_which_nothing_is_advised(
     }
     assert len(shrunk) == len(source) == 6 and sizes == {(ENOUGH, 120)}
     assert advise_shrinking(shrunk, loader_spec(config, CPU, "train"), 0.62) is None
+
+
+@pytest.mark.usefixtures("by_bytes")
+@pytest.mark.parametrize("kind", ["one folder", "packed", "table"])
+def test_the_advised_command_keeps_the_splits(kind: str, tmp_path: Path) -> None:
+    write_photos(tmp_path / "photos", 640, 480)
+    root, overrides = tmp_path / "photos", []
+    if kind == "one folder":
+        root, overrides = root / "train", ["data.val_fraction=0.4"]
+    elif kind == "packed":
+        assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+        root = tmp_path / "packed"
+    else:
+        files = sorted(root.rglob("*.jpg"))
+        rows = [f"{file},{file.parent.name},{file.parents[1].name}" for file in files]
+        root = tmp_path / "labels.csv"
+        root.write_text("\n".join(["path,label,split", *rows]))
+    config, source = opened(root, *overrides)
+    line = advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62)
+    assert line is not None
+    found = re.search(r'`make dataset ARGS="(.*?)"`', line)
+    assert found is not None
+    assert ("FOLDER" in line) == (kind == "packed")  # what it was packed from
+    command = found[1].replace("FOLDER", str(tmp_path / "photos"))
+    assert optimize.main(shlex.split(command)) == 0
+    _, shrunk = opened(root.with_name(f"{root.stem}-{ENOUGH}"))
+    assert len(shrunk) == len(source)
 
 
 def test_decoding_is_measured_on_the_images_themselves(tmp_path: Path) -> None:
