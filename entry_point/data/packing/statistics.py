@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from entry_point.config.config_errors import shown
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset import Dataset
+from entry_point.data.sources.dataset import Dataset, images_per_class
 from entry_point.data.sources.source import Source
 from entry_point.job.printable import aligned, counted, printable
 from entry_point.job.program import ReadError
@@ -86,16 +86,9 @@ def class_lines(dataset: Dataset) -> Iterator[str]:
     if not splits or any(source.kind not in ("class", "labels") for source in splits.values()):
         return
     classes = next(iter(splits.values())).classes
-    counts = np.stack([_per_class(source) for source in splits.values()], axis=1)
+    counts = np.stack([images_per_class(source) for source in splits.values()], axis=1)
     order = np.lexsort((np.arange(len(classes)), counts.sum(1)))
     rows = [[printable(classes[i]), *map(str, counts[i])] for i in order[:_LISTED]]
     yield from aligned([["images of", *splits], *rows]).splitlines()
     if len(classes) > _LISTED:
         yield f"... and {counted(len(classes) - _LISTED, 'class')} with as many images or more"
-
-
-def _per_class(source: Source) -> NDArray[np.int64]:
-    labels = source.labels.numpy()
-    if source.kind == "class":
-        return np.bincount(labels, minlength=len(source.classes))
-    return labels.sum(0).astype(np.int64)

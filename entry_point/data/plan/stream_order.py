@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -30,8 +29,6 @@ _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 class Shards(Protocol):
     """A split's shards, as StreamSource documents them."""
 
-    @property
-    def shard_files(self) -> Sequence[Path]: ...
     @property
     def shard_of(self) -> NDArray[np.integer]: ...
     def hold(self, reader: ThreadPoolExecutor, shards: Sequence[int]) -> None: ...

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
@@ -186,7 +187,7 @@ def warn_of_gaps(train: Source, val: Source) -> None:
     for split, source in (("train", train), ("val", val)):
         if source.kind not in ("class", "labels"):
             return
-        counts = zip(source.classes, _counts(source), strict=True)
+        counts = zip(source.classes, images_per_class(source), strict=True)
         if missing := [name for name, count in counts if not count]:
             shown = printable(", ".join(missing[:5])) + (", ..." if len(missing) > 5 else "")
             then = "validation does not measure them"
@@ -199,11 +200,12 @@ def warn_of_gaps(train: Source, val: Source) -> None:
             log.warning(line, split, len(missing), len(source.classes), shown, then)
 
 
-def _counts(source: Source) -> list[int]:
-    """Images of each class or label."""
+def images_per_class(source: Source) -> NDArray[np.int64]:
+    """Returns how many images have each class or label."""
+    labels = source.labels.numpy()
     if source.kind == "class":
-        return torch.bincount(source.labels, minlength=len(source.classes)).tolist()
-    return source.labels.sum(0).tolist()
+        return np.bincount(labels, minlength=len(source.classes))
+    return labels.sum(0).astype(np.int64)
 
 
 # Packed datasets

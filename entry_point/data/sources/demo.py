@@ -12,7 +12,7 @@ import io
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -54,59 +54,44 @@ def ensure_demo(root: Path, demo: DemoConfig) -> None:
     One process generates it in a hidden folder beside `root`, which is renamed when complete; other
     processes wait. The next call removes what a killed one left.
     """
+    recipe, file = {"version": _RECIPE_VERSION, **asdict(demo)}, root / RECIPE
     if not root.is_dir():
         root.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(root.parent / f".{root.name}.lock"):
             if not root.is_dir():
-                _generate(root, demo)
-    _require_recipe(root, demo)
-
-
-def _recipe(demo: DemoConfig) -> dict[str, int]:
-    return {"version": _RECIPE_VERSION, **asdict(demo)}
-
-
-def _require_recipe(root: Path, demo: DemoConfig) -> None:
-    file = root / RECIPE
+                _generate(root, demo, recipe)
     if not file.is_file():
         raise DataError(
             f"data.root={root}: holds no demo dataset: read your own with data=folder, "
             "or choose another folder"
         )
     found = json.loads(file.read_text())
-    if found != _recipe(demo):
+    if found != recipe:
         raise DataError(
-            f"data.root={root}: holds a demo dataset made with {found} instead of {_recipe(demo)}; "
+            f"data.root={root}: holds a demo dataset made with {found} instead of {recipe}; "
             "remove the folder or choose another"
         )
 
 
-def _generate(root: Path, demo: DemoConfig) -> None:
+def _generate(root: Path, demo: DemoConfig, recipe: dict[str, int]) -> None:
     unfinished = root.parent / f".{root.name}.unfinished"
     shutil.rmtree(unfinished, ignore_errors=True)
-    pictures = list(_pictures(demo))
-    for folder in {file.parent for file, _, _ in pictures}:
-        (unfinished / folder).mkdir(parents=True)
+    classes, count = list(PATTERNS), demo.train_images + demo.val_images
 
-    def write(picture: tuple[Path, int, int]) -> None:
-        file, number, label = picture
-        (unfinished / file).write_bytes(draw_jpeg(demo.seed, number, label))
-
-    # numpy and Pillow release the GIL.
-    for _ in in_threads(write, pictures, len(pictures), "demo dataset"):
-        pass
-    (unfinished / RECIPE).write_text(json.dumps(_recipe(demo)))
-    os.sync()
-    unfinished.rename(root)
-
-
-def _pictures(demo: DemoConfig) -> Iterator[tuple[Path, int, int]]:
-    """File, number and label of every picture; the splits share no number."""
-    classes = list(PATTERNS)
-    for number in range(demo.train_images + demo.val_images):
+    def write(number: int) -> None:
+        """Draw a picture; the splits share no number."""
         split = "train" if number < demo.train_images else "val"
         label = number % len(classes)
-        yield Path(split, classes[label], f"{number:05d}.jpg"), number, label
+        file = unfinished / split / classes[label] / f"{number:05d}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(draw_jpeg(demo.seed, number, label))
+
+    # numpy and Pillow release the GIL.
+    for _ in in_threads(write, range(count), count, "demo dataset"):
+        pass
+    (unfinished / RECIPE).write_text(json.dumps(recipe))
+    os.sync()
+    unfinished.rename(root)
 
 
 # Pictures

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path, PurePath
+from unicodedata import normalize
 
 import numpy as np
 
@@ -207,6 +208,11 @@ def _is_loop(parent: Path, name: str) -> bool:
         return False
     target = link.resolve()
     return any(folder.resolve() == target for folder in (parent, *parent.parents))
+
+
+def folded(name: str) -> str:
+    """Returns a name as it is compared where case and the Unicode form do not count."""
+    return normalize("NFC", name).casefold()
 
 
 def log_formats(source: object, jpegs: int, images: int) -> None:

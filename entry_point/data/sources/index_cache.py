@@ -102,7 +102,11 @@ class IndexCache:
         return opened[os.getpid()]
 
     def _connect(self) -> sqlite3.Connection:
-        _require_own(self.file.parent)
+        folder = self.file.parent
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        if status.st_uid != os.getuid() or status.st_mode & 0o022:
+            raise PermissionError(f"other users can change {folder}; remove it")
         database = sqlite3.connect(self.file, timeout=60)
         database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
         database.execute("PRAGMA journal_mode=WAL")
@@ -142,14 +146,6 @@ def _say_once(level: int, message: str) -> None:
     # setdefault is atomic; functools.cache lets two threads call the function.
     if _said.setdefault(message, mine) is mine:
         log.log(level, "%s", message)
-
-
-def _require_own(folder: Path) -> None:
-    """Create the folder. Raises PermissionError if other users can change it."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o022:
-        raise PermissionError(f"other users can change {folder}; remove it")
 
 
 def _remove_unused(folder: Path) -> None:

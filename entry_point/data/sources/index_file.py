@@ -249,21 +249,6 @@ class SideIndexes:
         return {name: value for name, value in vars(self).items() if name != "_bytes"}
 
 
-def index_below(index_root: Path | None, root: Path, command: str) -> Path | None:
-    """Returns the file of side indexes of the images below `root`; None if there is none.
-
-    Raises DataError if `data.index_root` is given and holds none, which `command` makes.
-    """
-    file = (index_root or root) / FOLDER_INDEX
-    if file.exists():
-        return file
-    if index_root is None:
-        return None
-    raise DataError(
-        f"data.index_root={index_root}: holds no {FOLDER_INDEX}; make it with `{command}`"
-    )
-
-
 def find_side_indexes(file: Path, paths: Sequence[str]) -> SideIndexes | None:
     """Returns the side indexes that the file has for these paths; None if it has none, or is
     damaged.

@@ -87,7 +87,10 @@ class _Reader(NamedTuple):
             items = items.str.replace(r"\.0+$", "")
         names = items.unique(maintain_order=True).to_list()  # the first wrong one is named
         for name in names:
-            if reason := self._refuse_name(name):
+            reason = "" if is_class_name(name) else f"the label {quoted(name)}: {CLASS_NAME}"
+            if not name or (self.settings.kind is None and name.lower() == "nan"):
+                reason = f"the label is {'NaN' if name else 'empty'}: add one, or remove the row"
+            if reason:
                 raise self.cells.error(places[(items == name).arg_max() or 0], reason)
         is_whole = all(re.match(_WHOLE, name) for name in names)
         names.sort(key=(lambda name: (int(name), name)) if is_whole else None)
@@ -120,12 +123,6 @@ class _Reader(NamedTuple):
             frame = frame.with_columns(pl.col("item").str.split(separator)).explode("item")
             frame = frame.filter(pl.col("item").str.strip_chars() != "")
         return frame["place"], frame["item"].fill_null("").str.strip_chars()
-
-    def _refuse_name(self, name: str) -> str:
-        """Returns why a label cannot be one; empty if it can."""
-        if not name or (self.settings.kind is None and name.lower() == "nan"):
-            return f"the label is {'NaN' if name else 'empty'}: add one, or remove the row"
-        return "" if is_class_name(name) else f"the label {quoted(name)}: {CLASS_NAME}"
 
     def _refuse_other_separator(self, column: pl.Series, names: list[str]) -> None:
         """Refuse what looks like several names in a cell that another character separates.
@@ -186,19 +183,11 @@ def text_column(file: Path, column: pl.Series) -> pl.Series:
     dtype = column.dtype
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
     if inner.is_nested() or inner in (pl.Binary, pl.Object):
-        must = (
-            "read it with data=parquet, or choose a column of paths"
-            if _is_image(dtype)
-            else MUST_BE
-        )
+        fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
+        is_image = dtype == pl.Binary or any(field.name == "bytes" for field in fields)
+        must = "read it with data=parquet, or choose a column of paths" if is_image else MUST_BE
         raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {must}")
     return column.cast(pl.String if inner is dtype else pl.List(pl.String))
-
-
-def _is_image(dtype: pl.DataType) -> bool:
-    """Returns whether the column holds images, not their paths."""
-    fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
-    return dtype == pl.Binary or any(field.name == "bytes" for field in fields)
 
 
 def quoted(value: object) -> str:

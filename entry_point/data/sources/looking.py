@@ -42,28 +42,16 @@ class Glance:
         entries = visible_entries(root)
         folders = [entry.name for entry in entries if is_folder(entry)]
         files = [entry.name for entry in entries if not is_folder(entry)]
-        return cls(root, files, folders, _some_below(root, folders))
+        below, left, waiting = list[str](), _MOST_BELOW, deque(folders[:_MOST_OF_FOLDER])
+        while waiting and left > 0:
+            folder = waiting.popleft()
+            for entry in visible_entries(root / folder, min(left, _MOST_OF_FOLDER)):
+                left -= 1
+                (waiting if is_folder(entry) else below).append(f"{folder}/{entry.name}")
+        return cls(root, files, folders, below)
 
-    @property
-    def holds_images(self) -> bool:
-        return any(name.lower().endswith(IMAGE_SUFFIXES) for name in (*self.files, *self.below))
-
-    def holds(self, suffix: str) -> bool:
-        return any(name.lower().endswith(suffix) for name in (*self.files, *self.below))
-
-
-def _some_below(root: Path, folders: list[str]) -> list[str]:
-    found, left, waiting = list[str](), _MOST_BELOW, deque(folders[:_MOST_OF_FOLDER])
-    while waiting and left > 0:
-        folder = waiting.popleft()
-        for entry in visible_entries(root / folder, min(left, _MOST_OF_FOLDER)):
-            left -= 1
-            path = f"{folder}/{entry.name}"
-            if is_folder(entry):
-                waiting.append(path)
-            else:
-                found.append(path)
-    return found
+    def holds(self, *suffixes: str) -> bool:
+        return any(name.lower().endswith(suffixes) for name in (*self.files, *self.below))
 
 
 def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str]:
@@ -82,7 +70,12 @@ def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str
     seen = Glance.at(root)
     readings = _readings(seen, table.path, labeled)
     if not readings:
-        raise DataError(_nothing(seen))
+        shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5]) or "nothing"
+        raise DataError(
+            f"data.root={root} holds no dataset, but {shown}: it must hold class folders "
+            "(train/<class>/, val/<class>/ or <class>/), a table of paths and labels, tar or "
+            "Parquet files, images with masks, or the output of `make dataset`"
+        )
     first, *others = readings
     if not others:
         return first, ""
@@ -97,7 +90,9 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
     if suffix == ".parquet" and holds_images(file, table.path):
         return "parquet"
     if suffix in TABLE_SUFFIXES:
-        return "masks" if labeled and _lists_masks(file, table) else "manifest"
+        from entry_point.data.sources.table import lists_masks  # it imports polars
+
+        return "masks" if labeled and lists_masks(file, table) else "manifest"
     if suffix in IMAGE_SUFFIXES and not labeled:
         return IMAGES
     known = ", ".join((*TABLE_SUFFIXES, ".tar"))
@@ -107,7 +102,7 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
 def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, str]:
     """Returns what may be read there, the first of which counts."""
     root, found = seen.root, dict[str, str]()
-    if not seen.holds_images:
+    if not seen.holds(*IMAGE_SUFFIXES):
         if seen.holds(".tar"):
             return {"webdataset": "tar files"}
         if seen.holds(".parquet") and _parquet_holds_images(seen, column):
@@ -130,16 +125,6 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
     if has_table:
         found["manifest"] = "a table" if len(tables) == 1 else "tables"
     return found
-
-
-def _nothing(seen: Glance) -> str:
-    """Returns why a folder is no dataset, and what would be one."""
-    shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5]) or "nothing"
-    return (
-        f"data.root={seen.root} holds no dataset, but {shown}: it must hold class folders "
-        "(train/<class>/, val/<class>/ or <class>/), a table of paths and labels, tar or Parquet "
-        "files, images with masks, or the output of `make dataset`"
-    )
 
 
 def refuse_arrow_files(root: Path) -> None:
@@ -168,9 +153,3 @@ def _parquet_holds_images(seen: Glance, column: str | None) -> bool:
     if len(names) > 1 or importlib.util.find_spec("pyarrow") is None:
         return True
     return holds_images(seen.root / names[0], column)
-
-
-def _lists_masks(file: Path, table: TableConfig) -> bool:
-    from entry_point.data.sources.table import lists_masks  # it imports polars
-
-    return lists_masks(file, table)

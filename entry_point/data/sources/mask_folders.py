@@ -18,12 +18,12 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
-from unicodedata import normalize
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import (
     IMAGE_SUFFIXES,
+    folded,
     is_folder,
     visible_entries,
     visible_files,
@@ -113,7 +113,12 @@ def list_pairs(root: Path) -> MaskPairs | None:
     for image in images:
         mask = masks[f"{image.mask}{ending}.png"]
         if mask in owners:
-            raise DataError(_of_two(root, mask, owners[mask], image.path))
+            first, second = printable(owners[mask]), printable(image.path)
+            if first == second:
+                lists = root / _VOC_LISTS
+                raise DataError(f"{lists} lists {first} twice: an image is of one split")
+            both = f"{first} and {second}"
+            raise DataError(f"{printable(str(root / mask))} is of two images, {both}: rename one")
         owners[mask] = image.path
     what = f"images with masks ({layout.name})" + (f" *{ending}.png" if ending else "")
     return MaskPairs([*owners.values()], [*owners], [image.word for image in images], what)
@@ -262,12 +267,12 @@ def _require_masks(
 
 def _similar(mask: str, files: Sequence[str]) -> str:
     """Returns the file that is perhaps the mask, "" if none looks like it."""
-    wanted = _folded(mask)
+    wanted = folded(mask)
     stem = wanted.rpartition("/")[2]
     as_a_word = re.compile(rf"(?<![^\W_]){re.escape(stem)}(?![^\W_])")
 
     def distance(file: str) -> int:
-        path = _folded(file).rpartition(".")[0]
+        path = folded(file).rpartition(".")[0]
         name = path.rpartition("/")[2]
         is_word = as_a_word.search(name) is not None
         alike = (path == wanted, name == stem, is_word and path.startswith(wanted), is_word)
@@ -275,14 +280,3 @@ def _similar(mask: str, files: Sequence[str]) -> str:
 
     found = min(files, key=distance, default="")
     return found if found and distance(found) < 4 else ""
-
-
-def _folded(path: str) -> str:
-    return normalize("NFC", path).casefold()
-
-
-def _of_two(root: Path, mask: str, first: str, second: str) -> str:
-    if first == second:
-        return f"{root / _VOC_LISTS} lists {printable(first)} twice: an image is of one split"
-    both = f"{printable(first)} and {printable(second)}"
-    return f"{printable(str(root / mask))} is of two images, {both}: rename one"

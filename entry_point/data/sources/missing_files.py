@@ -6,13 +6,19 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from pathlib import Path
 from unicodedata import normalize
 
 import polars as pl
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
-from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    folded,
+    is_folder,
+    visible_entries,
+)
 from entry_point.job.printable import printable
 
 log = logging.getLogger(__name__)
@@ -57,7 +63,8 @@ def _readings(folder: str, path: str) -> Iterator[tuple[list[str], str, list[str
     for count in range(1, len(parts)):
         extra = "/".join(parts[:count])
         yield parts[count:], "", [*wrong, f"the path has an extra {extra}/"]
-    for name in _folders(folder)[:_FOLDERS]:
+    folders = [entry.name for entry in visible_entries(Path(folder)) if is_folder(entry)]
+    for name in folders[:_FOLDERS]:
         yield parts, f"{name}/", [*wrong, f"the path lacks {name}/"]
 
 
@@ -67,9 +74,9 @@ class _Names:
     def __init__(self, folder: str) -> None:
         names = sorted(names_in(folder))
         self.exact = {*names}
-        self.alike = {_folded(name).strip(): name for name in names}
+        self.alike = {folded(name).strip(): name for name in names}
         images = (name for name in names if name.lower().endswith(IMAGE_SUFFIXES))
-        self.images = {_folded(os.path.splitext(name)[0]): name for name in images}  # noqa: PTH122
+        self.images = {folded(os.path.splitext(name)[0]): name for name in images}  # noqa: PTH122
 
 
 def _find(
@@ -80,11 +87,11 @@ def _find(
     found, differences = list[str](), list[str]()
     for part in parts:
         here = names("/".join([folder.rstrip("/"), *found]))
-        folded = _folded(part).strip()
-        name = part if part in here.exact else here.alike.get(folded)
+        alike = folded(part).strip()
+        name = part if part in here.exact else here.alike.get(alike)
         if name is None and len(found) + 1 == len(parts):
-            stem = os.path.splitext(folded)[0]  # noqa: PTH122
-            name = here.images.get(folded) or here.images.get(stem)
+            stem = os.path.splitext(alike)[0]  # noqa: PTH122
+            name = here.images.get(alike) or here.images.get(stem)
         if name is None:
             return "", []
         found.append(name)
@@ -95,15 +102,11 @@ def _find(
 def _difference(wanted: str, found: str) -> str:
     if normalize("NFC", wanted) == normalize("NFC", found):
         return "names differ in their Unicode form (NFC, NFD)"
-    if _folded(wanted) == _folded(found):
+    if folded(wanted) == folded(found):
         return "names differ in case"
-    if _folded(wanted).strip() == _folded(found).strip():
+    if folded(wanted).strip() == folded(found).strip():
         return "names differ in spaces around them"
     return "names differ in the suffix"
-
-
-def _folded(name: str) -> str:
-    return normalize("NFC", name).casefold()
 
 
 def names_in(folder: str) -> list[str]:
@@ -115,21 +118,15 @@ def names_in(folder: str) -> list[str]:
         return []
 
 
-def _folders(folder: str) -> list[str]:
-    with os.scandir(folder) as entries:
-        found = (entry.name for entry in entries if entry.is_dir())
-        return sorted(name for name in found if not name.startswith("."))
-
-
-def with_suffixes(folder: str, paths: pl.Series) -> pl.Series | None:
-    """Returns paths of images for ids, as `a/1.jpg` for `a/1`; None if the paths are no ids.
+def with_suffixes(folder: str, paths: pl.Series) -> pl.Series:
+    """Returns paths of images for ids, as `a/1.jpg` for `a/1`; what is not an id stays as it is.
 
     They are ids if none has the suffix of an image, and some are there with one. An id that is
     there as it is, or not at all, stays as it is. Raises DataError for an id of two images. Lists
     a folder once.
     """
     if paths.head(1).str.contains(_SUFFIX).any() or paths.str.contains(_SUFFIX).any():
-        return None
+        return paths
     frame = paths.to_frame("path").with_row_index("place")
     frame = frame.with_columns(parent=pl.col("path").str.extract("(?s)^(.*/)").fill_null(""))
     completed, count = paths.to_list(), 0
@@ -151,7 +148,7 @@ def with_suffixes(folder: str, paths: pl.Series) -> pl.Series | None:
             completed[place] = f"{parent}{images[name]}"
             count += 1
     if not count:
-        return None
+        return paths
     line = "%s: %d of %d paths have no suffix, and are completed by that of their image"
     log.info(line, printable(folder), count, len(paths))
     return pl.Series(paths.name, completed, pl.String)

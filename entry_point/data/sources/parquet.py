@@ -90,41 +90,37 @@ class ParquetSource(StreamSource):
         self.split_shards = np.unique(shard_of).tolist()
         self.shard_files = [shard.file for shard in shards]
         self._shards, self._column = shards, column
-        self._shard_of, self._rows = shard_of, rows
+        self.shard_of, self._rows = shard_of, rows
         dtype = torch.int64 if labels.kind == "class" else torch.float32
         self.labels = torch.from_numpy(labels.values).to(dtype)
         self._memory = {}
         self._recent: dict[int, HeldRows] = {}
-
-    @property
-    def shard_of(self) -> NDArray[np.int32]:
-        return self._shard_of
 
     def listing(self) -> Iterable[bytes | memoryview]:
         """Files, where their shards begin, and rows."""
         shards = (self._shards[number] for number in self.split_shards)
         places = [(str(shard.file.relative_to(self.folder)), shard.first_row) for shard in shards]
         yield repr(places).encode()
-        yield np.searchsorted(self.split_shards, self._shard_of).data
+        yield np.searchsorted(self.split_shards, self.shard_of).data
         yield self._rows.data
 
     def key(self, index: int) -> str:
-        shard = self._shards[int(self._shard_of[index])]
+        shard = self._shards[int(self.shard_of[index])]
         return printable(f"{shard.file}, row {shard.first_row + int(self._rows[index])}")
 
     def name(self, index: int) -> str:
         """Returns the file's path, and the row's number."""
-        shard = self._shards[int(self._shard_of[index])]
+        shard = self._shards[int(self.shard_of[index])]
         file = shard.file.relative_to(self.folder).with_suffix("")
         return f"{file}/{shard.first_row + int(self._rows[index]):08d}"
 
     def status(self, index: int) -> tuple[int, int]:
         """Returns the mean size of its shard's images in bytes; the file's modification time."""
-        shard = self._shards[int(self._shard_of[index])]
+        shard = self._shards[int(self.shard_of[index])]
         return shard.image_bytes, shard.changed
 
     def read(self, index: int) -> Tensor:
-        held: HeldRows = self._held(index) or self._read_again(int(self._shard_of[index]))
+        held: HeldRows = self._held(index) or self._read_again(int(self.shard_of[index]))
         row = int(self._rows[index])
         image = held.content[held.offsets[row] : held.offsets[row + 1]]
         if not len(image):
@@ -152,7 +148,7 @@ class ParquetSource(StreamSource):
         groups = range(shard.first, shard.end)
         if shard.file.stat().st_mtime_ns != shard.changed:
             raise DataError(f"{shard.file} was replaced while it was in use: start again")
-        with _damage_named(shard.file), _opened_file(shard.file) as file:
+        with _damage_named(shard.file), pq.ParquetFile(shard.file, pre_buffer=False) as file:
             name = _bytes_of(file.schema_arrow, self._column)
             column = file.read_row_groups(groups, columns=[name], use_threads=False)[self._column]
             if pa.types.is_struct(column.type):
@@ -201,7 +197,7 @@ def list_parquet(root: Path, data: DataConfig, labeled: bool) -> Listing:
 
 def _refuse_paths(shard: Shard, column: str) -> None:
     """Raise DataError for a column of paths, whose bytes are null in all rows."""
-    with _damage_named(shard.file), _opened_file(shard.file) as file:
+    with _damage_named(shard.file), pq.ParquetFile(shard.file, pre_buffer=False) as file:
         if not pa.types.is_struct(file.schema_arrow.field(column).type):
             return
         rows = file.read_row_group(shard.first, columns=[column])[column].to_pylist()
@@ -256,12 +252,6 @@ def _damage_named(file: Path) -> Iterator[None]:
         raise DataError(f"{file} is damaged ({reason}): copy it again") from error
 
 
-@contextmanager
-def _opened_file(file: Path) -> Iterator[pq.ParquetFile]:
-    with pq.ParquetFile(file, pre_buffer=False) as opened:
-        yield opened
-
-
 def _read_schema(file: Path) -> pa.Schema:
     with opened(file):  # a pipe would be waited for
         pass
@@ -272,7 +262,7 @@ def _read_schema(file: Path) -> pa.Schema:
 def _shards(file: Path, column: str, labels: list[str]) -> list[tuple[Shard, int]]:
     """Returns the shards of a file, and how many rows each has."""
     shards = list[tuple[Shard, int]]()
-    with _damage_named(file), _opened_file(file) as opened:
+    with _damage_named(file), pq.ParquetFile(file, pre_buffer=False) as opened:
         for name in (column, *labels):
             if name not in (found := opened.schema_arrow.names):
                 has = ", ".join(map(printable, found[:20]))

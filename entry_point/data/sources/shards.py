@@ -172,7 +172,12 @@ class ShardIndex:
         self.shard: NDArray[np.int32] = self._joined(shards)
         self.offsets: Ints = self._joined([part["offset"] for part in parts])
         self.lengths: Ints = self._joined([part["length"] for part in parts])
-        self.labels = self._joined_labels(dataset)
+        labels = [part.labels for part in parts]
+        classes = {name: number for number, name in enumerate(dataset.classes)}
+        for i, part in enumerate(parts):
+            if part.part.classes != dataset.classes:  # only of class folders
+                labels[i] = _renumbered(labels[i], part.part.classes, classes)
+        self.labels = torch.from_numpy(self._joined(labels))
         columns = (self._joined([part[name] for part in parts]) for name in _SIZES)
         self.sizes = UprightSizes(*upright_size(*columns))
         self.side_indexes = self._joined_side_indexes()
@@ -180,15 +185,6 @@ class ShardIndex:
     def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
         """Returns a column of all samples, in their order."""
         return columns[0] if self._order is None else np.concatenate(columns)[self._order]
-
-    def _joined_labels(self, dataset: Dataset) -> Tensor:
-        """See Source.labels."""
-        labels = [part.labels for part in self._parts]
-        numbers = {name: number for number, name in enumerate(dataset.classes)}
-        for i, part in enumerate(self._parts):
-            if part.part.classes != dataset.classes:  # only of class folders
-                labels[i] = _renumbered(labels[i], part.part.classes, numbers)
-        return torch.from_numpy(self._joined(labels))
 
     def _joined_side_indexes(self) -> SideIndexes | None:
         """None if no image has one."""

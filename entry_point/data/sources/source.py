@@ -21,7 +21,7 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
-from entry_point.data.sources.index_file import SideIndexes, find_side_indexes, index_below
+from entry_point.data.sources.index_file import FOLDER_INDEX, SideIndexes, find_side_indexes
 from entry_point.job.printable import printable
 
 SourceKind = Kind | Literal["targets"]
@@ -215,7 +215,13 @@ class Encoded:
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
     """Returns the images with these numbers, and what the source knows of them. Raises
     ReadError."""
-    files, unreadable = _read_files(source, indices)
+    files, unreadable = list[Tensor](), dict[int, str]()
+    for i, index in enumerate(indices.tolist()):
+        try:
+            files.append(read_image(source, index))
+        except (OSError, DataError) as error:
+            files.append(torch.empty(0, dtype=torch.uint8))
+            unreadable[i] = getattr(error, "strerror", None) or str(error)
     sizes = source.sizes
     return Encoded(
         files,
@@ -224,19 +230,6 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
         unreadable,
         makes_indexes=with_indexes and source.index_cache is not None,
     )
-
-
-def _read_files(source: Source, indices: Ints) -> tuple[list[Tensor], dict[int, str]]:
-    """Returns the encoded images, and why some cannot be read."""
-    files: list[Tensor] = []
-    unreadable: dict[int, str] = {}
-    for i, index in enumerate(indices.tolist()):
-        try:
-            files.append(read_image(source, index))
-        except (OSError, DataError) as error:
-            files.append(torch.empty(0, dtype=torch.uint8))
-            unreadable[i] = getattr(error, "strerror", None) or str(error)
-    return files, unreadable
 
 
 @dataclass(frozen=True)
@@ -338,11 +331,16 @@ class FileSource(Source):
         Raises DataError if `index_root` is given and holds none: `command` makes them.
         """
         root = root or self.folder
-        if file := index_below(index_root, Path(root), command):
+        file = (index_root or Path(root)) / FOLDER_INDEX
+        if file.exists():
             paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
             self.index_file, self._side_indexes = file, find_side_indexes(file, paths)
-        else:
+        elif index_root is None:
             self.index_cache = IndexCache(Path(root))
+        else:
+            raise DataError(
+                f"data.index_root={index_root}: holds no {FOLDER_INDEX}; make it with `{command}`"
+            )
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         if self.index_cache is not None:

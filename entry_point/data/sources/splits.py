@@ -88,17 +88,11 @@ def named(words: Words) -> Splits:
     ]
     rows = {split: np.flatnonzero(place == number) for number, split in enumerate(SPLITS)}
     used = {split: found for split, found in rows.items() if len(found)}
-    return Splits(used, f"by {words.told_by}", _unused(Counter(words.left_out)))
-
-
-def _unused(others: Counter[str]) -> str:
-    if not others:
-        return ""
-    shown = (
+    unused = ", ".join(
         f"{count} {f'of split {printable(repr(word))}' if word else 'of no split'}"
-        for word, count in others.most_common(9)
+        for word, count in Counter(words.left_out).most_common(9)
     )
-    return f"; not used: {', '.join(shown)}"
+    return Splits(used, f"by {words.told_by}", f"; not used: {unused}" if unused else "")
 
 
 def divided(splits: Splits, names: PathList, fraction: float | None, where: str) -> Splits:

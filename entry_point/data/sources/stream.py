@@ -33,12 +33,9 @@ class StreamSource(Source):
     """Samples in shards, some of which are in memory: the base of a source that is streamed."""
 
     shard_files: Sequence[Path]
+    shard_of: NDArray[np.int32]
+    """Shard number of each sample."""
     _memory: dict[int, Future[Any]]
-
-    @property
-    def shard_of(self) -> NDArray[np.int32]:
-        """Shard number of each sample."""
-        raise NotImplementedError
 
     def __len__(self) -> int:
         return len(self.shard_of)
@@ -100,14 +97,11 @@ class PackedStream(StreamSource):
         self.index = ShardIndex(index_root, split)
         self.classes, self.kind = self.index.classes, self.index.kind
         self.labels, self.sizes = self.index.labels, self.index.sizes
+        self.shard_of = self.index.shard
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         for shard in self.index.shards:
             require_shard(root / split, shard)
         self._memory = {}
-
-    @property
-    def shard_of(self) -> NDArray[np.int32]:
-        return self.index.shard
 
     def listing(self) -> Iterable[bytes]:
         return self.index.listing()

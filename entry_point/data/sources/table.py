@@ -70,8 +70,7 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
     paths = _relative_paths(rows, frame[path], folder, settings.prefix)
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(paths)
-    if (complete := with_suffixes(folder, paths)) is not None:
-        paths = complete
+    paths = with_suffixes(folder, paths)
     _require_distinct(rows, paths)
     listed, numbers = _path_list(paths), rows.numbers.to_numpy()
 
@@ -94,8 +93,7 @@ def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listin
     given = _read(file, names, [column], [])[column]
     rows = Rows(file, _count(given))
     paths = _relative_paths(rows, given, folder, settings.prefix)
-    complete = with_suffixes(folder, paths)
-    listed = _path_list(paths if complete is None else complete)
+    listed = _path_list(with_suffixes(folder, paths))
     typed = _path_list(given.fill_null(""))
 
     def source(chosen: Ints, labels: Labels) -> FileSource:
@@ -150,7 +148,8 @@ def _tables_in(root: Path) -> dict[str, Path]:
     }
     if "train" in apart:
         return apart
-    tables = [file for entry in visible_entries(root) if _is_table(file := root / entry.name)]
+    files = [root / entry.name for entry in visible_entries(root)]
+    tables = [file for file in files if file.suffix.lower() in TABLE_SUFFIXES and file.is_file()]
     by_split = {split: file for file in tables if (split := split_called(file.stem))}
     if len(by_split) > 1 or (by_split and len(tables) > 1):
         return by_split
@@ -160,10 +159,6 @@ def _tables_in(root: Path) -> dict[str, Path]:
             f"{root} must hold one table, but holds {found}: name it with data.root={root}/FILE"
         )
     return {"": tables[0]}
-
-
-def _is_table(path: Path) -> bool:
-    return path.suffix.lower() in TABLE_SUFFIXES and path.is_file()
 
 
 class TableSource(FileSource):
@@ -263,11 +258,6 @@ class Rows(NamedTuple):
         file = next((each for first, each in reversed(self.tables) if first <= place), self.file)
         return DataError(f"{file}, row {self.numbers[place]}: {reason}")
 
-    def refuse(self, wrong: pl.Series, reason: str) -> None:
-        """Raise DataError for the first place that is true."""
-        if wrong.any():
-            raise self.error(wrong.arg_max() or 0, reason)
-
 
 def lists_masks(file: Path, settings: TableConfig) -> bool:
     """Returns whether the table has masks instead of labels; of a column by any name, its cells
@@ -360,10 +350,11 @@ def _require_distinct(rows: Rows, paths: pl.Series) -> None:
     """Raise DataError if an image is in two rows, perhaps with two labels or in both splits."""
     again = ~paths.is_first_distinct()
     if again.any():
-        path = paths[again.arg_max() or 0]
+        place = again.arg_max() or 0
+        path = paths[place]
         first = rows.numbers[(paths == path).arg_max() or 0]
         remedy = "keep one of them; several labels of an image go into one cell"
-        rows.refuse(again, f"{quoted(path)} is in row {first}, too: {remedy}")
+        raise rows.error(place, f"{quoted(path)} is in row {first}, too: {remedy}")
 
 
 # Files of images

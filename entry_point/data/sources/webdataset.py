@@ -109,13 +109,14 @@ def _tar_files(root: Path) -> tuple[str, dict[str, FileState]]:
 
 def expanded(pattern: str) -> list[str]:
     """Returns what a shell makes of the braces: `{000..146}` counts, `{train,val}` chooses."""
-    parts = re.split(r"\{([^{}]*)\}", pattern)
-    choices = [[part] if i % 2 == 0 else _choices(part) for i, part in enumerate(parts)]
+    choices = list[list[str]]()
+    for i, part in enumerate(re.split(r"\{([^{}]*)\}", pattern)):
+        if i % 2 == 0:  # between braces
+            choices.append([part])
+        elif counts := re.fullmatch(r"(\d+)\.\.(\d+)", part):
+            first, last = counts.groups()
+            numbers = range(int(first), int(last) + 1)
+            choices.append([f"{number:0{len(first)}d}" for number in numbers])
+        else:
+            choices.append(part.split(","))
     return ["".join(chosen) for chosen in itertools.product(*choices)]
-
-
-def _choices(braces: str) -> list[str]:
-    if not (found := re.fullmatch(r"(\d+)\.\.(\d+)", braces)):
-        return braces.split(",")
-    first, last = found.groups()
-    return [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]

@@ -99,7 +99,7 @@ def test_an_unexpected_error_in_another_process_starts_with_its_reason_and_keeps
         loader.close()
     reason = failure_text(error.value).splitlines()[0]
     assert "KeyError: 'no entry 0'" in reason
-    assert "in _read_files" in "".join(traceback.format_exception(error.value))
+    assert "in read_images" in "".join(traceback.format_exception(error.value))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
