@@ -219,8 +219,7 @@ def build_prediction_loader(
         max_bad_fraction=1.0,
     )
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
-    plan = RangePlan(samples, batch_size)
-    return build_loader(source, spec, build_decoder(spec), plan)
+    return build_loader(source, spec, plan=RangePlan(samples, batch_size))
 
 
 def _plan(source: Source, spec: LoaderSpec) -> Plan:

@@ -58,20 +58,16 @@ class LoaderSpec:
 
     def describe(self) -> str:
         """Returns the engine, and what each rank gives it."""
-        workers = self.pipeline.worker_count()
-        megabytes = self.batches_ahead * self._batch_bytes() / 1e6
+        data, workers = self.data, self.pipeline.worker_count()
+        side = max([side for _, side in data.progressive] or [data.image_size])
+        size = self.batch_size * 3 * max(data.views * side**2, data.image_size**2)
+        if self._is_pinned:  # torch allocates it in powers of two
+            size = 1 << (size - 1).bit_length()
+        megabytes = self.batches_ahead * size / 1e6
         return (
             f"{self.pipeline.name()}; per rank and split {counted(workers, 'worker')} and up to "
             f"{counted(self.batches_ahead, 'batch')} ahead, {megabytes:.0f} MB of {self._memory()}"
         )
-
-    def _batch_bytes(self) -> int:
-        """Memory of the largest batch's images."""
-        data = self.data
-        side = max([side for _, side in data.progressive] or [data.image_size])
-        size = self.batch_size * 3 * max(data.views * side**2, data.image_size**2)
-        # torch allocates pinned memory in powers of two.
-        return 1 << (size - 1).bit_length() if self._is_pinned else size
 
     @property
     def _is_pinned(self) -> bool:

@@ -26,16 +26,12 @@ _SECONDS_BETWEEN_LINES, _ON_A_TERMINAL = 10.0, 0.2
 _ERASE_LINE = "\x1b[K"
 
 
-def _one(_item: object) -> int:
-    return 1
-
-
 def track(
     items: Iterable[Item],
     total: int,
     title: str,
     done: int = 0,
-    images_of: Callable[[Item], int] = _one,
+    images_of: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[Item]:
     """Pass the items through and show how many of `total` images have passed.
 

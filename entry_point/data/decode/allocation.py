@@ -37,7 +37,7 @@ class ReusedMemory:
 
     def __call__(self, size: int) -> Tensor:
         with self._lock:
-            free = [storage for storage in self._kept if _is_free(storage)]
+            free = [each for each in self._kept if torch._C._storage_Use_Count(each._cdata) == 1]
             fitting = next((storage for storage in free if storage.nbytes() == size), None)
             if fitting is None:
                 fitting = torch.UntypedStorage(size)
@@ -66,7 +66,3 @@ def shared_memory(size: int) -> Tensor:
             "(docker run --shm-size), or use pipeline=threads, which needs none"
         ) from error
     return torch.empty(0, dtype=torch.uint8).set_(storage)
-
-
-def _is_free(storage: torch.UntypedStorage) -> bool:
-    return bool(torch._C._storage_Use_Count(storage._cdata) == 1)

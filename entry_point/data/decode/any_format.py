@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,9 +37,11 @@ class AnyFormat:
         jpegs = [i for i, file in enumerate(encoded.files) if is_jpeg(file)]
         if len(jpegs) == len(encoded):
             return self.jpegs.open(encoded)
+        from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
+
         others = sorted({*range(len(encoded))} - {*jpegs})
         parts = [(jpegs, self.jpegs.open(encoded.only(jpegs)))] if jpegs else []
-        parts.append((others, _pillow(self.gray_bits).open(encoded.only(others))))
+        parts.append((others, PillowDecoder(self.gray_bits).open(encoded.only(others))))
         return OpenedMixture(encoded, parts)
 
     def close(self) -> None:
@@ -49,12 +50,6 @@ class AnyFormat:
 
 def is_jpeg(file: Tensor) -> bool:
     return file.numpy()[:3].tobytes() == _START_OF_JPEG
-
-
-def _pillow(gray_bits: int) -> Decoder:
-    from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
-
-    return PillowDecoder(gray_bits)
 
 
 @dataclass(frozen=True)
@@ -73,24 +68,19 @@ class OpenedMixture:
         return sizes[0], sizes[1]
 
     def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
-        each = len(plan) // len(self.encoded)
         if len(self.parts) == 1:
             return self.parts[0][1].decode(plan, allocate)
+        count = len(self.encoded)
+        each = len(plan) // count
         made = [(at, part.decode(plan.of(at, each), reused_memory)) for at, part in self.parts]
-        return _joined(made, plan, len(self.encoded), allocate)
-
-
-def _joined(
-    made: Sequence[tuple[list[int], Decoded]], plan: CropPlan, count: int, allocate: Allocate
-) -> Decoded:
-    """Returns one batch of `count` images."""
-    device, each = made[0][1].images.device, len(plan) // count
-    images = empty_images(allocate, len(plan), plan.side).to(device)
-    damage: dict[int, str] = {}
-    new = [torch.empty(0, dtype=torch.uint8)] * count
-    for positions, decoded in made:
-        images[torch.from_numpy(rows(positions, each))] = decoded.images.to(device)
-        damage |= {positions[i]: reason for i, reason in decoded.damage.items()}
-        for i, index in zip(positions, decoded.new_indexes, strict=False):  # none, or one for each
-            new[i] = index
-    return Decoded(images, damage, sum(decoded.stale_indexes for _, decoded in made), new)
+        device = made[0][1].images.device
+        images = empty_images(allocate, len(plan), plan.side).to(device)
+        damage: dict[int, str] = {}
+        new = [torch.empty(0, dtype=torch.uint8)] * count
+        for positions, decoded in made:
+            images[torch.from_numpy(rows(positions, each))] = decoded.images.to(device)
+            damage |= {positions[i]: reason for i, reason in decoded.damage.items()}
+            # There is none, or one for each.
+            for i, index in zip(positions, decoded.new_indexes, strict=False):
+                new[i] = index
+        return Decoded(images, damage, sum(decoded.stale_indexes for _, decoded in made), new)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -28,68 +29,31 @@ def augmented(image: Tensor, operations: Floats) -> Tensor:
     return image
 
 
-def _rotate(image: Tensor, degrees: float, bilinear: float, *fill: float) -> Tensor:
-    return functional.rotate(image, degrees, _filter(bilinear), fill=list(fill))
-
-
-def _shear_x(image: Tensor, tangent: float, bilinear: float, *fill: float) -> Tensor:
-    return _shear(image, [_degrees(tangent), 0.0], bilinear, fill)
-
-
-def _shear_y(image: Tensor, tangent: float, bilinear: float, *fill: float) -> Tensor:
-    return _shear(image, [0.0, _degrees(tangent)], bilinear, fill)
-
-
-def _translate_x(image: Tensor, pixels: float, bilinear: float, *fill: float) -> Tensor:
-    return _affine(image, [int(pixels), 0], [0.0, 0.0], bilinear, fill, None)
-
-
-def _translate_y(image: Tensor, pixels: float, bilinear: float, *fill: float) -> Tensor:
-    return _affine(image, [0, int(pixels)], [0.0, 0.0], bilinear, fill, None)
-
-
-def _shear(image: Tensor, degrees: list[float], bilinear: float, fill: tuple[float, ...]) -> Tensor:
-    return _affine(image, [0, 0], degrees, bilinear, fill, [0.0, 0.0])
-
-
-def _affine(
-    image: Tensor,
-    pixels: list[int],
-    shear: list[float],
-    bilinear: float,
-    fill: tuple[float, ...],
-    center: list[float] | None,
-) -> Tensor:
+def _move(name: str, image: Tensor, amount: float, bilinear: float, *fill: float) -> Tensor:
+    """Rotates by degrees, shears by a tangent, or translates by pixels."""
+    resample = InterpolationMode.BILINEAR if bilinear else InterpolationMode.NEAREST
+    if name == "rotate":
+        return functional.rotate(image, amount, resample, fill=list(fill))
+    is_shear, axis = name.startswith("shear"), "xy".index(name[-1])
+    shear, pixels = [0.0, 0.0], [0.0, 0.0]
+    if is_shear:
+        shear[axis] = math.degrees(math.atan(amount))
+    else:
+        pixels[axis] = float(int(amount))
     return functional.affine(
         image,
         angle=0.0,
-        translate=[float(number) for number in pixels],
+        translate=pixels,
         scale=1.0,
         shear=shear,
-        interpolation=_filter(bilinear),
+        interpolation=resample,
         fill=list(fill),
-        center=center,
+        center=[0.0, 0.0] if is_shear else None,
     )
-
-
-def _degrees(tangent: float) -> float:
-    return math.degrees(math.atan(tangent))
-
-
-def _filter(bilinear: float) -> InterpolationMode:
-    return InterpolationMode.BILINEAR if bilinear else InterpolationMode.NEAREST
-
-
-def _grayscale(image: Tensor) -> Tensor:
-    return functional.rgb_to_grayscale(image, num_output_channels=3)
 
 
 def _blur(image: Tensor, kernel_size: float, sigma: float) -> Tensor:
     return functional.gaussian_blur(image, [int(kernel_size)] * 2, [sigma] * 2)
-
-
-def _posterize(image: Tensor, bits: float) -> Tensor:
-    return functional.posterize(image, int(bits))
 
 
 def _solarize(image: Tensor, threshold: float) -> Tensor:
@@ -115,18 +79,17 @@ _FUNCTIONS: dict[str, Callable[..., Tensor]] = {
     "saturation": functional.adjust_saturation,
     "sharpness": functional.adjust_sharpness,
     "hue": functional.adjust_hue,
-    "grayscale": _grayscale,
+    "grayscale": partial(functional.rgb_to_grayscale, num_output_channels=3),
     "gaussian_blur": _blur,
-    "posterize": _posterize,
+    "posterize": lambda image, bits: functional.posterize(image, int(bits)),
     "solarize": _solarize,
     "solarize_add": _solarize_add,
     "autocontrast": functional.autocontrast,
     "equalize": functional.equalize,
     "invert": functional.invert,
-    "rotate": _rotate,
-    "shear_x": _shear_x,
-    "shear_y": _shear_y,
-    "translate_x": _translate_x,
-    "translate_y": _translate_y,
+    **{
+        name: partial(_move, name)
+        for name in ("rotate", "shear_x", "shear_y", "translate_x", "translate_y")
+    },
     "erase": _erase,
 }

@@ -109,7 +109,10 @@ class DaliDecoder:
         try:
             self._run([file], box[None], unflipped, side)
         except RuntimeError as error:
-            self._run([_intact_file()], np.array([[0, 0, 1, 1]]), unflipped, side)
+            intact = io.BytesIO()
+            Image.new("RGB", (1, 1)).save(intact, "JPEG")
+            pixel = torch.frombuffer(intact.getbuffer(), dtype=torch.uint8)
+            self._run([pixel], np.array([[0, 0, 1, 1]]), unflipped, side)
             cause = str(error).rpartition(_BEFORE_CAUSE)[2].strip()
             return f"DALI refuses it: {cause.splitlines()[0]}"
         return ""
@@ -172,13 +175,6 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
         pipeline.set_outputs(fn.flip(images, horizontal=fn.external_source(name="flips")))
     pipeline.build()
     return pipeline
-
-
-def _intact_file() -> Tensor:
-    """Returns a JPEG of one pixel."""
-    file = io.BytesIO()
-    Image.new("RGB", (1, 1)).save(file, "JPEG")
-    return torch.frombuffer(file.getbuffer(), dtype=torch.uint8)
 
 
 def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:

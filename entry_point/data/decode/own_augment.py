@@ -44,7 +44,16 @@ class OwnAugmentation:
     _function: SampleAugmentation = field(init=False)
 
     def __post_init__(self) -> None:
-        self._function = _build(self.augment)
+        name = self.augment.name
+        assert name is not None
+        build: Callable[..., object] = resolve("augment.name", name, {})
+        made = call("augment.kwargs", build, self.augment.kwargs)
+        if not callable(made):
+            must = f"must return a function from an image to an image, not {type(made).__name__}"
+            raise ConfigError("augment.name", name, must)
+        from torchvision.transforms import v2  # takes a second, which other jobs can do without
+
+        self._function = partial(_transformed, made) if isinstance(made, v2.Transform) else made
 
     def __reduce__(self) -> tuple[object, ...]:
         # A child process builds its own: what your code returns need not be picklable.
@@ -67,18 +76,6 @@ class OwnAugmentation:
             found = type(changed).__name__
         must = f"must return an image {tuple(image.shape)} of {image.dtype}, not {found}"
         raise ConfigError("augment.name", self.augment.name, must)
-
-
-def _build(config: AugmentConfig) -> SampleAugmentation:
-    assert config.name is not None
-    build: Callable[..., object] = resolve("augment.name", config.name, {})
-    made = call("augment.kwargs", build, config.kwargs)
-    if not callable(made):
-        must = f"must return a function from an image to an image, not {type(made).__name__}"
-        raise ConfigError("augment.name", config.name, must)
-    from torchvision.transforms import v2  # takes a second, which other jobs can do without
-
-    return partial(_transformed, made) if isinstance(made, v2.Transform) else made
 
 
 def _transformed(transform: nn.Module, image: Tensor, generator: torch.Generator) -> Any:

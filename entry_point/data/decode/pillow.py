@@ -125,8 +125,10 @@ def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Im
     with decoding():
         image = open_image(file.numpy().data)
         turn = _turn(image)
-        if turn is None and rows is not None:
-            _decode_only(image, rows)
+        if image.format == "PNG" and "interlace" not in image.info and turn is None and rows:
+            # Its pixels follow each other: `load` stops after these rows.
+            extents = 0, 0, image.width, rows
+            image.tile = [part._replace(extents=extents) for part in image.tile]
         image.load()
         return rgb(image if turn is None else image.transpose(turn), gray_bits)[0]
 
@@ -144,13 +146,6 @@ def _upright_size(file: Tensor) -> tuple[int, int]:
 def _turn(image: Image.Image) -> Image.Transpose | None:
     """Returns what makes the image upright. Pillow turns a TIFF by itself."""
     return _TURNS.get(orientation(image))
-
-
-def _decode_only(image: ImageFile.ImageFile, rows: int) -> None:
-    """Let `load` stop after these rows, where the pixels of the format follow each other."""
-    if image.format == "PNG" and "interlace" not in image.info:
-        extents = 0, 0, image.width, rows
-        image.tile = [part._replace(extents=extents) for part in image.tile]
 
 
 @contextmanager

@@ -140,7 +140,7 @@ class BatchMaker:
         reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
         for _ in range(LONGEST_RUN):
             bad = np.array(sorted(reasons))
-            images[bad] = self.source.following(images[bad])
+            images[bad] = (images[bad] + 1) % len(self.source)
             others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
             # DALI's are on the GPU, Pillow's are not
             by_image[bad] = others.images.to(by_image.device).unflatten(0, (len(bad), -1))

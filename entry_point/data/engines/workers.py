@@ -42,8 +42,12 @@ class WorkerEngine:
     def __init__(self, maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> None:
         self._spec = spec
         self._workers = min(spec.pipeline.worker_count(), steps_per_epoch)
-        if self._workers:
-            _check_fork(spec)
+        # Between hosts, NCCL registers memory with the network device (EFA, InfiniBand). After a
+        # fork, the first to write to a page gets a copy, while the device keeps the original.
+        several_hosts = spec.world_size > int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        if self._workers and several_hosts and spec.device.type == "cuda":
+            must = "forks the trainer, which is unsafe with NCCL on several hosts"
+            raise ConfigError("pipeline.engine", "workers", f"{must}; use pipeline=threads")
         self._batches = _Batches(maker, shared_memory if self._workers else reused_memory)
         self._running = _outcomes(iter(()))
 
@@ -73,16 +77,3 @@ def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:
         # torch's handler of SIGCHLD, which says why, raises here: not later, within a destructor.
         time.sleep(5)
         raise RuntimeError("DataLoader worker exited before its batch was received") from error
-
-
-def _check_fork(spec: LoaderSpec) -> None:
-    """Raise ConfigError where a fork of the trainer is unsafe.
-
-    Between hosts, NCCL registers memory with the network device (EFA, InfiniBand). After a fork,
-    the first to write to a page gets a copy, while the device keeps the original.
-    """
-    several_hosts = spec.world_size > int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if several_hosts and spec.device.type == "cuda":
-        engine = spec.pipeline.engine
-        must = "forks the trainer, which is unsafe with NCCL on several hosts; use pipeline=threads"
-        raise ConfigError("pipeline.engine", engine, must)

@@ -43,6 +43,7 @@ from entry_point.job.program import ReadError
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
+_WRONG_SIDE_INDEXES = "its side indexes are damaged: training decodes without them; copy it again"
 _WRONG_INDEX = (
     "its side index does not match the file, so it decodes slower, to the same pixels; `make "
     'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
@@ -165,7 +166,10 @@ def _packed_images(
         known |= {part.part.index, *(shard.file for shard in part.splits[split].shards)}
         try:
             index = PartIndex(root, part, split)
-            damage += _index_damage(folder, index)
+            for row, reason in index.wrong_rows():
+                damage.append(Damage(f"{folder}: {index.name(row)}", reason))
+            if index.file.side_crc32() != index.split.side_crc32:
+                damage.append(Damage(str(index.file.file), _WRONG_SIDE_INDEXES))
         except (OSError, DataError, ReadError) as error:
             damage.append(_found(str(folder), error))
             continue
@@ -174,14 +178,6 @@ def _packed_images(
             yield from _shard_images(folder, shard, index, rows, damage)
     for file in sorted({*visible_files(folder)} - known):
         damage.append(Damage(str(folder / file), "not in the index: remove it"))
-
-
-def _index_damage(folder: Path, index: PartIndex) -> Iterator[Damage]:
-    for row, reason in index.wrong_rows():
-        yield Damage(f"{folder}: {index.name(row)}", reason)
-    if index.file.side_crc32() != index.split.side_crc32:
-        reason = "its side indexes are damaged: training decodes without them; copy it again"
-        yield Damage(str(index.file.file), reason)
 
 
 def _shard_images(

@@ -104,10 +104,6 @@ def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
     jpeg = _tensor(original)
     if not is_jpeg(jpeg):
         return _encode_other(original, options)
-    return _encode_jpeg(jpeg, original, options)
-
-
-def _encode_jpeg(jpeg: Tensor, original: bytes, options: OptimizeConfig) -> Encoded:
     if options.max_side is not None and max(jpeg_size(jpeg)) > options.max_side:
         return _convert(original, "shrunk", options)
     try:

@@ -53,7 +53,10 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
                     keys = [os.fsencode(path.removeprefix(f"{root}/")) for path, _ in chunk]
                     writer.add({}, keys, [index for _, index in chunk])
                 writer.finish()
-    _report(counts, writer.side_bytes)
+    indexed = counted(counts.pop("indexed", 0), "file")
+    log.info("%s indexed, %.1f MB of side indexes", indexed, writer.side_bytes / 1e6)
+    for reason, count in counts.most_common():
+        log.info("  %d without: %s", count, reason)
     return file
 
 
@@ -76,10 +79,3 @@ def _index(images: FileSource, number: int) -> tuple[str, bytes | None, str]:
         log.warning("%s: %s", printable(file), error)
         return file, None, "damaged or no JPEG"
     return file, index, "indexed" if index else reason
-
-
-def _report(counts: Counter[str], size: int) -> None:
-    indexed = counted(counts.pop("indexed", 0), "file")
-    log.info("%s indexed, %.1f MB of side indexes", indexed, size / 1e6)
-    for reason, count in counts.most_common():
-        log.info("  %d without: %s", count, reason)

@@ -27,7 +27,12 @@ class Listing:
         self._bytes, self._changed = np.array(status, np.int64).reshape(-1, 2).T.copy()
         self._shared: set[str] = set()
         """Keys that several files would have, such as orange.jpg and orange.tiff."""
-        self._tell_apart()
+        images = range(len(source))
+        self._shared = _repeated(map(self.key, images))
+        if self._shared and (again := _repeated(map(self.key, images))):
+            key = min(again)
+            first, second, *_ = (self.name(i) for i in images if self.key(i) == key)
+            raise DataError(f"{first} and {second} share the key {key}: rename one")
         self.shards = self._cut(shard_bytes)
         """The numbers of the images in the source."""
 
@@ -54,14 +59,6 @@ class Listing:
             for i in shard:
                 described = number, self.name(i), self.label(i), int(self._bytes[i])
                 files.update(json.dumps(described).encode())
-
-    def _tell_apart(self) -> None:
-        images = range(len(self.source))
-        self._shared = _repeated(map(self.key, images))
-        if self._shared and (again := _repeated(map(self.key, images))):
-            key = min(again)
-            first, second, *_ = (self.name(i) for i in images if self.key(i) == key)
-            raise DataError(f"{first} and {second} share the key {key}: rename one")
 
     def _cut(self, shard_bytes: float) -> list[list[int]]:
         """Start a new shard when the source bytes fill one."""

@@ -103,7 +103,10 @@ class EpochPlan(Plan):
         own = order[self.rank :: self.world_size]
         for step in range(start_step, self.steps_per_epoch):
             batch = own[step * self.batch_size : (step + 1) * self.batch_size]
-            yield _spread_repeats(batch, self.repeats) if self.train else batch
+            if self.train:  # with an image's repeats apart: MixUp and CutMix blend neighbors
+                parts = [batch[first :: self.repeats] for first in range(self.repeats)]
+                batch = np.concatenate(parts)
+            yield batch
 
     def _training_order(self, epoch: int) -> Ints:
         """Returns the images of an epoch's samples, with their repeats.
@@ -141,11 +144,6 @@ class RangePlan(Plan):
         for start in range(start_step * self.batch_size, len(self.samples), self.batch_size):
             batch = self.samples[start : start + self.batch_size]
             yield np.arange(batch.start, batch.stop)
-
-
-def _spread_repeats(batch: Ints, repeats: int) -> Ints:
-    """Returns the same samples, with an image's repeats apart: MixUp and CutMix blend neighbors."""
-    return np.concatenate([batch[first::repeats] for first in range(repeats)])
 
 
 # data.balance: a training epoch that draws all classes equally often

@@ -129,8 +129,8 @@ class PartIndex:
                 yield row, "lies outside its shard"
 
 
-class ShardIndex:
-    """All samples of a split of a dataset, in the order of the shards' names.
+class ShardIndex(Source):
+    """All samples of a split of a dataset, in the order of the shards' names; reads no images.
 
     The columns are in memory: 41 bytes per sample.
     """
@@ -157,8 +157,8 @@ class ShardIndex:
         self._join(dataset)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Returns the receiving process opens the files again."""
-        return ShardIndex, self._arguments
+        """The receiving process opens the files again."""
+        return type(self), self._arguments
 
     def _join(self, dataset: Dataset) -> None:
         parts = self._parts
@@ -197,9 +197,6 @@ class ShardIndex:
         lengths = self._joined([part[SIDE_LENGTH] for part in self._parts])
         return SideIndexes(files, self._joined(offsets), lengths) if lengths.any() else None
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
     def name(self, index: int) -> str:
         """Of the image's member in its tar file."""
         row = index if self._order is None else int(self._order[index])
@@ -226,44 +223,19 @@ def _renumbered(
     return np.array([numbers[name] for name in names], np.int32)[values]
 
 
-class ShardSource(Source):
+class ShardSource(ShardIndex):
     """The samples of a split; each is a view of the mapped shard, not a copy."""
 
     def __init__(self, root: Path, split: str) -> None:
-        self._index = ShardIndex(root, split)
-        self.classes, self.kind = self._index.classes, self._index.kind
-        self.labels, self.sizes = self._index.labels, self._index.sizes
-        for shard in self._index.shards:
-            require_shard(self._index.folder, shard)
-        self._map()
-
-    def read(self, index: int) -> Tensor:
-        start = int(self._starts[self._index.shard[index]] + self._index.offsets[index])
-        return self._bytes[start : start + int(self._index.lengths[index])]
-
-    def indexes(self, indices: Ints) -> list[Tensor] | None:
-        side_indexes = self._index.side_indexes
-        return None if side_indexes is None else side_indexes.of(indices)
-
-    def listing(self) -> Iterable[bytes]:
-        return self._index.listing()
-
-    def key(self, index: int) -> str:
-        return self._index.key(index)
-
-    def name(self, index: int) -> str:
-        """See ShardIndex."""
-        return self._index.name(index)
-
-    def _map(self) -> None:
-        files = [self._index.folder / shard.file for shard in self._index.shards]
-        self._bytes, starts = map_files(files)
+        super().__init__(root, split)
+        for shard in self.shards:
+            require_shard(self.folder, shard)
+        self._bytes, starts = map_files([self.folder / shard.file for shard in self.shards])
         self._starts = np.array(starts, dtype=np.int64)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Without the mapped bytes: the receiving process maps the files again."""
-        return {name: value for name, value in vars(self).items() if name != "_bytes"}
+    def read(self, index: int) -> Tensor:
+        start = int(self._starts[self.shard[index]] + self.offsets[index])
+        return self._bytes[start : start + int(self.lengths[index])]
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self._map()
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
+        return None if self.side_indexes is None else self.side_indexes.of(indices)

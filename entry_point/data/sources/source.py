@@ -93,10 +93,6 @@ class Source:
         """These images in the order in which they are read fast."""
         return indices
 
-    def following(self, indices: Ints) -> Ints:
-        """Returns the images that replace these if they are damaged: the next ones."""
-        return (indices + 1) % len(self)
-
     def status(self, index: int) -> tuple[int, int]:
         """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read, or where
         nobody knows.

@@ -184,15 +184,12 @@ def _with_links_followed(members: list[_Member]) -> list[_Member]:
 
 
 def _read_label(tar: _TarFile, member: _Member) -> str | list[str]:
+    """Returns one label, or a list of them. Raises DataError, which names the member."""
     name, offset, length = _place(tar.file, member)
     where = f"{tar.file}: {printable(name)}"
     if length > MOST_LABEL_BYTES:
         raise DataError(f"{where}: has {length} bytes: a label may have at most {MOST_LABEL_BYTES}")
-    return _label(where, name, tar.read(offset, length))
-
-
-def _label(where: str, name: str, content: bytes) -> str | list[str]:
-    """Returns one label, or a list of them. Raises DataError, which begins with `where`."""
+    content = tar.read(offset, length)
     try:
         text = content.decode().strip()
         if not name.lower().endswith(".json"):

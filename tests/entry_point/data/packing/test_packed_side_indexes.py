@@ -107,7 +107,7 @@ def plain(packed: Path) -> Tensor:
     """What one epoch of training sees, decoded without side indexes."""
     loader = loader_of(packed)
     source = loader._maker.source
-    source._index.side_indexes = None  # type: ignore[attr-defined]
+    source.side_indexes = None  # type: ignore[attr-defined]
     return _in_order(epoch_of(loader))
 
 
