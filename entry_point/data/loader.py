@@ -108,7 +108,7 @@ class Loader:
         self._stop()
         with hurried():
             self._reader.shutdown(cancel_futures=True)
-        self._maker.close()
+        self._maker.decoder.close()
 
     def _requests(self, epoch: int, start_step: int) -> Iterator[Request]:
         """Yields those of the epoch from `start_step` on, and of all epochs after it."""

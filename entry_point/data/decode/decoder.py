@@ -57,5 +57,5 @@ class Decoder(Protocol):
     def open(self, encoded: Encoded) -> Opened: ...
 
     def close(self) -> None:
-        """End the threads of a decoder that has its own."""
-        ...
+        """End the threads of a decoder that has its own; by default there are none."""
+        return

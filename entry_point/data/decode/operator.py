@@ -10,22 +10,19 @@ from torch import Tensor
 
 from custom_op import JpegError, decode_crop_resize_batch, jpeg_headers
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.decoder import Decoded
+from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
 
 
-class OperatorDecoder:
+class OperatorDecoder(Decoder):
     """Decodes JPEGs, with the GIL released."""
 
     has_threads, uses_indexes = False, True
 
     def open(self, encoded: Encoded) -> OpenedJpegs:
         return OpenedJpegs(encoded, upright_sizes(encoded))
-
-    def close(self) -> None:
-        """There is nothing to end."""
 
 
 @dataclass(frozen=True)

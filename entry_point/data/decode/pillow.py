@@ -22,7 +22,7 @@ from torchvision.transforms.v2 import functional
 from custom_op.decode import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
-from entry_point.data.decode.decoder import Decoded
+from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.metadata import (
     TooManyPixelsError,
     UnusableImageError,
@@ -58,7 +58,7 @@ BACKGROUND = "white"
 """Behind transparent pixels: that of most pages that such images were made for."""
 
 
-class PillowDecoder:
+class PillowDecoder(Decoder):
     """Decodes images of all FORMATS, one after the other: a batch of whole photos takes gigabytes.
 
     So what is damaged behind its header is known only once it is decoded.
@@ -75,9 +75,6 @@ class PillowDecoder:
         sizes = [_upright_size(encoded.files[i]) for i in range(len(encoded))]
         heights, widths = np.array(sizes).T
         return OpenedPhotos(encoded, (heights, widths), self._gray_bits)
-
-    def close(self) -> None:
-        """There is nothing to end."""
 
 
 @dataclass(frozen=True)

@@ -100,10 +100,6 @@ class BatchMaker:
                 cpu_s=time.thread_time() - began,
             )
 
-    def close(self) -> None:
-        """End the threads of a decoder that has its own."""
-        self.decoder.close()
-
     def _decode(
         self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
     ) -> tuple[Decoded, Geometry]:

@@ -137,13 +137,8 @@ class CropPlanner:
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 
     def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
-        """For each image, the first attempt that fits, else a centered box."""
-        drawn, fits = self._draw(u, heights, widths)
-        chosen = drawn[fits.argmax(axis=0), np.arange(len(heights))]
-        fallback = _fallback_boxes(heights, widths, self.data.ratio)
-        return np.where(np.any(fits, axis=0, keepdims=True).T, chosen, fallback)
-
-    def _draw(self, u: Uniform, heights: Ints, widths: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """For each image, the first attempt that fits; else, as it is too long for others, the
+        largest centered box with an allowed aspect ratio."""
         low, high = self.data.scale
         area = heights * widths * (low + u[0] * (high - low))
         log_low, log_high = np.log(self.data.ratio)
@@ -153,15 +148,14 @@ class CropPlanner:
         fits = (width > 0) & (width <= widths) & (height > 0) & (height <= heights)
         top = np.floor(u[2] * (heights - height + 1)).astype(np.int64)
         left = np.floor(u[3] * (widths - width + 1)).astype(np.int64)
-        return np.stack([top, left, height, width], axis=-1), fits
-
-
-def _fallback_boxes(heights: Ints, widths: Ints, ratio: list[float]) -> Ints:
-    """Returns the largest centered boxes with an allowed aspect ratio, for images too long for
-    others."""
-    width = np.minimum(widths, np.maximum(1, np.rint(heights * ratio[1]).astype(np.int64)))
-    height = np.minimum(heights, np.maximum(1, np.rint(widths / ratio[0]).astype(np.int64)))
-    return np.stack([(heights - height) // 2, (widths - width) // 2, height, width], axis=1)
+        drawn = np.stack([top, left, height, width], axis=-1)
+        chosen = drawn[fits.argmax(axis=0), np.arange(len(heights))]
+        flat, tall = self.data.ratio
+        width = np.minimum(widths, np.maximum(1, np.rint(heights * tall).astype(np.int64)))
+        height = np.minimum(heights, np.maximum(1, np.rint(widths / flat).astype(np.int64)))
+        top, left = (heights - height) // 2, (widths - width) // 2
+        centered = np.stack([top, left, height, width], axis=1)
+        return np.where(np.any(fits, axis=0, keepdims=True).T, chosen, centered)
 
 
 def upright_size(

@@ -164,7 +164,22 @@ def read_dataset(root: Path) -> Dataset:
 
 def read_parts(root: Path) -> list[Description]:
     """Returns the parts that are there. Raises DataError for one that is damaged."""
-    return [_read(file) for file in _files(root)]
+    parts = list[Description]()
+    for file in _files(root):
+        content = read_bytes(file).numpy().tobytes()
+        try:
+            part = TypeAdapter(Description).validate_json(content, strict=True)
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            key = escaped(".".join(map(str, first["loc"])))
+            value = repr(first["input"])[:80]
+            reason = f"{key}={value}: {first['msg']}" if key else first["msg"]
+            raise DataError(f"{file} is damaged ({reason}): pack the dataset again") from error
+        if part.part.description != file.name:
+            reason = f"it describes {part.part}"
+            raise DataError(f"{file} is damaged ({reason}): pack the dataset again")
+        parts.append(part)
+    return parts
 
 
 def require_alike(root: Path, parts: Sequence[Description]) -> None:
@@ -192,21 +207,6 @@ def _in_common(part: Description) -> dict[str, Any]:
 def _files(root: Path) -> list[Path]:
     names = patiently(os.listdir, root) if root.is_dir() else ()
     return [root / name for name in sorted(names) if _FILE_NAME.fullmatch(name)]
-
-
-def _read(file: Path) -> Description:
-    content = read_bytes(file).numpy().tobytes()
-    try:
-        part = TypeAdapter(Description).validate_json(content, strict=True)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = escaped(".".join(map(str, first["loc"])))
-        value = repr(first["input"])[:80]
-        reason = f"{key}={value}: {first['msg']}" if key else first["msg"]
-        raise DataError(f"{file} is damaged ({reason}): pack the dataset again") from error
-    if part.part.description != file.name:
-        raise DataError(f"{file} is damaged (it describes {part.part}): pack the dataset again")
-    return part
 
 
 def require_shard(folder: Path, shard: Shard) -> None:

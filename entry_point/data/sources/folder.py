@@ -47,7 +47,7 @@ def list_classes(root: Path, *_: object) -> Listing:
     require_folder("data.root", root)
     tops = split_folders(root) or {"": ""}
     folders = {top: _class_folders(root / top) for top in tops.values()}
-    classes = sorted({name for names in folders.values() for name in names})
+    classes = sorted({name for names, _ in folders.values() for name in names})
     if not classes and is_packed(root):
         raise DataError(f"{root} is a packed dataset: read it with data=shards")
     if not classes:
@@ -57,8 +57,7 @@ def list_classes(root: Path, *_: object) -> Listing:
         )
     number = {name: i for i, name in enumerate(classes)}
     names, labels, top_of = list[str](), list[int](), list[int]()
-    for i, (top, below) in enumerate(folders.items()):
-        ignored = _loose_files(root / top)
+    for i, (top, (below, ignored)) in enumerate(folders.items()):
         for name in below:
             files = list(visible_files(root / top / name))
             images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
@@ -142,18 +141,17 @@ def split_folders(root: Path) -> dict[str, str]:
     return folders
 
 
-def _class_folders(folder: Path) -> list[str]:
-    names = [entry.name for entry in visible_entries(folder) if is_folder(entry)]
-    for name in names:
-        if not is_class_name(name):
-            raise DataError(f"{folder / name}: {CLASS_NAME}: rename it")
-    return names
-
-
-def _loose_files(folder: Path) -> list[str]:
-    """Returns the files beside class folders but the index and hidden ones."""
-    names = [entry.name for entry in visible_entries(folder) if not is_folder(entry)]
-    return [name for name in names if name != FOLDER_INDEX]
+def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
+    """Returns the class folders, and the files beside them but the index and hidden ones."""
+    classes, files = list[str](), list[str]()
+    for entry in visible_entries(folder):
+        if is_folder(entry):
+            if not is_class_name(entry.name):
+                raise DataError(f"{folder / entry.name}: {CLASS_NAME}: rename it")
+            classes.append(entry.name)
+        elif entry.name != FOLDER_INDEX:
+            files.append(entry.name)
+    return classes, files
 
 
 def _beside_splits(root: Path, splits: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,7 +66,8 @@ class IndexCache:
             query = f"SELECT path, content FROM indexes WHERE path IN ({marks})"
             with self._reading():
                 found.update(self._database().execute(query, keys))
-        return [_tensor(found.get(key, b"")) for key in keys]
+        contents = (bytearray(found.get(key, b"")) for key in keys)
+        return [torch.from_numpy(np.frombuffer(content, np.uint8)) for content in contents]
 
     def keep(self, paths: Sequence[str], indexes: Sequence[Tensor]) -> None:
         """Store the indexes that are not empty."""
@@ -162,9 +164,3 @@ def _key(path: str) -> int:
     """SQLite finds whole numbers faster than texts. A collision costs one image its index."""
     digest = blake2b(os.fsencode(path), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)
-
-
-def _tensor(index: bytes) -> Tensor:
-    if not index:
-        return torch.empty(0, dtype=torch.uint8)
-    return torch.frombuffer(bytearray(index), dtype=torch.uint8)

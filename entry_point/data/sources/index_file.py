@@ -217,12 +217,9 @@ class SideIndexes:
 
     def of(self, indices: Ints) -> list[Tensor]:
         """Returns the index of each of these images, uint8 (bytes,); empty for none."""
-        return [self.one(index) for index in indices.tolist()]
-
-    def one(self, index: int) -> Tensor:
-        """Returns an image's index, uint8 (bytes,); empty for none."""
-        length, first = int(self.lengths[index]), int(self._offsets[index])
-        return self._bytes[first : first + length] if length else torch.empty(0, dtype=torch.uint8)
+        none = torch.empty(0, dtype=torch.uint8)
+        bounds = zip(self._offsets[indices].tolist(), self.lengths[indices].tolist(), strict=True)
+        return [self._bytes[at : at + length] if length else none for at, length in bounds]
 
     def read(self, rows: Ints) -> tuple[int, Tensor]:
         """Returns the part of a file that holds the indexes of `rows`, and its offset.

@@ -40,18 +40,16 @@ def split_called(word: str) -> str | None:
     return _SPLIT_OF.get(word.strip().lower())
 
 
-def split_in(path: str) -> str | None:
-    """Returns the split that a word of a file's path names; the last such word counts."""
-    words = re.findall(r"[a-z]+", path.lower())
-    return next((_SPLIT_OF[word] for word in reversed(words) if word in _SPLIT_OF), None)
-
-
 def words_of_files(files: Sequence[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
     """Returns the split that each file's path names, "" for none; and how many files are left out.
 
+    A word of a path names a split; the last such word counts.
     Files of no split are left out if others are of one, unless they may not `skip`.
     """
-    words = {file: split_in(file) or "" for file in files}
+    words = dict[str, str]()
+    for file in files:
+        found = re.findall(r"[a-z]+", file.lower())
+        words[file] = next((_SPLIT_OF[word] for word in reversed(found) if word in _SPLIT_OF), "")
     if not skip or not any(words.values()) or all(words.values()):
         return words, {}
     used = {file: word for file, word in words.items() if word}
