@@ -153,7 +153,8 @@ test-runs-fuzz := command -v clang++ >/dev/null \
 test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(SEED),1) \
 	$(PARALLEL) -rP tests/chaos
-test-runs-documents := TEST_DOCUMENTS=1 $(PYTEST) -rP tests/recorded/test_recorded_commands.py
+test-runs-documents := TEST_DOCUMENTS=1 $(PARALLEL) -rP \
+	tests/recorded/test_recorded_commands.py tests/test_recipes.py
 test-installs-documents := timm bench
 test-installs- := timm mlflow wandb bench
 test-installs-launch := launch-v2 launch-v3

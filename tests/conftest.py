@@ -65,10 +65,13 @@ def own_modules() -> dict[str, ModuleType]:
 
 @pytest.fixture(scope="session")
 def photo_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder dataset of real photographs: 8 classes, 48 train and 24 val images."""
+    """A folder dataset of real photographs: 8 classes, 48 train and 24 val images.
+
+    Hundreds of jobs decode all of them, so they are small.
+    """
     from tests.photographs import write_photo_folder
 
-    return write_photo_folder(tmp_path_factory.mktemp("photographs") / "root")
+    return write_photo_folder(tmp_path_factory.mktemp("photographs") / "root", shrink=2)
 
 
 @pytest.fixture(scope="session")

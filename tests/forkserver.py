@@ -73,20 +73,22 @@ def start(
     """
     _open(log), errors and _open(errors)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})}
-    details = (list(arguments), log, errors, environment, tree, prepare)
-    process = SERVER.Process(target=_run, args=details)
+    process = SERVER.Process(
+        target=become, args=(list(arguments), log, errors, environment, tree, prepare)
+    )
     process.start()
     return Program(process, log, errors)
 
 
-def _run(
-    arguments: list[str],
+def become(
+    arguments: Sequence[str],
     log: Path,
     errors: Path | None,
-    environment: dict[str, str],
+    environment: Mapping[str, str],
     tree: Path | None,
     prepare: Callable[[], object] | None,
 ) -> None:
+    """Run a program, as `start` does, in this forked process and end with its exit code."""
     os.setsid()
     os.dup2(_open(log), 1)
     os.dup2(_open(errors or log), 2)

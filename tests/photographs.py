@@ -41,14 +41,17 @@ PHOTOGRAPHS = {name: _find(file) for name, file in NAMES.items()}
 _ORIENTATION_TAG = 0x0112
 
 
-def write_photo_folder(root: Path, train: int = 6, val: int = 3, seed: int = 0) -> Path:
+def write_photo_folder(
+    root: Path, train: int = 6, val: int = 3, seed: int = 0, shrink: int = 1
+) -> Path:
     """Write root/{train,val}/<class>/NNN.jpg, `train` and `val` crops per class; returns root.
 
-    Size, quality, subsampling, progressive coding and EXIF orientation vary.
+    The photographs are `shrink` times smaller than they are shipped. Size, quality, subsampling,
+    progressive coding and EXIF orientation vary.
     """
     rng = np.random.default_rng(seed)
     for name, file in PHOTOGRAPHS.items():
-        photo = Image.open(file).convert("RGB")
+        photo = Image.open(file).convert("RGB").reduce(shrink)
         for split, count in _wanted(train, val):
             folder = root / split / name
             folder.mkdir(parents=True)

@@ -1,6 +1,15 @@
-"""What the fork server of `tests/forkserver.py` imports once, for all programs that it starts."""
+"""What the fork server of `tests/forkserver.py` imports once, for all programs that it starts.
+
+Programs import some libraries late, which may then take a second of each job: so those, too.
+"""
 
 import gc
+
+import matplotlib.backends.backend_agg
+import matplotlib.figure
+import matplotlib.font_manager
+import matplotlib.ticker  # noqa: F401
+import torch.utils.tensorboard  # noqa: F401
 
 import entry_point.data.packing.index_folder
 import entry_point.data.packing.pack

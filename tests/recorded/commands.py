@@ -2,6 +2,7 @@
 
 `python -m tests.recorded.commands [WORD]` replays those that the documents printed at 56ed78c, or
 those with WORD, and compares the exit codes; then those that they print now, which must succeed.
+tests/test_recipes.py runs those of docs/adapt.md as they are printed now.
 Training is tiny; a job on AWS is a dry run; what needs a container engine or hours is `make -n`,
 which knows targets and variables; what installs packages is not replayed. A command that is decided
 to differ is a row of `decided.py`.
@@ -280,13 +281,16 @@ def record(folder: Path) -> None:
     FILE.write_text("[\n  " + ",\n  ".join(rows) + "\n]\n")
 
 
-def main(word: str = "") -> int:
+def main(word: str = "", *, recipes: bool = True) -> int:
+    """`recipes`: those of adapt.md, too."""
     with tempfile.TemporaryDirectory() as temporary:
         if word == "record":
             record(Path(temporary))
             return 0
         report, left = Report(), Counter[str]()
         chosen = [command for command in all_commands() if word in command.name]
+        if not recipes:
+            chosen = [command for command in chosen if command.document != ADAPT]
         for command, code, output in replay_all(chosen, copied(Path(temporary, "tree"))):
             if code is None:
                 left[output] += 1

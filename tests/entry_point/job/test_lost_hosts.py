@@ -1,13 +1,12 @@
 """The failure of the host that survives names the other one, not what gloo says."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from entry_point.job.hosts import Hosts, lost_host
 from entry_point.job.training_job import _died
+from tests import forkserver
 
 TWO = Hosts(0, 2, ("127.0.0.1", "127.0.0.2"))
 THREE = Hosts(0, 3, ("127.0.0.1", "127.0.0.2", "127.0.0.3"))
@@ -31,12 +30,12 @@ except Exception as error:
 
 @pytest.mark.parametrize("call", ["dist.all_reduce(torch.ones(9))", "dist.monitored_barrier()"])
 def test_what_gloo_says_is_read_as_a_lost_host(tmp_path: Path, call: str) -> None:
-    command = [sys.executable, "-c", RANK.replace("CALL", call)]
+    command = ["-c", RANK.replace("CALL", call)]
     ranks = [
-        subprocess.Popen([*command, str(rank), str(tmp_path / "store")], stdout=subprocess.PIPE)
+        forkserver.start([*command, str(rank), str(tmp_path / "store")], tmp_path / f"log-{rank}")
         for rank in (0, 1)
     ]
-    said = ranks[0].communicate(timeout=120)[0].decode()
+    said, _ = ranks[0].communicate(timeout=120)
     ranks[1].wait()
     reason = _died({0: 1}, said, Hosts(1, 2, ("127.0.0.1", "127.0.0.2")))
     assert reason and reason.startswith("host 127.0.0.1 ended first"), said

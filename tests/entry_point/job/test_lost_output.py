@@ -4,78 +4,86 @@ import fcntl
 import os
 import pty
 import signal
-import subprocess
+import sys
 import termios
 import time
 from functools import partial
 from pathlib import Path
 
 from entry_point.job import exit_codes
+from tests import forkserver
 from tests.entry_point.job.test_processes import ENDLESS, wait_for_steps
+from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import start_job, write_job
+from tests.forkserver import Program
 
-Process = subprocess.Popen[str]
+FULL = Path("/dev/full")
 
 
-def assert_stopped_with_a_checkpoint(root: Path, process: Process) -> None:
+def assert_stopped_with_a_checkpoint(root: Path, process: Program) -> None:
     assert process.wait(timeout=120) == exit_codes.STOPPED
     assert list((root / "checkpoints").glob("step-*.pt"))
     assert not (root / "output" / "failure").exists()
     assert not list((root / "model").iterdir())
 
 
+def start_with(
+    output: Path, root: Path, data: Path, *overrides: str, terminal: bool = False
+) -> Program:
+    """Start a job that writes to `output`, which is its controlling terminal or a file."""
+    command, environment = write_job(root, data, overrides)
+    prepare = partial(_write_to, output, terminal=terminal)
+    log = root / "input/log"
+    return forkserver.start(command[1:], log, environment=environment, prepare=prepare)
+
+
+def _write_to(output: Path, *, terminal: bool) -> None:
+    number = os.open(output, os.O_RDWR if terminal else os.O_WRONLY)
+    if terminal:
+        fcntl.ioctl(number, termios.TIOCSCTTY, 0)
+    for stream in range(0 if terminal else 1, 3):
+        os.dup2(number, stream)
+    os.close(number)
+    # Those of the fork server remember that they write to a file, in which one can seek.
+    sys.stdout = sys.__stdout__ = os.fdopen(1, "w")
+    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1)
+    forked_ranks.prepare()
+
+
 def test_a_job_whose_reader_has_enough_stops_with_a_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    reader, output = os.pipe()
-    process = start_with(output, tmp_path, photo_folder, *ENDLESS, terminal=False)
-    os.close(output)
+    os.mkfifo(pipe := tmp_path / "pipe")
+    process = start_with(pipe, tmp_path, photo_folder, *ENDLESS)
+    reader = os.open(pipe, os.O_RDONLY)
     wait_for_steps(tmp_path, process, 3)
     os.close(reader)  # as `| head` does
     assert_stopped_with_a_checkpoint(tmp_path, process)
-
-
-def start_with(output: int, root: Path, data: Path, *overrides: str, terminal: bool) -> Process:
-    """Start a job that writes to `output`, which is its controlling terminal or a file."""
-    command, environment = write_job(root, data, overrides)
-    take = partial(fcntl.ioctl, output, termios.TIOCSCTTY, 0)
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stdin=output if terminal else subprocess.DEVNULL,
-        stdout=output,
-        stderr=output,
-        start_new_session=terminal,
-        preexec_fn=take if terminal else None,
-        text=True,
-    )
 
 
 def test_a_job_whose_terminal_is_closed_stops_with_a_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     screen, output = pty.openpty()
-    process = start_with(output, tmp_path, photo_folder, *ENDLESS, terminal=True)
-    os.close(output)
+    terminal = Path(os.ttyname(output))
+    process = start_with(terminal, tmp_path, photo_folder, *ENDLESS, terminal=True)
     wait_for_steps(tmp_path, process, 3)
+    os.close(output)
     os.close(screen)
     assert_stopped_with_a_checkpoint(tmp_path, process)
 
 
 def test_a_job_that_cannot_write_its_log_finishes(tmp_path: Path, photo_folder: Path) -> None:
-    with Path("/dev/full").open("w") as full:
-        process = start_with(full.fileno(), tmp_path, photo_folder, terminal=False)
-        assert process.wait(timeout=120) == exit_codes.FINISHED
+    process = start_with(FULL, tmp_path, photo_folder)
+    assert process.wait(timeout=120) == exit_codes.FINISHED
     assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
 def test_a_failing_job_that_cannot_write_its_log_keeps_its_exit_code_and_reason(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    with Path("/dev/full").open("w") as full:
-        wrong = "trainer.epochs=0"
-        process = start_with(full.fileno(), tmp_path, photo_folder, wrong, terminal=False)
-        assert process.wait(timeout=120) == exit_codes.USAGE
+    process = start_with(FULL, tmp_path, photo_folder, "trainer.epochs=0")
+    assert process.wait(timeout=120) == exit_codes.USAGE
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
 
@@ -88,15 +96,16 @@ def test_a_hangup_stops_with_a_checkpoint(tmp_path: Path, photo_folder: Path) ->
     assert "stopped on request" in output
 
 
+def _ignore_hangups_as_nohup() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    forked_ranks.prepare()
+
+
 def test_a_hangup_is_ignored_under_nohup(tmp_path: Path, photo_folder: Path) -> None:
     command, environment = write_job(tmp_path, photo_folder, ENDLESS)
-    process: Process = subprocess.Popen(
-        ["nohup", *command],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
+    log = tmp_path / "input/log"
+    process = forkserver.start(
+        command[1:], log, environment=environment, prepare=_ignore_hangups_as_nohup
     )
     wait_for_steps(tmp_path, process, 1)
     process.send_signal(signal.SIGHUP)

@@ -1,64 +1,61 @@
 """A job has one configuration: the supervisor composes it, and every rank trains with it."""
 
 import os
-import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from entry_point.config import compose as composing
 from entry_point.config.train_config import load_train_config
+from tests import forkserver
 from tests.entry_point.job.test_processes import TWO_RANKS
+from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import TINY, write_job
 
-COUNT_COMPOSITIONS = """
-import os
 
-import hydra
+def count_compositions(file: Path) -> None:
+    """Have this process, and those that are forked from it, write a line per composition."""
 
-compose = hydra.compose
+    compose: Callable[..., Any] = composing.compose
 
-def compose_and_count(*arguments, **options):
-    with open(os.environ["COMPOSITIONS"], "a") as file:
-        file.write(f"rank {os.environ.get('RANK')}\\n")
-    return compose(*arguments, **options)
+    def compose_and_count(*arguments: Any, **options: Any) -> Any:
+        with file.open("a") as lines:
+            lines.write(f"rank {os.environ.get('RANK')}\n")
+        return compose(*arguments, **options)
 
-hydra.compose = compose_and_count
-"""
-
-
-@pytest.fixture
-def compositions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file with one line per composition, in any process that a test starts."""
-    (tmp_path / "sitecustomize.py").write_text(COUNT_COMPOSITIONS)
-    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    monkeypatch.setenv("PYTHONPATH", path.rstrip(os.pathsep))
-    monkeypatch.setenv("COMPOSITIONS", str(tmp_path / "compositions"))
-    return tmp_path / "compositions"
+    composing.compose = compose_and_count
+    forked_ranks.prepare()
 
 
-def run(root: Path, data: Path, overrides: Sequence[str], module: str) -> None:
-    """Not forked: only a new interpreter imports `sitecustomize`."""
+def run(root: Path, data: Path, overrides: Sequence[str], module: str) -> str:
+    """Run a job; returns the lines of its compositions."""
     command, environment = write_job(root, data, overrides, module=module)
-    subprocess.run(command, env=environment, check=True, timeout=240)
+    compositions = root / "compositions"
+    prepare = partial(count_compositions, compositions)
+    log = root / "input/log"
+    job = forkserver.start(command[1:], log, environment=environment, prepare=prepare)
+    output, _ = job.communicate(timeout=240)
+    assert job.returncode == 0, output
+    return compositions.read_text()
 
 
 @pytest.mark.parametrize("ranks", [(), TWO_RANKS])
 def test_the_supervisor_composes_once_for_all_ranks_and_the_model_keeps_it(
-    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path, compositions: Path
+    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
 ) -> None:
     root, overrides = tmp_path / "run", ["trainer.epochs=1", *ranks]
-    run(root, photo_folder, overrides, "container")
-    assert compositions.read_text() == "rank None\n"
+    assert run(root, photo_folder, overrides, "container") == "rank None\n"
     _, yaml = load_train_config([*TINY, *overrides])
     assert (root / "model" / "config.yaml").read_text() == yaml
 
 
 def test_the_trainer_started_by_hand_composes_its_overrides(
-    tmp_path: Path, photo_folder: Path, compositions: Path
+    tmp_path: Path, photo_folder: Path
 ) -> None:
     root = tmp_path / "run"
-    run(root, photo_folder, ["trainer.epochs=1"], "train")
-    assert compositions.read_text() == "rank None\n"
+    assert run(root, photo_folder, ["trainer.epochs=1"], "train") == "rank None\n"
     _, yaml = load_train_config([*TINY, "trainer.epochs=1"])
     assert (root / "model" / "config.yaml").read_text() == yaml

@@ -71,7 +71,7 @@ def test_every_process_uses_the_code_that_was_sent(
     run_interpreters(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
     assert "seed: 4711" in (run.model / "config.yaml").read_text()
     # The next start of the same container finds the same files.
-    run_interpreters(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=2"])
+    assert start(run, os.environ[own_code.HASH], "env").returncode == 0
 
 
 @pytest.mark.parametrize("command", ["train", "serve", "predict"])

@@ -1,28 +1,27 @@
 """How ranks find each other: on a host without a network, and on one that has several."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 from entry_point.job.hosts import Hosts
 from entry_point.job.ranks import rank_environment
+from tests import forkserver
 from tests.entry_point.job import isolated_host
+from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import read_records, write_job
+
+
+def isolate() -> None:
+    isolated_host.enter()
+    forked_ranks.prepare()
 
 
 def test_two_ranks_train_on_a_host_that_cannot_resolve_its_own_name(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     command, environment = write_job(tmp_path, photo_folder, ["trainer.nproc_per_host=2"])
-    isolated = ["unshare", "--map-root-user", "--net", "--uts", sys.executable]
-    done = subprocess.run(
-        [*isolated, isolated_host.__file__, *command],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stderr
+    job = forkserver.start(command[1:], tmp_path / "log", environment=environment, prepare=isolate)
+    output, _ = job.communicate(timeout=240)
+    assert job.returncode == 0, output
     assert read_records(tmp_path)[-1]["step"] == 6
 
 

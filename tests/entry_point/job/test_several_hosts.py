@@ -1,11 +1,10 @@
 """Jobs of several hosts, with a supervisor each; here the hosts are addresses of one machine."""
 
 import json
-import shlex
+import multiprocessing
 import shutil
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,9 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point.job import exit_codes
+from tests import forkserver
 from tests.entry_point.job import isolated_host
+from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import read_records, run_job, timeless, write_job
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
@@ -24,14 +25,14 @@ def run_hosts(
     data: Path,
     ranks: Sequence[int],
     overrides: Sequence[str] = (),
-    variables: Sequence[Sequence[str]] | None = None,
+    variables: Sequence[Mapping[str, str]] | None = None,
 ) -> list[tuple[int, str]]:
     """Run a job with so many ranks on each of its two hosts; returns exit codes and outputs.
 
     Each host reads its place in SageMaker's file, unless it has environment variables for it. A
     network of their own lets the hosts meet at a port that is always the same.
     """
-    together = ["pids=()"]
+    jobs: list[tuple[list[str], dict[str, str]]] = []
     for rank, (name, count) in enumerate(zip(HOSTS, ranks, strict=True)):
         root = folder / name
         here = [*overrides, f"trainer.nproc_per_host={count}"]
@@ -39,19 +40,29 @@ def run_hosts(
         if variables is None:
             hosts = {"current_host": name, "hosts": HOSTS, "network_interface_name": "lo"}
             (root / "input/config/resourceconfig.json").write_text(json.dumps(hosts))
-        told = ["env", f"ML_ROOT={root}", *(variables[rank] if variables else ())]
-        line = f"{shlex.join([*told, *command])} > {root}/log 2>&1"
-        together.append(f"({line}; echo $? > {root}/code) & pids+=($!)")
-    together.append("wait")
-    isolated = ["unshare", "--map-root-user", "--net", "--uts", sys.executable]
-    script = ["/bin/bash", "-c", "\n".join(together)]
-    subprocess.run(
-        [*isolated, isolated_host.__file__, *script], env=environment, check=True, timeout=240
-    )
-    return [
-        (int((folder / name / "code").read_text()), (folder / name / "log").read_text())
-        for name in HOSTS
-    ]
+        jobs.append((command[1:], {**environment, **(variables[rank] if variables else {})}))
+    both = forkserver.SERVER.Process(target=_isolate_and_run, args=(jobs,))
+    both.start()
+    both.join(240)
+    assert both.exitcode == 0
+    roots = [folder / name for name in HOSTS]
+    return [(int((root / "code").read_text()), (root / "log").read_text()) for root in roots]
+
+
+def _isolate_and_run(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> None:
+    """Run in a process of its own: start each host's job as a child of this process."""
+    isolated_host.enter()
+    running = {}
+    for arguments, environment in jobs:
+        root = Path(environment["ML_ROOT"])
+        details = (arguments, root / "log", None, environment, None, forked_ranks.prepare)
+        running[root] = multiprocessing.get_context("fork").Process(
+            target=forkserver.become, args=details
+        )
+        running[root].start()
+    for root, process in running.items():
+        process.join()
+        (root / "code").write_text(str(process.exitcode))
 
 
 @pytest.mark.parametrize(
@@ -94,13 +105,16 @@ def test_every_host_refuses_what_together_they_cannot_do_with_the_same_line(
 
 
 TORCH = [
-    [f"RANK={rank}", "WORLD_SIZE=2", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=23456"]
+    {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": HOSTS[0], "MASTER_PORT": "23456"}
     for rank in (0, 1)
 ]
-MAIN = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS=127.0.0.1"
 BATCH = [
-    ["AWS_BATCH_JOB_NUM_NODES=2", "AWS_BATCH_JOB_NODE_INDEX=0"],
-    ["AWS_BATCH_JOB_NUM_NODES=2", "AWS_BATCH_JOB_NODE_INDEX=1", MAIN],
+    {"AWS_BATCH_JOB_NUM_NODES": "2", "AWS_BATCH_JOB_NODE_INDEX": "0"},
+    {
+        "AWS_BATCH_JOB_NUM_NODES": "2",
+        "AWS_BATCH_JOB_NODE_INDEX": "1",
+        "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": HOSTS[0],
+    },
 ]
 
 
@@ -150,7 +164,11 @@ def test_the_job_of_one_host_ignores_the_variables_that_are_left_of_another(
     hosts = {"current_host": "algo-1", "hosts": ["algo-1"]}
     (tmp_path / "input/config/resourceconfig.json").write_text(json.dumps(hosts))
     environment |= {"WORLD_SIZE": "2", "RANK": "1", "MASTER_ADDR": "host-0", "PET_NNODES": "2"}
-    subprocess.run(command, env=environment, check=True, capture_output=True, timeout=240)
+    job = forkserver.start(
+        command[1:], tmp_path / "log", environment=environment, prepare=forked_ranks.prepare
+    )
+    output, _ = job.communicate(timeout=240)
+    assert job.returncode == exit_codes.FINISHED, output
     assert read_records(tmp_path)[-1]["step"] == 3
 
 
