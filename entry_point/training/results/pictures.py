@@ -58,9 +58,11 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     from matplotlib.ticker import LogLocator
 
     train, validation = training_records(records), validation_records(records)
-    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    figure = Figure(figsize=(10, 6.4))
     figure.suptitle(title)
-    (loss, quality), (speed, wait) = figure.subplots(2, 2, sharex=True)
+    # Layout that matplotlib computes takes longer than all it draws.
+    places = {"left": 0.07, "right": 0.98, "top": 0.89, "bottom": 0.13, "hspace": 0.2}
+    (loss, quality), (speed, wait) = figure.subplots(2, 2, sharex=True, gridspec_kw=places)
     steps, val_steps = column(train, "step"), column(validation, "step")
     dot = "o" if len(steps) == 1 else ""  # a line needs two points
     loss.plot(steps, column(train, "loss"), dot, color=TRAIN, label=TRAINING)
@@ -70,7 +72,9 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     loss.set_yscale("log")
     loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
     loss.yaxis.set_major_formatter("{x:g}")
-    loss.yaxis.set_minor_formatter("{x:g}")
+    least, most = loss.get_ylim()
+    # Labels between the powers of ten run into each other if there are many powers.
+    loss.yaxis.set_minor_formatter("{x:g}" if most < 100 * least else "")
     measured = [record for record in validation if metric.key in record]
     values = [metric.scale * value for value in column(measured, metric.key)]
     quality.plot(column(measured, "step"), values, "o-", color=VALIDATION)
@@ -79,7 +83,7 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
         values = [metric.scale * value for value in column(raw, f"{metric.key}_raw")]
         label = "validation without averaged weights"
         quality.plot(column(raw, "step"), values, ".:", color=RAW, label=label)
-    figure.legend(frameon=False, loc="outside lower center", ncols=3)
+    figure.legend(frameon=False, loc="lower center", ncols=3)
     _call(quality, f"validation {metric.label}{' (%)' if metric.percent else ''}")
     if metric.percent:
         quality.set_ylim(0, 101)
