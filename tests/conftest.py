@@ -42,8 +42,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Keep the package `project` that the test files have imported."""
+    """Keep the package `project` that the test files have imported. Give torch one thread.
+
+    On small tensors, its threads spend more time waiting for each other than computing; and pytest
+    has a process per core.
+    """
     COLLECTED.update(own_modules())
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

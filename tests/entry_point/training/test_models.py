@@ -5,7 +5,7 @@ import os
 import re
 import sys
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,15 +47,6 @@ SMALLEST = (
 LEAST_SIZES = {"maxvit_t": 224, "inception_v3": 80}
 
 
-@pytest.fixture
-def one_thread() -> Iterator[None]:
-    """On batches of two, torch's threads spend more time waiting than computing."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def test_the_list_has_every_family() -> None:
     def family(name: str) -> str:
         match = re.match(r"[a-z]+(_v\d)?", name)
@@ -66,7 +57,6 @@ def test_the_list_has_every_family() -> None:
     assert {family(name) for name in names} == {family(name) for name in SMALLEST}
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", SMALLEST)
 def test_a_step_changes_the_weights_of_a_model_of_each_family(name: str) -> None:
     size = LEAST_SIZES.get(name, 64)
@@ -256,7 +246,6 @@ def test_weights_of_another_model_are_refused(tmp_path: Path) -> None:
 TIMM = ("test_resnet", "test_vit", "test_byobnet", "deit_tiny_distilled_patch16_224")
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("name", TIMM)
 @pytest.mark.parametrize("kind", ["pth", "safetensors"])
 def test_weights_of_timms_models_load_except_the_head(name: str, kind: str, tmp_path: Path) -> None:
