@@ -13,7 +13,7 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.data_config import DataConfig
-from entry_point.config.train_config import PRETRAINED
+from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.job import exit_codes
 from entry_point.job.program import UserError, asks_for_help, run_program
 from entry_point.training.models import require_model
@@ -28,7 +28,7 @@ def fetch(names: Sequence[str]) -> int:
     if not names:
         raise UserError("name a model, as in: make weights ARGS=resnet50")
     for name in names:
-        require_model(name)
+        require_model(ModelConfig(name=name))
         found = published(name)
         if found is None:
             raise ConfigError("model.name", name, "has no published weights")

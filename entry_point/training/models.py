@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
@@ -15,7 +16,7 @@ import torchvision
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.resolve import TIMM, call, resolve
+from entry_point.config.resolve import TIMM, call, check_call, resolve
 from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
 from entry_point.training.pretrained import find_pretrained
@@ -61,12 +62,22 @@ def build_model(
     return model
 
 
-def require_model(name: str) -> None:
-    """Raise ConfigError unless `model.name` names a model."""
-    if name.startswith(TIMM):
+def require_model(config: ModelConfig, image_size: int = 224) -> None:
+    """Raise ConfigError unless `model.name` names a model that takes `model.kwargs`.
+
+    Models of libraries pass their arguments on, so only building one, without memory for its
+    weights, tells.
+    """
+    name = config.name
+    if "." in name and not name.startswith(TIMM):
+        build = resolve("model.name", name, {})
+        check_call("model.kwargs", build, config.kwargs, num_classes=2)
+    elif config.kwargs:
+        # RuntimeError: the model computes with its weights while it is built.
+        with torch.device("meta"), suppress(RuntimeError):
+            build_model(replace(config, weights=None), 2, image_size=image_size)
+    elif name.startswith(TIMM):
         require_timm_model("model.name", name)
-    elif "." in name:
-        resolve("model.name", name, {})
     else:
         torchvision_builder(name)
 

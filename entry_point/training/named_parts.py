@@ -4,27 +4,35 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from entry_point.config.resolve import resolve
-from entry_point.config.train_config import TrainConfig
+from entry_point.config.resolve import check_call, resolve
+from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.training.models import require_model, weights_file
+from entry_point.training.optim import SCHEDULES, optimizers
+from entry_point.training.tasks.build_task import task_class
 
 
 def require_named_parts(config: TrainConfig, channels: Path) -> None:
-    """Raise ConfigError if a setting names a model, a file of weights or own code that is missing.
+    """Raise ConfigError if a setting names a model, a file of weights or own code that is missing,
+    or gives it an argument that it does not take.
 
     Known words were checked with the configuration.
     """
-    require_model(config.model.name)
+    require_model(config.model, config.data.image_size)
     if config.model.weights is not None:
         weights_file(config.model, channels)
-    named = [
-        ("task.name", config.task.name),
-        ("task.loss", config.task.loss),
-        ("optim.name", config.optim.name),
-        ("optim.schedule", config.optim.schedule),
-        ("augment.name", config.augment.name),
-        *(("loggers", name) for name in config.loggers),
-    ]
-    for key, name in named:
-        if name is not None and "." in name:
-            resolve(key, name, {})
+    optim, task, augment = config.optim, config.task, config.augment
+    build = resolve("optim.name", optim.name, optimizers())
+    check_call("optim.kwargs", build, optim.kwargs, [], lr=optim.lr)
+    if optim.schedule != "cosine":
+        shape = resolve("optim.schedule", optim.schedule, SCHEDULES)
+        check_call("optim.schedule_kwargs", shape, optim.schedule_kwargs, 0.0, 1)
+    given = dict.fromkeys(("train", "config", "device"))
+    check_call("task.kwargs", task_class(task.name), task.kwargs, **given)
+    if task.loss is not None and "." in task.loss:
+        resolve("task.loss", task.loss, {})
+    if augment.name is not None and augment.own:
+        check_call("augment.kwargs", resolve("augment.name", augment.name, {}), augment.kwargs)
+    for name in config.loggers:
+        build, word = resolve("loggers", LOGGERS.get(name, name), {}), name.rpartition(".")[2]
+        kwargs = config.logger_kwargs.get(word, {})
+        check_call(f"logger_kwargs.{word}", build, kwargs, None)

@@ -29,9 +29,7 @@ def build_optimizer(
         ConfigError: `optim.name` is no optimizer, or does not take `optim.kwargs` or
             `optim.groups`.
     """
-    by_word = {each.lower(): each for each in dir(torch.optim)}
-    known = {word: getattr(torch.optim, by_word[word]) for word in OPTIMIZERS}
-    build = resolve("optim.name", config.name, known)
+    build = resolve("optim.name", config.name, optimizers())
     # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
     groups = parameter_groups(config, model)
     kwargs = _fused(build, config, device) | config.kwargs
@@ -52,6 +50,12 @@ def build_optimizer(
             must = f"no such argument of a group; {config.name} takes {', '.join(taken)}"
             raise ConfigError(key, arguments[name], must + near(name, taken))
     return optimizer
+
+
+def optimizers() -> dict[str, Any]:
+    """Returns torch's optimizers by the words of `optim.name`."""
+    by_word = {each.lower(): each for each in dir(torch.optim)}
+    return {word: getattr(torch.optim, by_word[word]) for word in OPTIMIZERS}
 
 
 def _fused(build: Any, config: OptimConfig, device: torch.device) -> dict[str, bool]:
@@ -159,8 +163,12 @@ def drops(epoch: float, _epochs: int, every: float = 30, factor: float = 0.1) ->
     return factor ** math.floor(epoch / every + 1e-9)
 
 
+SCHEDULES = {"step": drops}
+"""By the words of `optim.schedule`, without `cosine`."""
+
+
 def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
-    function = resolve("optim.schedule", config.schedule, {"step": drops})
+    function = resolve("optim.schedule", config.schedule, SCHEDULES)
 
     def shape(step: int) -> float:
         epoch = step / steps_per_epoch

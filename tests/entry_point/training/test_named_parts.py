@@ -25,7 +25,35 @@ from tests.entry_point.training.training_jobs import run_job
 def test_a_missing_name_is_found_before_the_dataset(
     override: str, line: str, tmp_path: Path
 ) -> None:
-    nothing = tmp_path / "nothing"  # opening it would be the first error
+    assert line in refusal(tmp_path, override)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        ("model.name=project.models.small_net model.kwargs.widht=8", "did you mean width?"),
+        ("model.name=resnet18 model.kwargs.widht=8", "model.kwargs.widht=8: no such argument"),
+        ("optim.kwargs.momentun=0.5", "did you mean momentum?"),
+        ("optim.schedule=step optim.schedule_kwargs.evry=2", "did you mean every?"),
+        (
+            "optim.schedule=tests.own_optimizers.falling optim.schedule_kwargs.pow=2",
+            "did you mean power?",
+        ),
+        (
+            "task.name=project.tasks.OrderedClasses task.kwargs.gama=1",
+            "task.kwargs.gama=1: no such",
+        ),
+        ("augment.name=project.augmentations.Noise augment.kwargs.strenght=1", "mean strength?"),
+        ("loggers=[project.loggers.CsvLogger] logger_kwargs.CsvLogger.nam=x", "did you mean name?"),
+    ],
+)
+def test_a_misspelt_argument_is_found_before_the_dataset(
+    overrides: str, line: str, tmp_path: Path
+) -> None:
+    assert line in refusal(tmp_path, *overrides.split())
+
+
+def refusal(folder: Path, *overrides: str) -> str:
+    nothing = folder / "nothing"  # opening it would be the first error
     nothing.mkdir()
-    told = run_job(tmp_path / "run", nothing, [override], code=exit_codes.USAGE)
-    assert line in told, told
+    return run_job(folder / "run", nothing, overrides, code=exit_codes.USAGE)
