@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import permutation, stream_words, unit
 from entry_point.data.plan.samples import Ints, with_repeats
+from entry_point.job.printable import counted
 
 Weights = NDArray[np.float64]
 """How often to draw each sample, relative to the others."""
@@ -82,11 +82,11 @@ class EpochPlan(Plan):
     """Samples that training takes of each image that an epoch draws, see `_training_order`."""
 
     def __post_init__(self) -> None:
-        if self.train and self.count < self.batch_size * self.world_size:
-            raise DataError(
-                f"the train split has {self.count} images, fewer than one step of "
-                f"{self.batch_size} on {self.world_size} rank(s): lower the batch size"
-            )
+        step = self.batch_size * self.world_size
+        if self.train and self.count < step:
+            most = self.count // self.world_size * self.world_size
+            must = f"must be at most {most}, as the train split has {counted(self.count, 'image')}"
+            raise ConfigError("trainer.batch_size", step, must)
 
     @property
     def samples_per_epoch(self) -> int:

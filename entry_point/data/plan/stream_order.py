@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from entry_point.data.errors import DataError
+from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.order import steps_of
 from entry_point.data.plan.philox import permutation, stream_words
 from entry_point.data.plan.samples import Ints
@@ -58,10 +58,9 @@ class StreamPlan:
         _, starts = np.unique(source.shard_of[by_shard], return_index=True)
         self._rows = np.split(by_shard, starts[1:])
         if train and not self.steps_per_epoch:
-            raise DataError(
-                f"a rank's share of the train split is {self.samples_per_epoch} images, fewer "
-                f"than one batch of {batch_size}: lower the batch size"
-            )
+            share = self.samples_per_epoch
+            must = f"must be at most {share * ranks}, as each rank streams {share} training images"
+            raise ConfigError("trainer.batch_size", batch_size * ranks, must)
 
     @property
     def samples_per_epoch(self) -> int:

@@ -240,7 +240,7 @@ BOTH = [*TRAIN_ONLY, *numbered("val/a", "val/b", count=2)]
 FOLDERS = [
     (TRAIN_ONLY, [], "data.val_fraction=0.1", ["data.val_fraction=0.5"]),
     (BOTH, ["data.val_fraction=0.5"], "remove one of them", []),
-    (BOTH, ["trainer.batch_size=64"], "lower the batch size", ["trainer.batch_size=4"]),
+    (BOTH, ["trainer.batch_size=64"], "must be at most 16,", ["trainer.batch_size=16"]),
     (BOTH, ["task=regression"], "use task=classification", ["task=classification"]),
     (BOTH, ["data=demo"], "read your own with data=folder", ["data=folder"]),
     (BOTH, ["data=webdataset"], "holds no tar file", ["data=folder"]),

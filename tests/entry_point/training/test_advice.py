@@ -91,7 +91,7 @@ SETTINGS = [
         "set null",
         ["task.loss=torch.nn.functional.cross_entropy", "task.class_weights=null"],
     ),
-    (["trainer.batch_size=64"], "lower the batch size", ["trainer.batch_size=16"]),
+    (["trainer.batch_size=64"], "must be at most 48", ["trainer.batch_size=48"]),
 ]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,10 @@ def test_no_partial_file_is_left(finished: tuple[Path, str]) -> None:
     left = [p for p in root.rglob("*") if p.is_file() and "input" not in p.parts]
     assert not [p for p in left if p.name.startswith(".")]
     assert not (root / "output" / "failure").exists()
+
+
+def test_log_names_the_table_beside_class_folders(photo_folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(photo_folder, data := tmp_path / "photographs")
+    (data / "train.csv").write_text("path,label\n")
+    told = run_job(tmp_path / "run", data, ["data.format=auto", "trainer.epochs=1"])
+    assert "may also be read as a table (data.format=manifest)" in told

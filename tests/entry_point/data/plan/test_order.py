@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.data.errors import DataError
+from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.order import EpochPlan
 
 
@@ -46,5 +46,5 @@ def test_training_gives_no_sample_twice_and_drops_less_than_a_step() -> None:
 
 
 def test_fewer_images_than_one_step_is_an_error() -> None:
-    with pytest.raises(DataError, match=r"has 7 images, fewer than one step of 4 on 2 rank"):
+    with pytest.raises(ConfigError, match="batch_size=8: must be at most 6, as"):
         EpochPlan(7, 4, 0, True, rank=0, world_size=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from entry_point.data.errors import DataError
+from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.stream_order import StreamPlan
 
 SHARDS, PER_SHARD = 12, 2
@@ -50,5 +50,7 @@ def test_the_last_window_of_an_epoch_is_held_until_the_second_of_the_next() -> N
 
 
 def test_a_rank_whose_share_fills_no_batch_is_refused() -> None:
-    with pytest.raises(DataError, match="is 3 images, fewer than one batch of 4: lower the batch"):
+    with pytest.raises(
+        ConfigError, match="batch_size=28: must be at most 21, as each"
+    ):
         StreamPlan(Held(), 1, 7, batch_size=4, seed=1, train=True)
