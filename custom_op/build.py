@@ -70,7 +70,7 @@ def build() -> tuple[Path, dict[str, Any]]:
             raise BuildError(f"cannot build the operator in {folder}: {error}") from error
     raise BuildError(
         f"no cache folder for a build, which takes {_NEEDED_MB} MB. {'. '.join(problems)}. "
-        "Free up space or set CUSTOM_OP_CACHE to a writable folder of yours"
+        "Free up space or set CUSTOM_OP_CACHE to a writable folder"
     )
 
 

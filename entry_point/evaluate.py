@@ -101,7 +101,7 @@ def _check_format(data: DataConfig, config: EvaluateConfig, folder: Path) -> Non
     """Raise ConfigError if the model folder, which may be a stranger's, names other code."""
     is_own = data.format.startswith(f"{PACKAGE}.") or "format" in config.data
     if "." in data.format and not is_own:
-        must = f"named by {folder}, not by you; add data.format to use it"
+        must = f"comes from {folder}, not from you; add data.format={data.format} to use it"
         raise ConfigError("data.format", data.format, must)
 
 
@@ -152,7 +152,7 @@ def _order_of(source: Source, known: list[str]) -> torch.Tensor:
     elif source.kind in ("labels", "numbers"):
         if missing := [name for name in known if name not in names]:
             shown = printable(", ".join(missing[:5]))
-            raise DataError(f"the dataset lacks {shown}, which the model answers: add columns")
+            raise DataError(f"the dataset lacks {shown}, which the model predicts: add columns")
         return torch.tensor([names.index(name) for name in known])
     return torch.tensor([known.index(name) for name in names])
 
@@ -190,7 +190,10 @@ def _write(
             log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
     skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
     count = counted(len(evaluation.indices), "image")
-    log.info("%s evaluated%s; written to %s", count, skipped, page)
+    log.info(
+        "%s of %s evaluated with %s%s; written to %s",
+        *(count, split, config.model_dir, skipped, page),
+    )
 
 
 if __name__ == "__main__":

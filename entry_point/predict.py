@@ -284,7 +284,7 @@ def _summary(outcome: Outcome, prediction: Prediction) -> str:
     text = f"{count} image{'' if count == 1 else 's'} predicted"
     if outcome.damaged:
         text += f", {outcome.damaged} damaged"
-    also = ", and .csv" if prediction.config.csv else ""
+    also = f" and {prediction.file.with_suffix('.csv').name}" if prediction.config.csv else ""
     return f"{text}; written to {prediction.file}{also}"
 
 

@@ -71,7 +71,7 @@ def find_engine() -> Engine:
         engine.call("version")
         facts = json.loads(engine.call("info", "--format", "{{json .}}"))
     except UserError as error:
-        raise UserError(f"{error}; start the engine, or set ENGINE to another") from error
+        raise UserError(f"{error} (start the engine, or set ENGINE to another)") from error
     if "host" in facts:
         rootless = bool(facts["host"].get("security", {}).get("rootless"))
         return Engine(engine.command, is_podman=True, is_rootless=rootless)

@@ -23,7 +23,7 @@ class AugmentConfig:
     dotted path of a class or function, such as `torchvision.transforms.v2.AugMix` or your own,
     which is called once with `kwargs` and returns the function that `per` describes. null: none."""
     kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the policy, as in `augment.kwargs.m=12`, or of your own."""
+    """Arguments of the policy, such as `augment.kwargs.m=12`, or of your own augmentation."""
     per: Literal["batch", "sample"] = "batch"
     """What the function of a dotted path takes and returns. `batch`: floats
     `(N, 3, image_size, image_size)`, normalized, on the device; a transform of torchvision treats

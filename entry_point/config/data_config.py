@@ -101,13 +101,14 @@ class DataConfig:
     """The dataset, and how a sample is cut from an image."""
 
     format: str = "auto"
-    """`auto`: found by looking at what lies in `root`. `demo`: generated on first use. `folder`:
+    """`auto`: detected from the contents of `root`. `demo`: generated on first use. `folder`:
     images in `root/train/<class>` and `root/val/<class>`, or in `root/<class>`. `manifest`: the
-    files that a table lists. `shards`: the output of `make dataset`. `webdataset`: the tar files of
-    others. `parquet`: files with a column of images, as Hugging Face's datasets. `masks`: images
-    with a mask each, for `task=segmentation`. Or the dotted path of your own source."""
+    files that a table lists. `shards`: the output of `make dataset`. `webdataset`: tar files in
+    WebDataset's format. `parquet`: files with a column of images, such as Hugging Face's datasets.
+    `masks`: images with a mask each, for `task=segmentation`. Or the dotted path to your
+    own source."""
     kwargs: dict[str, Any] = Field(default={})
-    """Arguments of your own source; of `demo`: `seed`, `train_images` and `val_images`."""
+    """Arguments of your own source, or of `demo`: `seed`, `train_images` and `val_images`."""
     root: FilePath | None = None
     """Folder of the dataset; for `format=manifest`, the table. null: the input channel `training`,
     or the only table in it."""
@@ -116,15 +117,15 @@ class DataConfig:
     table: TableConfig = Field(default_factory=TableConfig)
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images to validate on, chosen by a hash of their paths, for a dataset without
-    `val`: of `train`, or of all images if neither folders, nor a column of a table, nor the names
-    of tar or Parquet files tell splits. null: 0.1 of all images in the latter case. It must not be
-    set for a dataset with `val`."""
+    `val`. It is taken from `train`, or from all images of a dataset without splits (in folders, a
+    table's column, or the names of tar or Parquet files), where null means 0.1. It must not be set
+    for a dataset with `val`."""
     balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""
     repeats: Int = Field(default=1, ge=1, le=64)
-    """Repeated augmentation: training samples that an epoch takes of each image it draws. An epoch
-    has as many samples as with 1, of fewer images."""
+    """Repeated augmentation: number of training samples per image. An epoch has as many samples as
+    with 1, from fewer images."""
     views: Int = Field(default=1, ge=1, le=64)
     """Training samples per image, side by side in the batch, each with its own box, flip and
     augmentation. A step still takes `trainer.batch_size` images."""

@@ -23,7 +23,7 @@ class EvaluateConfig:
     """The split to evaluate on; its images are cropped as for validation. null: `val`, or all
     images of another dataset that has one split or none."""
     data: dict[str, Any] = Field(default={})
-    """What differs from the run's own `data.*`, as in `data.root=DIR data.format=folder`."""
+    """Settings that differ from the run's `data.*`, such as `data.root=DIR data.format=folder`."""
     output_dir: FilePath = "runs/evaluation"
     """Folder for evaluation.json, which has the metrics, and evaluation.html."""
     batch_size: Count = 64

@@ -80,7 +80,7 @@ class OptimizeConfig:
     val_fraction: Float | None = Field(default=None, gt=0, lt=1)
     """Share of the images for `val`, chosen by a hash of their paths, as `data.val_fraction`."""
     data: dict[str, Any] = Field(default={})
-    """What else tells how to read the source, as in `data.format=webdataset`."""
+    """Other settings for reading the source, such as `data.format=webdataset`."""
     output: FilePath | None = None
     """Folder to create. null, in a Processing job: its output folder; with `output_format=index`:
     the source."""
@@ -135,7 +135,7 @@ class CheckConfig:
     """Folder that holds `jpeg-index.safetensors`. null: the images' folder, if it holds one."""
     table: TableConfig = Field(default_factory=TableConfig)
     data: dict[str, Any] = Field(default={})
-    """What else tells how to read the dataset, as in `data.format=webdataset`."""
+    """Other settings for reading the dataset, such as `data.format=webdataset`."""
 
     def __post_init__(self) -> None:
         self.table.check("table")

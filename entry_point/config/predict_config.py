@@ -29,7 +29,7 @@ class PredictConfig:
     """`input=TABLE`: folder that the table's paths start from. null: the table's folder."""
     table: PathsConfig = Field(default_factory=PathsConfig)
     data: dict[str, Any] = Field(default={})
-    """What else tells how to read the images, as in `data.format=webdataset`."""
+    """Other settings for reading the images, such as `data.format=webdataset`."""
     model_dir: FilePath = "runs/latest/model"
     """The `model` folder of a finished run, or the model.tar.gz of a job on SageMaker."""
     output: Literal["scores", "features"] = "scores"

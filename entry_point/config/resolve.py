@@ -1,4 +1,4 @@
-"""Settings that name a thing: a known word, or the dotted path of your own."""
+"""Settings that name a thing: a known word, or the dotted path to your own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if name not in known and not is_path:
         words = f"one of {', '.join(known)}, or " if known else ""
-        must = f"must be {words}a dotted path to your own{near(name, known)}"
+        must = f"must be {words}a dotted path to your own code{near(name, known)}"
         raise ConfigError(key, name, must)
 
 

@@ -32,15 +32,15 @@ class TaskConfig:
     name: str = "classification"
     """`classification`: one class per image. `multilabel`: any number of labels per image.
     `regression`: one or more numbers per image. `segmentation`: a class per pixel. Or the dotted
-    path of your own task."""
+    path to your own task."""
     kwargs: dict[str, Any] = Field(default={})
-    """Arguments of the task. `gamma` (2) with `loss=focal`: how much less samples count that the
-    model already gets right; 0: no less. `threshold` (0.5) of `multilabel`: smallest probability
-    with which a label counts as found. Or those of your own task."""
+    """Arguments of the task. `gamma` (2) with `loss=focal`: how strongly samples that the model
+    already gets right are down-weighted; 0: not at all. `threshold` (0.5) of `multilabel`: smallest
+    probability with which a label counts as found. Or the arguments of your own task."""
     loss: str | None = None
     """Training loss. null: `cross_entropy`, `binary_cross_entropy` or `squared_error`, as the task
     needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
-    the dotted path of your own function that takes the model's outputs and the targets."""
+    the dotted path to your own function that takes the model's outputs and the targets."""
     label_smoothing: Share = 0.1
     """`name=classification` and `segmentation`: label smoothing of the training loss."""
     class_weights: Any = None

@@ -46,7 +46,7 @@ class ModelConfig:
     """The network and the weights it starts from."""
 
     name: str = "resnet18"
-    """A classification model of torchvision, `timm/NAME` for one of timm, or the dotted path of
+    """A classification model of torchvision, `timm/NAME` for one of timm, or the dotted path to
     your own callable that takes `num_classes`."""
     kwargs: dict[str, Any] = Field(default={})
     """Other arguments of the model, as in `model.kwargs.width=64`."""
@@ -75,7 +75,7 @@ class OptimConfig:
 
     name: str = "sgd"
     """The optimizer: one of torch's in lower case, such as `sgd`, `adamw` or `rmsprop`, or the
-    dotted path of your own class, which is called as in torch: `MyOptimizer(params, lr=...)`."""
+    dotted path to your own class, which is called as in torch: `MyOptimizer(params, lr=...)`."""
     kwargs: dict[str, Any] = Field(default={})
     """Other arguments of the optimizer, by torch's names, as in `optim.kwargs.betas=[0.9,0.95]`.
     `name=sgd` has Nesterov momentum of 0.9 unless `momentum` or `nesterov` is among them."""
@@ -92,7 +92,7 @@ class OptimConfig:
     schedule: str = "cosine"
     """Shape of the learning rate after a linear warm-up. `cosine`: falls to zero at the end.
     `step`: is multiplied by `schedule_kwargs.factor` (0.1) every `schedule_kwargs.every` (30)
-    epochs. Or the dotted path of your own function `(epoch, epochs)`, which returns the share of
+    epochs. Or the dotted path to your own function `(epoch, epochs)`, which returns the share of
     `lr`; `epoch` is a fraction, 2.5 in the middle of the third epoch."""
     schedule_kwargs: dict[str, Any] = Field(default={})
     """Arguments of the schedule."""
@@ -156,8 +156,8 @@ class TrainerConfig:
     evaluate_every_epochs: Count = 1
     """Epochs between evaluations. The last epoch is always evaluated."""
     early_stopping: Count | None = None
-    """End the training after so many evaluations in a row without a better value of the metric
-    that `task.best` names. null: train all `epochs`."""
+    """Number of evaluations in a row without a better value of the metric that `task.best` names,
+    after which training ends. null: train all `epochs`."""
     checkpoint_every_steps: Count | None = None
     """Steps between checkpoints, besides those every 10 minutes, after each epoch and when the job
     is stopped. null: only those."""
@@ -206,8 +206,8 @@ class TrainConfig:
     optim: OptimConfig = Field(default_factory=OptimConfig)
     trainer: TrainerConfig = Field(default_factory=TrainerConfig)
     loggers: Words = Field(default=["tensorboard"])
-    """What else gets every number, beside the log and metrics.jsonl: `tensorboard`, `mlflow`,
-    `wandb`, or the dotted path of your own class."""
+    """Where else to log every number, besides the log and metrics.jsonl: `tensorboard`, `mlflow`,
+    `wandb`, or the dotted path to your own class."""
     logger_kwargs: dict[str, dict[str, Any]] = Field(default={})
     """Arguments of a logger, by the last part of its name, as in `logger_kwargs.mlflow.uri=URL`."""
 

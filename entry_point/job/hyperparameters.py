@@ -58,7 +58,7 @@ def _refuse_script(value: str | None) -> None:
     if script and "SM_USER_ENTRY_POINT" not in os.environ:
         raise ContractError(
             f"hyperparameter sagemaker_program={script}: this image runs its own program, not an "
-            "entry_point of yours; drop entry_point and send the code in project/ with "
+            "entry_point; drop entry_point and send the code in project/ with "
             "job.code=true, or run your script with SDK v3's ModelTrainer(source_code=...)"
         )
 

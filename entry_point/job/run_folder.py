@@ -218,7 +218,7 @@ class RunFolder:
                 if inherited is None:  # else the launcher has said it
                     sys.stderr.write(
                         f"train: {self.root} is on a file system without file locks "
-                        f"({error.strerror}): start no second job in this folder meanwhile\n"
+                        f"({error.strerror}): do not start a second job in this folder\n"
                     )
                 return file
             time.sleep(0.02)

@@ -186,7 +186,7 @@ def export_within(seconds: float, folder: Path, export: Callable[[], None]) -> N
         thread.start()
         thread.join(seconds)
     if (reason := problem) is None:
-        logger.info("left an unfinished model in %s; the job that resumes replaces it", folder)
+        logger.info("wrote an unfinished model to %s; the job that resumes replaces it", folder)
     else:
         remove_partial_files(folder)  # a thread that still writes one fails at its end
-        logger.warning("left no model: %s; the checkpoint is complete", reason)
+        logger.warning("wrote no model: %s; the checkpoint is complete", reason)

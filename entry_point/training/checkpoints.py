@@ -189,7 +189,7 @@ def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices
     for name in _changed_images(state, settings) if devices.is_first else ():
         logger.warning(
             "the dataset has changed since the checkpoint: the %s images have other names or "
-            "labels; the run continues with those of now",
+            "labels; the run continues with the new ones",
             name,
         )
     return state

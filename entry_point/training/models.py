@@ -165,7 +165,7 @@ def _take_logits(name: str, model: nn.Module, _images: object, answer: Any) -> t
     if not isinstance(logits, torch.Tensor):
         inside = f" of {', '.join(map(str, answer))}" if isinstance(answer, Mapping) else ""
         inside = f" of {len(answer)} items" if isinstance(answer, (tuple, list)) else inside
-        must = f"answers with a {type(answer).__name__}{inside}; return its logits alone, a tensor"
+        must = f"returns a {type(answer).__name__}{inside}; return its logits alone, a tensor"
         raise ConfigError("model.name", name, must)
     return logits
 

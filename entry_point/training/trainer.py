@@ -104,7 +104,7 @@ class Trainer:
             f"devices  {self.devices.describe()}",
             f"plan     {counted(epochs, 'epoch')} of {counted(steps, 'step')} of "
             f"{counted(config.trainer.batch_size, 'image')}, {config.optim.name}; "
-            f"{epochs * steps:,} steps in all",
+            f"{epochs * steps:,} {'step' if epochs * steps == 1 else 'steps'} in all",
             f"start    epoch {progress.epoch}, step {progress.step}; run folder {self.run.root}",
         ]
         if progress.ends(config.trainer):

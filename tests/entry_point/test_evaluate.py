@@ -159,7 +159,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
     assert one["metrics"] == pytest.approx(other["metrics"])
     where += [f"model_dir={tmp_path / 'model'}", f"output_dir={tmp_path / 'none'}"]
     assert evaluate.main([*where, "data.table.labels=[near,tall]"]) == exit_codes.USAGE
-    assert "the dataset lacks dark, which the model answers" in capsys.readouterr().err
+    assert "the dataset lacks dark, which the model predicts" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

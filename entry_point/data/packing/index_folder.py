@@ -77,5 +77,5 @@ def _index(images: FileSource, number: int) -> tuple[str, bytes | None, str]:
         index, reason = index_image(images, number)
     except RejectedError as error:
         log.warning("%s: %s", printable(file), error)
-        return file, None, "damaged or no JPEG"
+        return file, None, "damaged or not a JPEG"
     return file, index, "indexed" if index else reason

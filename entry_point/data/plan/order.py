@@ -15,7 +15,6 @@ from torch import Tensor
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.philox import permutation, stream_words, unit
 from entry_point.data.plan.samples import Ints, with_repeats
-from entry_point.job.printable import counted
 
 Weights = NDArray[np.float64]
 """How often to draw each sample, relative to the others."""
@@ -85,7 +84,7 @@ class EpochPlan(Plan):
         step = self.batch_size * self.world_size
         if self.train and self.count < step:
             most = self.count // self.world_size * self.world_size
-            must = f"must be at most {most}, as the train split has {counted(self.count, 'image')}"
+            must = f"must be at most {most}, as the train split has {self.count} images"
             raise ConfigError("trainer.batch_size", step, must)
 
     @property

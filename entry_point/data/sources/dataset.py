@@ -58,7 +58,7 @@ class Dataset:
         """Returns the images of a split; of WHOLE, those of all splits. Raises DataError."""
         if split not in (WHOLE, *self.splits):
             remedy = "; data.val_fraction=0.1 takes a tenth of train" if split == "val" else ""
-            raise DataError(f"{self.root}: no image is for {split}, only {self.found}{remedy}")
+            raise DataError(f"{self.root}: no images for {split}, only {self.found}{remedy}")
         return self.open(split)
 
 
@@ -92,7 +92,7 @@ def open_dataset(
     if for_training:
         splits = divided(splits, listing.names, data.val_fraction, str(root))
     if not splits.rows:
-        raise DataError(f"{root}: no image is of a split{splits.unused}")
+        raise DataError(f"{root}: no image belongs to a split{splits.unused}")
     kind = {"class": "classes", "targets": "classes"}.get(found.kind, found.kind)
     labels = f"; {len(found.names)} {kind}" if labeled else ""
     log.info("%s: %s: %s%s", printable(str(root)), listing.what, splits.describe(), labels)
@@ -196,7 +196,7 @@ def warn_of_gaps(train: Source, val: Source) -> None:
                     "the model cannot learn them: add images, remove the classes, or choose others "
                     "for val (data.val_fraction, or a column split of a table)"
                 )
-            line = "%s has no image of %d of %d classes (%s): %s"
+            line = "%s has no images of %d of %d classes (%s): %s"
             log.warning(line, split, len(missing), len(source.classes), shown, then)
 
 

@@ -84,7 +84,7 @@ class MaskSource(FileSource):
         found = np.flatnonzero(np.bincount(mask.reshape(-1)))
         wrong = found[(found >= len(self.classes)) & (found != IGNORED)]
         if len(wrong):
-            must = f"{CLASSES} names the classes 0 to {len(self.classes) - 1}; 255 is of none"
+            must = f"{CLASSES} names the classes 0 to {len(self.classes) - 1}; 255 means ignore"
             raise DataError(f"{printable(file)}: has pixels of {wrong[0]}, but {must}")
         return mask if self._numbers is None else self._numbers[mask]
 
@@ -163,7 +163,7 @@ def _require_second_class(source: MaskSource) -> None:
             return
     if found[0] and found[IGNORED]:
         raise DataError(
-            f"{source.folder}: the masks hold only 0 and 255, and 255 is of no class: write the "
+            f"{source.folder}: the masks hold only 0 and 255, and 255 means ignore; store the "
             f"second class of {CLASSES} as 1"
         )
 

@@ -80,7 +80,7 @@ def named(words: Words) -> Splits:
     """Returns the splits that the words name; all images are one split if there is no word at
     all."""
     if not any(words.words) and not words.left_out:
-        return Splits({WHOLE: np.arange(len(words.of))}, "nothing tells splits")
+        return Splits({WHOLE: np.arange(len(words.of))}, "no splits")
     place = np.array([SPLITS.index(word) if word in SPLITS else -1 for word in words.words])[
         words.of
     ]

@@ -303,7 +303,7 @@ class _TarFile:
                 at = start + len(rest) - len(rest.lstrip(b"\0"))
                 raise DataError(
                     f"{self.file} has data at byte {at}, behind its end-of-archive block: it is "
-                    "damaged (copy it again), or several tar files in one (use each by itself)"
+                    "damaged (copy it again), or several tar files in one (use each separately)"
                 )
 
     def _extension(self, kind: bytes, offset: int, size: int) -> Iterator[tuple[str, str]]:

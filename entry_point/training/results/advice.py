@@ -139,13 +139,13 @@ def _advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | No
         return None
     command = f"`{spec.data.shrink_command(max_side)}`"
     if spec.data.format == "shards":
-        command += " (FOLDER: the images of which these were packed)"
+        command += " (FOLDER: the images before packing)"
     return (
         f"input-bound: {100 * wait:.0f} % of each step waits for data, and samples of images like "
         f"these, of {width} x {height} pixels, take {1000 * before / len(numbers):.1f} ms of a "
         f"core each. {command} packs them with a longer side of {max_side} pixels, and a sample "
         f"takes {100 * after / before:.0f} % of that (measured on {len(numbers)} of these images); "
-        f"the price is that they become JPEGs again, of quality {options.quality}"
+        f"the price: they are compressed again, as JPEGs of quality {options.quality}"
     )
 
 

@@ -55,7 +55,7 @@ def task_class(name: str) -> Callable[..., Task]:
 
 def _check_complete(name: str, missing: list[str]) -> None:
     if missing:
-        must = f"has no {', '.join(missing)}; entry_point/training/tasks/task.py tells more"
+        must = f"has no {', '.join(missing)}; see entry_point/training/tasks/task.py"
         raise ConfigError("task.name", name, must)
 
 

@@ -52,8 +52,8 @@ class Classification(Task):
         self.names = list(train.classes)
         if len(self.names) < 2:
             raise DataError(
-                f"all images are of the class {self.names[0]!r}, and training needs two: if it is "
-                "a folder of class folders, name it as data.root"
+                f"all images belong to the class {self.names[0]!r}, and training needs two: if it "
+                "is a folder of class folders, set data.root to it"
             )
         self.outputs, self._model = len(self.names), config.model
         self.head: nn.Module = nn.Softmax(dim=1)

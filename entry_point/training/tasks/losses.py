@@ -86,7 +86,7 @@ def require_columns(outputs: Tensor, count: int, config: ModelConfig) -> None:
     """Raise ConfigError unless the model answers with `(N, count)`."""
     if outputs.shape[1:] != (count,):
         answer = ", ".join(["N", *map(str, outputs.shape[1:])])
-        must = f"answers with ({answer}), but must with (N, {count}): use its argument num_classes"
+        must = f"returns ({answer}), must return (N, {count}): use its argument num_classes"
         raise ConfigError("model.name", config.name, must)
 
 

@@ -47,7 +47,7 @@ class Segmentation(Task):
         self.outputs = len(self.names)
         self.head: nn.Module = nn.Softmax(dim=1)
         if config.task.class_weights == "auto":
-            must = "task.name=segmentation counts no pixels beforehand; list a number per class"
+            must = "task.name=segmentation does not count pixels; list a number per class"
             raise ConfigError("task.class_weights", "auto", must)
         weights = class_weights(config.task, train, lambda *_: torch.empty(0), device)
         smoothing = config.task.label_smoothing
@@ -56,7 +56,7 @@ class Segmentation(Task):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.dim() != 4:
-            must = "must answer for each pixel, as deeplabv3_resnet50, lraspp_mobilenet_v3_large "
+            must = "must predict every pixel, as deeplabv3_resnet50, lraspp_mobilenet_v3_large "
             must += "and timm/NAME with model.kwargs.features_only=true do"
             raise ConfigError("model.name", self._model, must)
         if outputs.shape[-2:] != targets.shape[-2:]:

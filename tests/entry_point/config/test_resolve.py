@@ -25,8 +25,8 @@ def test_a_dotted_path_is_imported() -> None:
     [
         (
             "adamv",
-            "optim.name=adamv: must be one of sgd, adamw, or a dotted path to your own; did you "
-            "mean adamw?",
+            "optim.name=adamv: must be one of sgd, adamw, or a dotted path to your own code; did "
+            "you mean adamw?",
         ),
         (
             "os.path.joint",
@@ -39,7 +39,7 @@ def test_a_dotted_path_is_imported() -> None:
         ),
         (
             ".thing",
-            "optim.name=.thing: must be one of sgd, adamw, or a dotted path to your own",
+            "optim.name=.thing: must be one of sgd, adamw, or a dotted path to your own code",
         ),
     ],
 )

@@ -18,7 +18,7 @@ def test_every_task_is_an_option(name: str) -> None:
     ("overrides", "message"),
     [
         (["task=multilable"], r"task=multilable: must be one of .*; did you mean multilabel\?"),
-        (["task.name=regresion"], r"or a dotted path to your own; did you mean regression\?"),
+        (["task.name=regresion"], r"or a dotted path to your own code; did you mean regression\?"),
         (["task.name=a.1"], r"task\.name=a\.1: must be one of classification"),
         (["task.kwargs.x=1"], r"task\.kwargs\.x=1: no such key; task\.kwargs has gamma"),
         (["task.loss=focl"], r"task\.loss=focl: must be one of cross_entropy, focal, .*focal\?"),

@@ -209,7 +209,7 @@ def spoil(file: Path) -> None:
 
 
 WRONG = {
-    "has pixels of 9, but classes.txt names the classes 0 to 3; 255 is of none": spoil,
+    "has pixels of 9, but classes.txt names the classes 0 to 3; 255 means ignore": spoil,
     "it has the mode RGB": lambda file: Image.new("RGB", (50, 50)).save(file),
     "is 50x40 pixels, but its image is ": lambda file: Image.new("L", (50, 40)).save(file),
     "cannot be read as a mask": lambda file: file.write_bytes(b"no PNG"),
@@ -237,7 +237,7 @@ def whole_size(source: MaskSource, index: int) -> tuple[int, int]:
 
 LAYOUTS = {
     "3.png is missing: each image needs a mask": lambda root: (root / MASK).unlink(),
-    "all/3.png is of two images, train/images/all/3.jpeg and ": lambda root: shutil.copy(
+    "all/3.png belongs to two images, train/images/all/3.jpeg and ": lambda root: shutil.copy(
         root / "train/images/all/3.jpg", root / "train/images/all/3.jpeg"
     ),
     "classes.txt: No such file or directory; it must name the classes of the masks": lambda root: (

@@ -108,7 +108,7 @@ def test_what_does_not_fit_is_refused() -> None:
         task("data.crop=center")
     with pytest.raises(ConfigError, match=r"class_weights=auto: .* list a number per class"):
         task("task.class_weights=auto")
-    with pytest.raises(ConfigError, match=r"model.name=resnet18: must answer for each pixel"):
+    with pytest.raises(ConfigError, match=r"model.name=resnet18: must predict every pixel"):
         task("model.name=resnet18").loss(torch.zeros(2, 4), torch.zeros(2, 8, 8).byte())
     with pytest.raises(ConfigError, match="must be a classification or segmentation model"):
         build_model(load_train_config([*MASKS, "model.name=deeplab"])[0].model, 4)

@@ -121,7 +121,7 @@ def test_torchvisions_transforms_are_augmentations() -> None:
         (
             ["augment.name=trivail"],
             "augment.name=trivail: must be one of trivial, rand_timm, color_jitter, simclr, erase, "
-            "or a dotted path to your own; did you mean trivial?",
+            "or a dotted path to your own code; did you mean trivial?",
         ),
         (["augment.kwargs.p=1"], "augment.kwargs={p:1}: needs augment.name"),
         (

@@ -75,11 +75,11 @@ def test_logits_are_taken_as_the_libraries_mean_them(form: str) -> None:
 @pytest.mark.parametrize(
     ("form", "says"),
     [
-        ("dict", "answers with a dict of boxes, scores; return its logits alone"),
-        ("pair", "answers with a tuple of 2 items; return its logits alone"),
-        ("list", "answers with a list of 1 items; return its logits alone"),
-        ("object", "answers with a SimpleNamespace; return its logits alone"),
-        ("none", "answers with a NoneType; return its logits alone"),
+        ("dict", "returns a dict of boxes, scores; return its logits alone"),
+        ("pair", "returns a tuple of 2 items; return its logits alone"),
+        ("list", "returns a list of 1 items; return its logits alone"),
+        ("object", "returns a SimpleNamespace; return its logits alone"),
+        ("none", "returns a NoneType; return its logits alone"),
     ],
 )
 def test_any_other_answer_is_one_line(form: str, says: str) -> None:
@@ -108,13 +108,13 @@ def test_a_job_takes_the_logits_or_ends_with_the_line(
     code = exit_codes.USAGE if form == "dict" else exit_codes.FINISHED
     assert forked.run(tmp_path, photo_folder, job) == code
     log = (tmp_path / "log").read_text()
-    assert "Traceback" not in log and ("answers with a dict of" in log) is (form == "dict")
+    assert "Traceback" not in log and ("returns a dict of" in log) is (form == "dict")
 
 
 def test_a_compiled_model_ends_with_the_line(tmp_path: Path, photo_folder: Path) -> None:
     job = [f"{HERE}Answering", "model.kwargs.form=pair", "trainer.compile=default"]
     assert forked.run(tmp_path, photo_folder, job) == exit_codes.USAGE
-    assert "answers with a tuple of 2 items" in (tmp_path / "log").read_text().splitlines()[-1]
+    assert "returns a tuple of 2 items" in (tmp_path / "log").read_text().splitlines()[-1]
 
 
 # -- several ranks

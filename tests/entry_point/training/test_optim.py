@@ -185,7 +185,7 @@ def test_kwargs_reach_the_optimizer() -> None:
         (
             ["optim.name=adamv"],
             "optim.name=adamv: must be one of sgd, adamw, adadelta, adafactor, adagrad, adam, "
-            "adamax, nadam, radam, rmsprop, or a dotted path to your own; did you mean adam?",
+            "adamax, nadam, radam, rmsprop, or a dotted path to your own code; did you mean adam?",
         ),
         (
             ["optim.name=torch.optim.RMSProp"],
@@ -226,7 +226,7 @@ def test_kwargs_reach_the_optimizer() -> None:
         ),
         (
             ["optim.schedule=cosin"],
-            "optim.schedule=cosin: must be one of cosine, step, or a dotted path to your own; "
+            "optim.schedule=cosin: must be one of cosine, step, or a dotted path to your own code; "
             "did you mean cosine?",
         ),
         (

@@ -79,7 +79,7 @@ def test_an_engine_is_identified_by_its_answer_not_by_its_name(
 def test_an_engine_that_is_not_running_fails_before_any_work(fake_engine: FakeEngine) -> None:
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
     with pytest.raises(
-        UserError, match=r"Cannot connect to the Docker daemon; start the engine, or set ENGINE"
+        UserError, match=r"Cannot connect to the Docker daemon \(start the engine, or set ENGINE"
     ):
         find_engine()
 

@@ -1,4 +1,4 @@
-"""Images that are no JPEGs: they train beside JPEGs, by rules that are the same everywhere."""
+"""Images that are not JPEGs: they train beside JPEGs, by rules that are the same everywhere."""
 
 import io
 import logging
@@ -156,8 +156,8 @@ def test_a_log_line_says_how_many_images_are_not_jpegs(
         open_source(DataConfig(format="manifest", root=str(table)), "train", table)
     others = sum(file.suffix != ".jpg" for file in files)
     for place in (mixed_folder, table):
-        assert f"{place}: images that are not JPEGs: {others} of 72" in caplog.text
-    assert caplog.text.count("images that are not JPEGs") == 2
+        assert f"{place}: {others} of 72 images are not JPEGs" in caplog.text
+    assert caplog.text.count("images are not JPEGs") == 2
 
 
 @pytest.mark.parametrize("kind", ["PNG", "BMP", "PPM", "TIFF", "WEBP"])

@@ -50,7 +50,5 @@ def test_the_last_window_of_an_epoch_is_held_until_the_second_of_the_next() -> N
 
 
 def test_a_rank_whose_share_fills_no_batch_is_refused() -> None:
-    with pytest.raises(
-        ConfigError, match="batch_size=28: must be at most 21, as each"
-    ):
+    with pytest.raises(ConfigError, match="batch_size=28: must be at most 21, as each"):
         StreamPlan(Held(), 1, 7, batch_size=4, seed=1, train=True)

@@ -170,7 +170,7 @@ def test_the_split_test_is_kept_apart(tmp_path: Path) -> None:
 
 def test_what_is_missing_for_training_names_the_way_out(tmp_path: Path) -> None:
     root = splits(tmp_path, "train", "test")
-    with pytest.raises(DataError, match=r"no image is for val, only 40 images for train, 40 for"):
+    with pytest.raises(DataError, match=r"no images for val, only 40 images for train, 40 for"):
         opened(root).source("val")
     found = counts(opened(root, val_fraction=0.2))
     assert found["train"] + found["val"] == 40 and found["test"] == 40
@@ -204,8 +204,8 @@ def test_classes_without_images_are_named_and_allowed(
     train, val = dataset.source("train"), dataset.source("val")
     assert train.classes == val.classes == ["cat", "dog", "emu", "fox"]
     warn_of_gaps(train, val)
-    assert "train has no image of 1 of 4 classes (fox): the model cannot learn them" in caplog.text
-    assert "val has no image of 2 of 4 classes (emu, fox)" in caplog.text
+    assert "train has no images of 1 of 4 classes (fox): the model cannot learn them" in caplog.text
+    assert "val has no images of 2 of 4 classes (emu, fox)" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -299,5 +299,5 @@ def test_an_own_source_has_train_and_val_and_no_test_that_is_kept_out(tmp_path: 
     write(tmp_path, *(name.replace("/", "_") for name in NAMES))
     dataset = opened(tmp_path, format="project.sources.by_file_name")
     assert [*dataset.splits] == ["train", "val"]
-    with pytest.raises(DataError, match="no image is for test, only those of train and val"):
+    with pytest.raises(DataError, match="no images for test, only those of train and val"):
         dataset.source("test")

@@ -92,14 +92,14 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     ("files", "message"),
     [
         ([], "data.root=.*: no such file or folder"),
-        (["train/a/1.jpg"], "no image is for val, only 1 image for train.*val_fraction=0.1"),
+        (["train/a/1.jpg"], "no images for val, only 1 image for train.*val_fraction=0.1"),
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
         (["1.jpg", "2.jpg"], "root has no class folders: .* in a table .data.root=labels.csv"),
         (
             ["training/a/1.jpg", "test/a/1.jpg"],
-            "no image is for val, only 1 image for train, 1 for test",
+            "no images for val, only 1 image for train, 1 for test",
         ),
-        (["Train/a/1.jpg", "Test/a/1.jpg"], "no image is for val, only 1 image for train"),
+        (["Train/a/1.jpg", "Test/a/1.jpg"], "no images for val, only 1 image for train"),
         (["train/a/1.jpg", "val/a/1.jpg", "valid/a/1.jpg"], "val and valid are both for val;"),
         (["a/1.jpg", "b/1.jpg"], "val_fraction=0.1 leaves no image for val"),
         (

@@ -196,7 +196,7 @@ def test_splits_to_train_on_need_all_masks_and_images(tmp_path: Path) -> None:
 
 def test_two_images_of_one_mask_are_refused(tmp_path: Path) -> None:
     write(tmp_path, *pairs("images/*.jpg", "masks/*.png"), "images/0.png")
-    assert "masks/0.png is of two images, images/0.jpg and images/0.png" in refusal(tmp_path)
+    assert "masks/0.png belongs to two images, images/0.jpg and images/0.png" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -246,7 +246,7 @@ def test_a_pax_header_without_its_member_is_refused(file: Path) -> None:
 
 @pytest.mark.parametrize("padding", [0, 10240])
 def test_two_tars_in_one_file_are_refused(file: Path, padding: int) -> None:
-    with pytest.raises(DataError, match=r"several tar files in one \(use each by itself\)"):
+    with pytest.raises(DataError, match=r"several tar files in one \(use each separately\)"):
         read(file, tar_of(pairs(3)) + bytes(padding) + tar_of(pairs(3, 3)))
 
 

@@ -148,7 +148,7 @@ def test_tars_of_train_and_test_are_divided_packed_and_checked(
                    (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
         write_tar(tmp_path / "tars" / f"{split}.tar", *members)
     tars, packed = tmp_path / "tars", tmp_path / "packed"
-    with pytest.raises(DataError, match=r"no image is for val, .* data\.val_fraction=0\.1 takes a"):
+    with pytest.raises(DataError, match=r"no images for val, .* data\.val_fraction=0\.1 takes a"):
         open_tars(tars, "val")
     train, val = (open_tars(tars, split, val_fraction=0.3) for split in SPLITS)
     assert len(train) + len(val) == 100 and 15 < len(val) < 45

@@ -106,7 +106,7 @@ def test_a_stopped_job_leaves_its_model_until_the_resumed_one_leaves_the_finishe
 ) -> None:
     overrides = [*SMALL, *ranks]
     output = stop(start(tmp_path, photo_folder, overrides))
-    assert output.count(f"left an unfinished model in {tmp_path}/model") == 1
+    assert output.count(f"wrote an unfinished model to {tmp_path}/model") == 1
     assert files(tmp_path) == WHOLE
     state = newest_checkpoint(tmp_path)
     assert_exported(tmp_path, state)
@@ -259,7 +259,7 @@ def test_an_export_that_takes_too_long_is_left_out_in_one_line(
     monkeypatch.setenv(stuck_exports.SECONDS, "1")
     output = stop(start(tmp_path, photo_folder, [STUCK, *ranks]))
     assert (tmp_path / "reached").exists()
-    assert output.count("left no model: 1 s were not enough; the checkpoint is complete") == 1
+    assert output.count("wrote no model: 1 s were not enough; the checkpoint is complete") == 1
     assert "Traceback" not in output and files(tmp_path) == []
     assert not (tmp_path / "output/failure").exists()
 
@@ -268,7 +268,7 @@ def test_an_export_begins_only_if_the_checkpoint_leaves_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     export_within(-1.0, tmp_path, lambda: pytest.fail("began"))
-    assert "left no model: 0 s were not enough" in caplog.text
+    assert "wrote no model: 0 s were not enough" in caplog.text
 
 
 def test_an_export_whose_images_cannot_be_read_is_left_out(
@@ -283,7 +283,7 @@ def test_an_export_whose_images_cannot_be_read_is_left_out(
     trigger.with_suffix(".new").rename(trigger)
     wait_until(trigger.with_suffix(".reached").exists)
     output = stop(process)
-    assert output.count("left no model: ") == 1 and files(tmp_path) == []
+    assert output.count("wrote no model: ") == 1 and files(tmp_path) == []
     assert read_records(tmp_path)[-1]["step"] == max(
         int(path.stem[5:]) for path in (tmp_path / "checkpoints").glob("step-*.pt")
     )
@@ -296,7 +296,7 @@ def test_a_failed_export_is_one_line_and_the_job_is_stopped_as_ever(
     process = start(tmp_path, photo_folder, [same, "trainer.export=best"])
     os.truncate(tmp_path / "checkpoints/best.pt", 1000)
     output = stop(process)
-    line = next(line for line in output.splitlines() if "left no model" in line)
+    line = next(line for line in output.splitlines() if "wrote no model" in line)
     assert "best.pt is damaged" in line and "Traceback" not in output
     assert files(tmp_path) == []
 
