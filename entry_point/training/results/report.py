@@ -147,7 +147,7 @@ def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
 
 
 def losses_differ_by(config: TrainConfig) -> str:
-    """Returns what only the training loss is of, in words."""
+    """Returns what changes the training loss but not the validation loss, in words."""
     task, optim = config.task, config.optim
     known = TASKS.get(task.name)
     smooths = known and known.takes in ("class", "targets") and task.label_smoothing
@@ -250,7 +250,7 @@ def _stalls(totals: Totals) -> dict[str, Any] | None:
         "worst": f"{max(waits):.1f}",
         "verdict": totals.verdict,
         "percentiles": PERCENTILES,
-        "steps": "steps since the last start but the first"
+        "steps": "without the first steps after the last start"
         if len(totals.steps)
         else "median epoch",
         "parts": {

@@ -142,7 +142,7 @@ def test_a_finished_run_started_again_only_rewrites_its_results(
     steps = re.compile(r"\d+ % of each step|Step-time percentiles.*?Confusion", re.S)
     reported, rewritten = (text_of(root / "output/data/report.html") for root in (run, again))
     assert steps.sub("", rewritten) == steps.sub("", reported)
-    assert "Step-time percentiles (ms), steps since the last start but the first" in reported
+    assert "Step-time percentiles (ms), without the first steps after the last start" in reported
     assert "Step-time percentiles (ms), median epoch" in rewritten
     log = (again / "log").read_text()
     assert "\nAlready finished; rewrote the results in " in log
