@@ -59,7 +59,8 @@ def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_pat
     *lines, last = output.splitlines()
     metrics = [line.split("  ")[1] for line in lines if line.startswith("  ")]
     assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], output
-    assert last == f"24 images evaluated; written to {tmp_path}/evaluation.html"
+    measured = f"24 images of val evaluated with {run / 'model'}"
+    assert last == f"{measured}; written to {tmp_path}/evaluation.html"
 
 
 def test_the_archive_of_a_job_has_the_metrics_of_its_folder(run: Path, tmp_path: Path) -> None:
@@ -199,7 +200,7 @@ def test_a_source_that_only_the_model_folder_names_is_not_run(
 ) -> None:
     changed(run, tmp_path, "format: folder", "format: os.system")
     assert evaluate.main([f"model_dir={tmp_path / 'model'}"]) == exit_codes.USAGE
-    assert "data.format=os.system: named by" in capsys.readouterr().err
+    assert "data.format=os.system: comes from" in capsys.readouterr().err
 
 
 def test_an_evaluation_leaves_no_image_out_because_of_a_failing_disk(
