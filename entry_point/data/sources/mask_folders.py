@@ -118,7 +118,9 @@ def list_pairs(root: Path) -> MaskPairs | None:
                 lists = root / _VOC_LISTS
                 raise DataError(f"{lists} lists {first} twice: an image belongs to one split")
             both = f"{first} and {second}"
-            raise DataError(f"{printable(str(root / mask))} belongs to two images, {both}: rename one")
+            raise DataError(
+                f"{printable(str(root / mask))} belongs to two images, {both}: rename one"
+            )
         owners[mask] = image.path
     what = f"images with masks ({layout.name})" + (f" *{ending}.png" if ending else "")
     return MaskPairs([*owners.values()], [*owners], [image.word for image in images], what)
