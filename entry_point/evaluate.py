@@ -30,7 +30,7 @@ from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job import exit_codes
-from entry_point.job.metrics_line import LOSS
+from entry_point.job.known_tasks import LOSS
 from entry_point.job.own_code import PACKAGE
 from entry_point.job.printable import counted, printable
 from entry_point.job.program import asks_for_help, end_process, run_program

@@ -19,7 +19,7 @@ from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.job import exit_codes
-from entry_point.job.processing_job import ProcessingJob, run_command
+from entry_point.job.hosts import ProcessingJob, run_command
 from entry_point.job.program import asks_for_help, end_process
 
 log = logging.getLogger("optimize")

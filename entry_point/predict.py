@@ -36,8 +36,8 @@ from entry_point.data.sources.source import Source, fingerprint
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job import exit_codes
 from entry_point.job.devices import limit_threads
+from entry_point.job.hosts import ProcessingJob, run_command
 from entry_point.job.printable import printable
-from entry_point.job.processing_job import ProcessingJob, run_command
 from entry_point.job.program import asks_for_help, end_process
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked

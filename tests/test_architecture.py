@@ -33,7 +33,6 @@ CONTRACT = {
         "metrics_line",
         "own_code",
         "printable",
-        "processing_job",
         "program",
         "run_folder",
         "whole_file",

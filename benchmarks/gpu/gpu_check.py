@@ -39,7 +39,7 @@ from benchmarks.sample_photographs import many_photographs
 from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
-from entry_point.job.cuda_driver import describe_driver, has_gpus
+from entry_point.job.hosts import describe_driver, has_gpus
 from entry_point.job.program import UserError, run_program
 from launch.revision import files_hash
 

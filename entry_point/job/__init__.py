@@ -1,12 +1,13 @@
 """The job: what SageMaker, a launcher and the job agree on, its processes and its devices.
 
 1. `program` ends every program: exit codes, errors as lines, the file with a failure's reason.
-2. `run_folder` is the folder of a run, `hosts` the machines of a job; `hyperparameters` are Hydra
-   overrides as SageMaker carries them, `metrics_line` what it finds in the log, `own_code` the code
-   that was sent with the job. A launcher uses these, so they need the standard library only.
+2. `run_folder` is the folder of a run, `hosts` the machines of a job and their GPUs;
+   `hyperparameters` are Hydra overrides as SageMaker carries them, `metrics_line` what it finds in
+   the log, `own_code` the code that was sent with the job. A launcher uses these, so they need the
+   standard library only.
 3. `training_job` composes the configuration, and starts the processes of `ranks`, one per device.
-4. In a rank, `devices` chooses the device and joins the other ranks, `rank_watch` says which rank
-   the others wait for, and `stop` has all of them stop after the same step.
+4. In a rank, `devices` chooses the device and joins the other ranks, `RankWatch` of `ranks` says
+   which rank the others wait for, and `stop` has all of them stop after the same step.
 
 A launcher sets these environment variables of ours: `ML_ROOT` names the run folder,
 `CHECKPOINTS_PER_JOB` is set where jobs share a prefix for checkpoints, `OWN_CODE` is the hash of

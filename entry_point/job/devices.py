@@ -21,9 +21,8 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainerConfig, check_ranks
-from entry_point.job.cuda_driver import describe_driver, has_gpus
-from entry_point.job.rank_watch import RankWatch
-from entry_point.job.ranks import Supervisor
+from entry_point.job.hosts import describe_driver, has_gpus
+from entry_point.job.ranks import RankWatch, Supervisor
 
 # How long until all hosts have started their ranks.
 RENDEZVOUS_TIMEOUT = timedelta(minutes=15)
@@ -155,19 +154,14 @@ def join_devices(
     if device.type == "cuda":
         torch.cuda.set_device(device)
         stay_near(device)
-    _set_determinism(config.deterministic)
-    _set_tf32(config.precision, device)
+    torch.backends.cudnn.benchmark = not config.deterministic
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+    autocast_dtype = _set_precision(config.precision, device)
     with _all_ranks(device, rank, world_size, rendezvous) as (cpu_group, watch):
-        yield Devices(
-            device,
-            _autocast_dtype(config.precision, device),
-            rank,
-            local_rank,
-            world_size,
-            cpu_group,
-            watch,
-            supervisor,
-        )
+        places = rank, local_rank, world_size
+        yield Devices(device, autocast_dtype, *places, cpu_group, watch, supervisor)
 
 
 class _Rendezvous:
@@ -306,28 +300,21 @@ def _why_unusable() -> str:
     )
 
 
-def _autocast_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    if precision == "auto":
-        # GPUs older than Ampere only emulate bf16, slower than fp32.
-        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
-        precision = "bf16" if has_bf16 else "fp32"
-    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
+def _set_precision(precision: str, device: torch.device) -> torch.dtype | None:
+    """Set whether products use TF32; returns the type of autocast, None for none.
 
-
-def _set_tf32(precision: str, device: torch.device) -> None:
-    """By default, torch uses TF32 in convolutions but not in matrix products."""
+    By default, torch uses TF32 in convolutions but not in matrix products.
+    """
     wanted = precision == "tf32"
     if wanted and device.type != "cuda":
         raise ConfigError("trainer.precision", precision, "needs a GPU; use fp32 on a CPU")
     torch.backends.cudnn.allow_tf32 = wanted
     torch.set_float32_matmul_precision("high" if wanted else "highest")
-
-
-def _set_determinism(deterministic: bool) -> None:
-    torch.backends.cudnn.benchmark = not deterministic
-    if deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+    if precision == "auto":
+        # GPUs older than Ampere only emulate bf16, slower than fp32.
+        has_bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+        precision = "bf16" if has_bf16 else "fp32"
+    return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
 def stay_near(device: torch.device) -> None:

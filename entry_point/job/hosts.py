@@ -1,4 +1,6 @@
-"""The hosts of a job: SageMaker's file names them, other launchers describe them in variables.
+"""The hosts of a job, their GPUs, and the job whose hosts pack or predict a part each.
+
+SageMaker's file names the hosts, other launchers describe them in variables.
 
 A host is a machine, a container or a pod that runs the entry point once. Its supervisor starts the
 ranks, so a launcher's WORLD_SIZE and RANK count hosts here, and ranks only in `entry_point.train`.
@@ -9,12 +11,15 @@ from __future__ import annotations
 import os
 import re
 import socket
+import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.job.run_folder import ContractError, read_json
+from entry_point.job.program import failure_file, run_program
+from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, ContractError, read_json
 
 DNS_PATIENCE_S = 300.0
 MASTER_PORT = 29400
@@ -136,20 +141,12 @@ def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
     """Wait until every host's name resolves: DNS may lag behind the hosts. Raises ContractError."""
     deadline = time.monotonic() + patience
     for name in hosts.names if hosts.count > 1 else ():
-        if not _resolves(name):
+        if not _addresses(name):
             sys.stderr.write(f"train: waiting for the address of host {name}\n")
-        while not _resolves(name):
+        while not _addresses(name):
             if time.monotonic() > deadline:
                 raise ContractError(f"host {name}: has no address after {patience:.0f} s")
             time.sleep(1)
-
-
-def _resolves(name: str) -> bool:
-    try:
-        socket.getaddrinfo(name, None)
-    except OSError:
-        return False
-    return True
 
 
 def lost_host(reason: str, hosts: Hosts) -> str:
@@ -172,7 +169,132 @@ def lost_host(reason: str, hosts: Hosts) -> str:
 
 
 def _addresses(name: str) -> set[str]:
+    """Returns the addresses that a name resolves to; none if it does not resolve."""
     try:
         return {str(each[4][0]) for each in socket.getaddrinfo(name, None)}
     except OSError:
         return set()
+
+
+# -- the GPUs of this host, as the CUDA driver says without torch
+
+_DEVICE_FILES = Path("/dev")
+_VERSION_FILES = (Path("/sys/module/nvidia/version"), Path("/proc/driver/nvidia/version"))
+# In a separate process, since a driver that has been initialized stays in memory.
+_QUESTION = """
+import ctypes
+driver = ctypes.CDLL("libcuda.so.1")
+version, count = ctypes.c_int(), ctypes.c_int()
+driver.cuDriverGetVersion(ctypes.byref(version))
+error = driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count))
+print(version.value, error, count.value)
+"""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The driver's own account."""
+
+    cuda: str
+    """The newest CUDA version that it supports, such as `13.2`."""
+    error: int
+    """What kept it from starting, a CUresult; 0: nothing."""
+    devices: int
+    """Devices that a process may use, as CUDA_VISIBLE_DEVICES, the container and MIG allow."""
+
+
+def has_gpus() -> bool:
+    """Returns whether this host has NVIDIA devices that nobody has hidden from this process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is not None and re.match(r"\s*(-|NoDevFiles|$)", visible):
+        return False
+    if os.environ.get("NVIDIA_VISIBLE_DEVICES") in ("void", "none"):
+        return False
+    return any(re.fullmatch(r"nvidia\d+|dxg", path.name) for path in _DEVICE_FILES.iterdir())
+
+
+def ask_driver() -> Driver | None:
+    """Returns the driver's answer; None if it cannot be loaded."""
+    asked = subprocess.run(
+        [sys.executable, "-I", "-c", _QUESTION], capture_output=True, text=True, check=False
+    )
+    if asked.returncode:
+        return None
+    version, error, devices = map(int, asked.stdout.split())
+    return Driver(f"{version // 1000}.{version % 1000 // 10}", error, devices)
+
+
+def usable_gpus() -> int:
+    """Returns the GPUs that a rank of this host can choose from, as CUDA counts them."""
+    driver = ask_driver() if has_gpus() else None
+    return driver.devices if driver else 0
+
+
+def describe_driver() -> str:
+    """Returns the driver's version and its CUDA version, as far as they can be found."""
+    driver, version = ask_driver(), "of unknown version"
+    for path in _VERSION_FILES:
+        if path.is_file() and (found := re.search(r"\d+(\.\d+)+", path.read_text())):
+            version = found[0]
+            break
+    if driver is None:
+        return f"the driver {version} is loaded, but libcuda.so.1 is not found here"
+    failed = f", but fails to start (CUDA error {driver.error})" if driver.error else ""
+    return f"driver {version} supports CUDA {driver.cuda}{failed}"
+
+
+# -- a Processing job, whose hosts pack or predict a part each
+
+
+@dataclass(frozen=True)
+class ProcessingJob:
+    """A SageMaker Processing job as its containers see it."""
+
+    root: Path
+    """CONTAINER_ROOT, or the folder that ML_ROOT names."""
+    hosts: Hosts
+
+    @property
+    def input(self) -> Path:
+        return self.root / "processing" / "input"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "processing" / "output"
+
+    def shards_input(self, folder: Path) -> bool:
+        """Returns whether `folder` holds only this host's share of the job's input
+        (ShardedByS3Key).
+
+        Raises ContractError if the job has several hosts and does not say.
+        """
+        if self.hosts.count == 1:
+            return False
+        path = self.root / "config" / "processingjobconfig.json"
+        inputs = read_json(path).get("ProcessingInputs")
+        if not isinstance(inputs, list):
+            raise ContractError(
+                f"{path}: must list ProcessingInputs, which say whether each host has all of "
+                f"{folder}; set part=N/M"
+            )
+        from_s3 = [each["S3Input"] for each in inputs if "S3Input" in each]
+        return any(
+            folder.is_relative_to(each["LocalPath"])
+            and each.get("S3DataDistributionType") == SHARDED
+            for each in from_s3
+        )
+
+
+def run_command(name: str, program: Callable[[ProcessingJob | None], int]) -> int:
+    """As `run_program`; `program` gets the job, or None outside one.
+
+    In a job, the reason of a failure also goes to the file that SageMaker shows.
+    """
+    root = Path(os.environ.get("ML_ROOT", CONTAINER_ROOT))
+    if not (root / "config" / "resourceconfig.json").is_file():
+        return run_program(name, lambda: program(None))
+    return run_program(
+        name,
+        lambda: program(ProcessingJob(root, read_hosts(root / "config"))),
+        failure_file(root / "output" / "message"),
+    )

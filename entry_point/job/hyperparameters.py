@@ -42,25 +42,19 @@ def read_overrides(folder: Path) -> list[str]:
     """Hydra overrides from hyperparameters.json. Raises ContractError."""
     path = folder / FILE
     content = {key: str(value) for key, value in read_json(path).items()}
-    _refuse_script(content.get("sagemaker_program"))
-    try:
-        return decode(content)
-    except ValueError as error:
-        raise ContractError(f"{path}: {error}") from error
-
-
-def _refuse_script(value: str | None) -> None:
-    """Refuse a job whose script would be ignored: SDK v2 sends it with `entry_point=`.
-
-    In AWS's own image, SageMaker's toolkit runs the script, which may start this program.
-    """
-    script = (value or "").strip('"')  # the SDK writes JSON
+    # SDK v2 sends a script with `entry_point=`, which this image would ignore. In AWS's own image,
+    # SageMaker's toolkit runs the script, which may start this program.
+    script = content.get("sagemaker_program", "").strip('"')  # the SDK writes JSON
     if script and "SM_USER_ENTRY_POINT" not in os.environ:
         raise ContractError(
             f"hyperparameter sagemaker_program={script}: this image runs its own program, not an "
             "entry_point; drop entry_point and send the code in project/ with "
             "job.code=true, or run your script with SDK v3's ModelTrainer(source_code=...)"
         )
+    try:
+        return decode(content)
+    except ValueError as error:
+        raise ContractError(f"{path}: {error}") from error
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:
@@ -75,36 +69,26 @@ def encode(overrides: Sequence[str]) -> dict[str, str]:
         in_order = all(
             is_plain and name < other for other, is_plain in after if _touch(name, other)
         )
-        is_plain = in_order and len(plain) < _MOST_PLAIN and _comes_back(override, key, value)
+        is_plain = in_order and len(plain) < _MOST_PLAIN
+        is_plain &= bool(_PLAIN_KEY.fullmatch(key)) and len(value) <= VALUE_CHARACTERS
+        # `decode` must make the same override of it.
+        is_plain = is_plain and decode({key: value}) == [override]
         if is_plain:
             plain[key] = value
         else:
             listed.append(override)
         after.append((name, is_plain))
-    return {**_chunks(listed[::-1]), **dict(reversed(plain.items()))}
+    text = json.dumps(listed[::-1], separators=(",", ":")) if listed else ""
+    chunks = {
+        CHUNK_KEY.format(number): text[start : start + VALUE_CHARACTERS]
+        for number, start in enumerate(range(0, len(text), VALUE_CHARACTERS))
+    }
+    return {**chunks, **dict(reversed(plain.items()))}
 
 
 def _touch(one: str, other: str) -> bool:
     """Returns whether two keys set the same value, or one sets a part of the other."""
     return f"{one}.".startswith(f"{other}.") or f"{other}.".startswith(f"{one}.")
-
-
-def _comes_back(override: str, key: str, value: str) -> bool:
-    """Returns whether `decode` makes this override of a hyperparameter `key` with the text
-    `value`."""
-    fits = _PLAIN_KEY.fullmatch(key) and len(value) <= VALUE_CHARACTERS
-    return bool(fits) and decode({key: value}) == [override]
-
-
-def _chunks(overrides: Sequence[str]) -> dict[str, str]:
-    if not overrides:
-        return {}
-    text = json.dumps(list(overrides), separators=(",", ":"))
-    starts = range(0, len(text), VALUE_CHARACTERS)
-    return {
-        CHUNK_KEY.format(number): text[start : start + VALUE_CHARACTERS]
-        for number, start in enumerate(starts)
-    }
 
 
 def decode(hyperparameters: Mapping[str, str]) -> list[str]:

@@ -6,12 +6,9 @@ The trainer prints these lines. SageMaker, like any reader of CloudWatch, finds 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 
 from entry_point.job.known_tasks import ALL_METRICS
-from entry_point.job.known_tasks import LOSS as LOSS
-from entry_point.job.known_tasks import Metric as Metric
 
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
@@ -60,10 +57,5 @@ def metrics_line(values: dict[str, float | int]) -> str:
 
 def format_metrics(values: dict[str, float | int]) -> str:
     """`{"epoch": 1, "loss": 0.5}` -> `epoch=1 loss=0.5`: six significant digits, keys in order."""
-    return " ".join(f"{key}={_format(value)}" for key, value in values.items())
-
-
-def _format(value: float | int) -> str:
-    if isinstance(value, int):
-        return str(value)
-    return f"{value:.6g}" if math.isfinite(value) else str(value)
+    texts = {key: str(v) if isinstance(v, int) else f"{v:.6g}" for key, v in values.items()}
+    return " ".join(f"{key}={text}" for key, text in texts.items())

@@ -43,8 +43,15 @@ def use_sent(channels: Path) -> None:
     """
     if not os.environ.get(HASH):
         return
-    folder = channels / CHANNEL
-    require_sent(folder, os.environ[HASH])
+    sent, folder = os.environ[HASH], channels / CHANNEL
+    if not folder.is_dir():
+        message = f"the job has no channel {CHANNEL}, must have the folder {folder}"
+        raise ContractError(f"{HASH}={sent}: {message}")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    found = content_hash({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
+    if found != sent:
+        message = f"must hold the code with the hash {sent} that was sent, has {found}"
+        raise ContractError(f"{folder}: {message}")
     # Bytecode beside the sent files would change the hash that the job's next start finds.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
@@ -70,15 +77,3 @@ def find_project_in(folder: Path) -> None:
 def configs() -> Path:
     """Returns the folder of the config tree: the one that was sent, else the image's."""
     return Path(os.environ.get(FOLDER) or PROGRAM) / "configs"
-
-
-def require_sent(folder: Path, sent: str) -> None:
-    """Raise ContractError unless `folder` has files of the hash `sent`."""
-    if not folder.is_dir():
-        must = f"the job has no channel {CHANNEL}, must have the folder {folder}"
-        raise ContractError(f"{HASH}={sent}: {must}")
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    found = content_hash({path.relative_to(folder).as_posix(): path.read_bytes() for path in files})
-    if found != sent:
-        must = f"must hold the code with the hash {sent} that was sent, has {found}"
-        raise ContractError(f"{folder}: {must}")

@@ -7,7 +7,6 @@ import re
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TextIO
 
 from entry_point.job.metrics_line import MARK
 
@@ -63,11 +62,9 @@ class _DroppingText(io.TextIOWrapper):
 
 def drop_unread_output() -> None:
     """Replace stdout and stderr of this process by streams that may be closed at the other end."""
-    sys.stdout, sys.stderr = _dropping(sys.stdout), _dropping(sys.stderr)
-
-
-def _dropping(stream: TextIO) -> TextIO:
-    if not isinstance(stream, io.TextIOWrapper):  # the program was started without it
-        return stream
-    options = (stream.encoding, stream.errors, None, stream.line_buffering, stream.write_through)
-    return _DroppingText(stream.buffer, *options)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):  # else the program was started without it
+            lines = stream.line_buffering, stream.write_through
+            dropping = _DroppingText(stream.buffer, stream.encoding, stream.errors, None, *lines)
+            setattr(sys, name, dropping)

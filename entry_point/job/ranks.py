@@ -1,4 +1,4 @@
-"""The ranks of this host as processes of the supervisor: started, asked to stop, ended.
+"""The ranks of this host as processes of the supervisor: started, asked to stop, ended, watched.
 
 Supervisor and ranks exchange files in a temporary folder. The supervisor writes `config.yaml`, and
 `stop` to ask for a checkpoint and an end: between steps, the ranks look whether it is there. A
@@ -13,23 +13,31 @@ or not, and takes any exit code but 0 for a failure.
 from __future__ import annotations
 
 import ctypes
+import json
+import logging
 import os
 import select
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.job import exit_codes, program
 from entry_point.job.hosts import TORCH, Hosts
 from entry_point.job.program import stop_signals
+
+if TYPE_CHECKING:  # the supervisor imports no torch
+    from torch.distributed import Store  # type: ignore[attr-defined]
+
+logger = logging.getLogger(__name__)
 
 OPTION = "--supervisor"
 """The folder follows; a rank that was started by hand or by torchrun has none."""
@@ -42,6 +50,10 @@ EXPORT_PATIENCE_S = 90.0
 # `timeout make` and a terminal send one request to make and to this process, and make passes it on.
 ONE_REQUEST_S = 1.0
 _POLL_S = 0.1
+ANSWER_PATIENCE_S = 30.0
+"""How long the other ranks wait for one before a line says so."""
+PUBLISH_S = 5.0
+"""How often a rank says that it still answers."""
 _PR_SET_PDEATHSIG = 1
 _LOOPBACK = "lo"
 
@@ -107,11 +119,6 @@ class Ranks:
         self._running = {rank: _start(rank, environment, folder, lock) for rank in range(count)}
 
     @property
-    def have_begun(self) -> bool:
-        """Whether one has taken a step, so that a stop has something to save."""
-        return (self._folder / _BEGUN).exists()
-
-    @property
     def reason(self) -> str | None:
         """Why the first rank to fail did, if any has."""
         path = self._folder / _REASON
@@ -151,7 +158,7 @@ class Ranks:
             return
         if not self._heeded:
             self._heeded = True
-            self.stopped_before_first_step = not self.have_begun
+            self.stopped_before_first_step = not (self._folder / _BEGUN).exists()
             if self._asked_by_platform:
                 export_by = self._asked_at + EXPORT_PATIENCE_S
                 (self._folder / _EXPORT).write_text(repr(export_by))
@@ -194,21 +201,13 @@ def _output_is_closed() -> bool:
 def die_with_parent(parent: int) -> None:
     """Have Linux kill this process when its parent, process id `parent`, dies, or has died before.
 
-    It has no effect on other systems, or on a process that a fork server started for `parent`.
+    It has no effect on other systems.
     """
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent and not _is_running(parent):
+    if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _is_running(process: int) -> bool:
-    """False for a zombie, too: it has no command line any more."""
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes() != b""
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True)
@@ -253,3 +252,86 @@ class Supervisor:
             except FileExistsError:
                 return False
         return True
+
+
+# -- which rank the others wait for
+
+
+@dataclass
+class _Seen:
+    """What a rank published last, and since when each number is the same."""
+
+    reached: int = -1
+    beat: int = -1
+    place: str = "its process"
+    reached_at: float = 0.0
+    answered_at: float = 0.0
+    reported: bool = False
+
+
+class RankWatch:
+    """One rank's part of the watch. The first rank watches the others, and the second the first.
+
+    A rank that hangs, in a read or in your code, keeps the others in their next exchange until its
+    timeout. All ranks take part in the same exchanges in the same order, so each counts those that
+    it has reached: who has reached fewer is whom the others wait for. A thread of each rank
+    publishes its count, and that the process still answers.
+    """
+
+    def __init__(self, store: Store, rank: int, ranks: int) -> None:
+        self._store, self._rank = store.clone(), rank
+        self._reached, self._beat = 0, 0
+        self._place = f"process {os.getpid()} on {socket.gethostname()}"
+        watched: Iterable[int] = {0: range(1, ranks), 1: [0]}.get(rank, ())
+        now = time.monotonic()
+        self._seen = {each: _Seen(reached_at=now, answered_at=now) for each in watched}
+        self._highest, self._highest_at = 0, now
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, name="rank watch", daemon=True).start()
+
+    def arrive(self) -> None:
+        """Count an exchange that this rank has reached; the others may wait for it there."""
+        self._reached += 1
+
+    def close(self) -> None:
+        """End the watch."""
+        self._ended.set()
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self._beat += 1
+                published = json.dumps([self._reached, self._beat, self._place])
+                self._store.set(f"watch/{self._rank}", published)
+                for rank, seen in self._seen.items():
+                    self._read(rank, seen)
+            except RuntimeError:  # the store has gone with the first rank, or with the job
+                return
+            self._report(time.monotonic())
+            self._ended.wait(PUBLISH_S)
+
+    def _read(self, rank: int, seen: _Seen) -> None:
+        if not self._store.check([f"watch/{rank}"]):
+            return
+        reached, beat, seen.place = json.loads(self._store.get(f"watch/{rank}"))
+        now = time.monotonic()
+        if reached != seen.reached:
+            seen.reached, seen.reached_at, seen.reported = reached, now, False
+        if beat != seen.beat:
+            seen.beat, seen.answered_at = beat, now
+
+    def _report(self, now: float) -> None:
+        highest = max([self._reached, *(seen.reached for seen in self._seen.values())])
+        if highest != self._highest:
+            self._highest, self._highest_at = highest, now
+        for rank, seen in self._seen.items():
+            waited = min(now - seen.reached_at, now - self._highest_at)
+            silent = now - seen.answered_at
+            is_behind = seen.reached < highest and waited > ANSWER_PATIENCE_S
+            if not seen.reported and (is_behind or silent > ANSWER_PATIENCE_S):
+                seen.reported = True
+                logger.warning(
+                    "rank %d (%s) has not answered for %.0f s, and the other ranks wait for it; "
+                    "py-spy dump shows what that process does",
+                    *(rank, seen.place, max(silent, waited)),
+                )

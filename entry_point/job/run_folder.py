@@ -155,10 +155,6 @@ class RunFolder:
     @cached_property
     def checkpoints(self) -> Path:
         """Jobs that share one prefix in S3 have a folder each, with the job's name."""
-        return self.root / "checkpoints" / self._folder_of_job()
-
-    def _folder_of_job(self) -> str:
-        """Returns the name of a job that shares its prefix with others, else an empty string."""
         path = self.platform_config / "hyperparameters.json"
         shared = f"{PER_JOB} is set" if os.environ.get(PER_JOB) else ""
         if TUNING_KEY in read_json(path):
@@ -169,7 +165,7 @@ class RunFolder:
                 f"{shared}, but {JOB_NAME} is not set; set it to the job's name, or jobs would mix "
                 "their checkpoints"
             )
-        return name if shared else ""
+        return self.root / "checkpoints" / (name if shared else "")
 
     @property
     def resumed_by(self) -> str:

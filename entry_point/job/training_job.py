@@ -11,14 +11,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.job import exit_codes, own_code
-from entry_point.job.cuda_driver import usable_gpus
-from entry_point.job.hosts import Hosts, lost_host, read_hosts, wait_for_names
+from entry_point.job.hosts import Hosts, lost_host, read_hosts, usable_gpus, wait_for_names
 from entry_point.job.hyperparameters import read_overrides
 from entry_point.job.printable import drop_unread_output
 from entry_point.job.program import failure_file, run_program
@@ -44,16 +44,19 @@ def run_alone(extra: Sequence[str]) -> int:
         return run_program("train", partial(job.train, extra), job.leave_reason)
 
 
+@dataclass(frozen=True)
 class Job:
-    """The job on this host. The caller holds the run's lock, the open file `lock`."""
+    """The job on this host. The caller holds the run's lock."""
 
-    def __init__(self, run: RunFolder, lock: BinaryIO, leave_reason: Callable[[str], bool]) -> None:
-        self._run, self._lock = run, lock
-        self.leave_reason = leave_reason
+    run: RunFolder
+    lock: BinaryIO
+    """The lock's open file."""
+    leave_reason: Callable[[str], bool]
+    """Keeps the reason of a failure where the platform looks for it."""
 
     def train(self, extra: Sequence[str]) -> int:
         """Run the job; returns the exit code. A reason that a rank reports is left, not raised."""
-        run = self._run
+        run = self.run
         own_code.use_sent(run.channels)
         # Not above: it finds the config tree, which may be the one that was sent.
         from entry_point.config.train_config import load_train_config
@@ -66,7 +69,7 @@ class Job:
         wait_for_names(hosts)
         with TemporaryDirectory(ignore_cleanup_errors=True) as name:
             environment = rank_environment(hosts, count, run.root)
-            ranks = Ranks(count, yaml, environment, Path(name), self._lock)
+            ranks = Ranks(count, yaml, environment, Path(name), self.lock)
             ranks.wait()
             code = self._conclude(ranks, hosts)
         if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
@@ -84,8 +87,15 @@ class Job:
         if not failed and not ranks.killed:
             return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
         # What a killed rank was writing: the platform would upload it.
-        remove_partial_files(self._run.model)
-        reason = _killed(self._run) if ranks.killed else _died(failed, ranks.reason, hosts)
+        remove_partial_files(self.run.model)
+        if ranks.killed:
+            reason: str | None = (
+                "the job was asked to stop and then killed: it was asked twice, or took longer "
+                f"than {STOP_PATIENCE_S:.0f} s; {self.run.resumed_by} resumes from the last "
+                "checkpoint"
+            )
+        else:
+            reason = _died(failed, ranks.reason, hosts)
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
         self.leave_reason(reason or ranks.reason or "")
@@ -97,14 +107,6 @@ def ranks_on_this_host(config: TrainConfig) -> int:
     if config.trainer.nproc_per_host is not None:
         return config.trainer.nproc_per_host
     return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
-
-
-def _killed(run: RunFolder) -> str:
-    """Returns the reason for ranks that were killed because they did not stop."""
-    return (
-        "the job was asked to stop and then killed: it was asked twice, or took longer than "
-        f"{STOP_PATIENCE_S:.0f} s; {run.resumed_by} resumes from the last checkpoint"
-    )
 
 
 def _died(failed: dict[int, int], reported: str | None, hosts: Hosts) -> str | None:

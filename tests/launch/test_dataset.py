@@ -10,7 +10,7 @@ import pytest
 
 from entry_point import check_dataset, container
 from entry_point.data.sources.dataset_description import read_dataset
-from entry_point.job.processing_job import ROOT
+from entry_point.job.run_folder import CONTAINER_ROOT
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import jobs
 from tests.launch.conftest import BUCKET, ROLE, Answer, Aws
@@ -18,7 +18,7 @@ from tests.launch.minimal_job import IMAGE
 from tests.photographs import write_photo_folder
 
 HOSTS = 2
-PROCESSING = ROOT / "processing"
+PROCESSING = CONTAINER_ROOT / "processing"
 SOURCE, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/packed"
 MINIMAL = [f"source={SOURCE}/", f"output={OUTPUT}/", f"job.role={ROLE}"]
 JOB = [*MINIMAL, f"target.instance_count={HOSTS}", "job.name=pack", "quality=80", "shard_mb=0.2"]
@@ -163,7 +163,7 @@ def run_host(
     contract = root / "config" / "resourceconfig.json"
     contract.parent.mkdir(parents=True)
     contract.write_text(json.dumps({"current_host": names[number], "hosts": names}))
-    inputs = json.dumps(request).replace(str(ROOT), str(root))
+    inputs = json.dumps(request).replace(str(CONTAINER_ROOT), str(root))
     (root / "config/processingjobconfig.json").write_text(inputs)
     listed = s3.list_objects_v2(Bucket=BUCKET, Prefix="photos/")["Contents"]
     for key in [item["Key"] for item in listed][number::HOSTS]:
@@ -172,7 +172,7 @@ def run_host(
         s3.download_file(BUCKET, key, str(path))
     monkeypatch.setenv("ML_ROOT", str(root))
     arguments = request["AppSpecification"]["ContainerArguments"]
-    assert container.main([a.replace(str(ROOT), str(root)) for a in arguments]) == 0
+    assert container.main([a.replace(str(CONTAINER_ROOT), str(root)) for a in arguments]) == 0
     output = root / "processing/output"
     for path in (path for path in output.rglob("*") if path.is_file()):
         s3.upload_file(str(path), BUCKET, f"packed/{path.relative_to(output).as_posix()}")

@@ -11,7 +11,7 @@ import pytest
 
 from entry_point import container
 from entry_point.data.sources.listing import TABLE_SUFFIXES
-from entry_point.job.processing_job import ROOT
+from entry_point.job.run_folder import CONTAINER_ROOT
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.processing import TABLES
 from tests.entry_point.prediction.predicted import rows
@@ -57,7 +57,7 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
     source, archive = (entry["S3Input"] for entry in request["ProcessingInputs"])
     assert source["S3Uri"] == f"{INPUT}/"
     assert source["S3DataDistributionType"] == "ShardedByS3Key"
-    assert source["LocalPath"] == f"{ROOT}/processing/input"
+    assert source["LocalPath"] == f"{CONTAINER_ROOT}/processing/input"
     assert archive["S3Uri"] == MODEL
     assert archive["S3DataDistributionType"] == "FullyReplicated"
     (output,) = request["ProcessingOutputConfig"]["Outputs"]
@@ -65,7 +65,7 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
     assert request["AppSpecification"]["ContainerArguments"] == [
         "predict",
         "output=features",
-        f"model_dir='{ROOT}/processing/model/model.tar.gz'",
+        f"model_dir='{CONTAINER_ROOT}/processing/model/model.tar.gz'",
     ]
     assert request["ProcessingResources"]["ClusterConfig"]["InstanceCount"] == HOSTS
 
@@ -124,7 +124,7 @@ def run_host(
     number: int, request: dict[str, Any], s3: Any, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Path:
     """Act as one host of the Processing job; returns what it would upload."""
-    local = json.loads(json.dumps(request).replace(str(ROOT), str(root)))
+    local = json.loads(json.dumps(request).replace(str(CONTAINER_ROOT), str(root)))
     names = [f"algo-{host + 1}" for host in range(HOSTS)]
     (root / "config").mkdir(parents=True)
     resources = {"current_host": names[number], "hosts": names}

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
-from entry_point.job import rank_watch
+from entry_point.job import ranks
 from entry_point.job.run_folder import RunFolder
 from tests.entry_point.training import forked
 from tests.own_models import tiny_net
@@ -38,7 +38,7 @@ class Hanging(nn.Module):
 
 
 def hurry() -> None:
-    rank_watch.PATIENCE_S, rank_watch.EVERY_S = 1.0, 0.1
+    ranks.ANSWER_PATIENCE_S, ranks.PUBLISH_S = 1.0, 0.1
 
 
 @pytest.mark.parametrize(("hangs", "frozen"), [(0, False), (1, False), (1, True)])
@@ -47,16 +47,16 @@ def test_the_rank_that_the_others_wait_for_is_named_and_the_run_continues(
 ) -> None:
     job = [f"model.name={__name__}.Hanging", f"model.kwargs.hangs={hangs}"]
     job += [f"model.kwargs.frozen={str(frozen).lower()}", "trainer.epochs=1"]
-    ranks = forked.start_ranks(tmp_path, photo_folder, job, 2, prepare=hurry)
+    started = forked.start_ranks(tmp_path, photo_folder, job, 2, prepare=hurry)
     log, pid = tmp_path / "log", tmp_path / "pid"
     while not (log.exists() and "has not answered" in log.read_text()):
-        assert all(rank.is_alive() for rank in ranks), log.read_text()
+        assert all(rank.is_alive() for rank in started), log.read_text()
         time.sleep(0.05)
     (tmp_path / "go").touch()
     os.kill(int(pid.read_text()), signal.SIGCONT)
-    for rank in ranks:
+    for rank in started:
         rank.join(timeout=120)
-    assert [rank.exitcode for rank in ranks] == [0, 0], log.read_text()
+    assert [rank.exitcode for rank in started] == [0, 0], log.read_text()
     (line,) = [each for each in log.read_text().splitlines() if "has not answered" in each]
     assert line.startswith(f"rank {hangs} (process {pid.read_text()} on ")
 
@@ -65,10 +65,10 @@ def test_ranks_that_all_wait_alike_are_not_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As while all compile, or while the first writes what the others need no exchange for."""
-    monkeypatch.setattr(rank_watch, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(rank_watch, "EVERY_S", 0.01)
+    monkeypatch.setattr(ranks, "ANSWER_PATIENCE_S", 0.1)
+    monkeypatch.setattr(ranks, "PUBLISH_S", 0.01)
     store = FileStore(str(tmp_path / "store"), 2)
-    watches = [rank_watch.RankWatch(store, rank, 2) for rank in range(2)]
+    watches = [ranks.RankWatch(store, rank, 2) for rank in range(2)]
     try:
         for _ in range(3):
             for watch in watches:

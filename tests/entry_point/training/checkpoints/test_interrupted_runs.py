@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.job import exit_codes
-from entry_point.job.metrics_line import LOSS
+from entry_point.job.known_tasks import LOSS
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless

@@ -13,7 +13,7 @@ from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, load_train_config
-from entry_point.job import cuda_driver, devices
+from entry_point.job import devices, hosts
 from entry_point.job.devices import Devices, join_devices
 from entry_point.job.run_folder import RunFolder
 from entry_point.training import trainer
@@ -23,7 +23,7 @@ from entry_point.training import trainer
 def gpu_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device file of a GPU that does not work."""
     (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr(cuda_driver, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(hosts, "_DEVICE_FILES", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -50,7 +50,7 @@ def test_a_hidden_gpu_or_trainer_device_cpu_means_the_cpu(monkeypatch: pytest.Mo
 
 
 def test_cuda_without_a_gpu_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cuda_driver, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(hosts, "_DEVICE_FILES", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with (
         pytest.raises(ConfigError, match=r"^trainer\.device=cuda: this host has no NVIDIA GPU"),

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from entry_point.job import exit_codes
-from entry_point.job.cuda_driver import usable_gpus
+from entry_point.job.hosts import usable_gpus
 from tests.entry_point.training.training_jobs import TINY, read_records, run_job, start_job
 
 pytestmark = [

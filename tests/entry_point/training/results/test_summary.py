@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.job.metrics_line import LOSS
+from entry_point.job.known_tasks import LOSS
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.models import describe_parameters

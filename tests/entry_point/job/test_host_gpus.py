@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from entry_point.config.train_config import load_train_config
-from entry_point.job import cuda_driver
-from entry_point.job.cuda_driver import describe_driver, has_gpus, usable_gpus
+from entry_point.job import hosts
+from entry_point.job.hosts import describe_driver, has_gpus, usable_gpus
 from entry_point.job.training_job import ranks_on_this_host
 
 LIBCUDA = """
@@ -35,7 +35,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     devices.mkdir()
     for name in ("null", "nvidiactl", *(f"nvidia{number}" for number in range(8))):
         (devices / name).touch()
-    monkeypatch.setattr(cuda_driver, "_DEVICE_FILES", devices)
+    monkeypatch.setattr(hosts, "_DEVICE_FILES", devices)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
@@ -84,5 +84,5 @@ def test_the_driver_is_described_by_its_versions_and_its_error(
 def test_a_host_without_device_files_has_no_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cuda_driver, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(hosts, "_DEVICE_FILES", tmp_path)
     assert not has_gpus() and usable_gpus() == 0
