@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 
 from entry_point.job import exit_codes, own_code
 from entry_point.job.program import end_process, exit_on_stop, run_program
@@ -74,7 +73,8 @@ def main(arguments: Sequence[str]) -> int:
     if command == "train":
         exit_on_stop(exit_codes.STOPPED)  # until its ranks run
     else:
-        signal.signal(signal.SIGTERM, _exit_with_clean_up)
+        # With all that `finally` cleans up.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_codes.TERMINATED))
         if code := run_program(command, partial(_use_sent_code, RunFolder(root))):
             return code
     program = import_module(PROGRAMS[command])
@@ -86,10 +86,6 @@ def _use_sent_code(run: RunFolder) -> int:
     does it once it holds its run folder, where it can leave the reason of a failure."""
     own_code.use_sent(run.channels)
     return exit_codes.FINISHED
-
-
-def _exit_with_clean_up(_number: int, _frame: FrameType | None) -> None:
-    sys.exit(exit_codes.TERMINATED)
 
 
 if __name__ == "__main__":

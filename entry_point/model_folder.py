@@ -277,6 +277,8 @@ def load_model(folder: Path, device: torch.device) -> Model:
         # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
         torch.backends.cudnn.allow_tf32 = False
     answers = Answers(trained.network, Normalize(data.mean, data.std), task.head)
+    with safe_open(folder / WEIGHTS, "pt") as opened:
+        reached: str | None = (opened.metadata() or {}).get(VALIDATION)
     return Model(
         answers=answers.to(device).eval().requires_grad_(False),
         task=task,
@@ -287,7 +289,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         gray_bits=data.gray_bits,
         device=device,
         architecture=trained.config.model.name,
-        validation=_read_validation(folder / WEIGHTS),
+        validation=reached and reached[:_MOST_CHARACTERS],
         unfinished=trained.config.describe_unfinished(),
     )
 
@@ -383,12 +385,6 @@ def read_config(folder: Path) -> SavedConfig:
         reason = " ".join(str(error).split())
         must = "use the image that trained the model, or copy the file again"
         raise ModelError(f"{folder / CONFIG}: {reason}: {must}") from error
-
-
-def _read_validation(weights: Path) -> str | None:
-    with safe_open(weights, "pt") as opened:
-        reached: str | None = (opened.metadata() or {}).get(VALIDATION)
-    return reached and reached[:_MOST_CHARACTERS]
 
 
 def _read_json(file: Path) -> Any:

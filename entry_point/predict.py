@@ -37,7 +37,7 @@ from entry_point.data.sources.splits import WHOLE
 from entry_point.job import exit_codes
 from entry_point.job.devices import limit_threads
 from entry_point.job.hosts import ProcessingJob, run_command
-from entry_point.job.printable import printable
+from entry_point.job.printable import counted, printable
 from entry_point.job.program import asks_for_help, end_process
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
@@ -92,11 +92,9 @@ def main(arguments: Sequence[str]) -> int:
     # Not of all packages: SPDL's threads tell how they fared.
     for own in ("entry_point", "custom_op"):
         logging.getLogger(own).setLevel(logging.INFO)
-
-    def program(job: ProcessingJob | None) -> int:
-        return run(load_config("predict", PredictConfig, arguments), job)
-
-    return run_command("predict", program)
+    return run_command(
+        "predict", lambda job: run(load_config("predict", PredictConfig, arguments), job)
+    )
 
 
 @without_group("input")
@@ -119,7 +117,10 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
         _say(line)
     if (more := outcome.damaged - len(outcome.listed)) > 0:
         _say(f"{more} more are damaged, see the column error")
-    _say(_summary(outcome, prediction))
+    damaged = f", {outcome.damaged} damaged" if outcome.damaged else ""
+    also = f" and {prediction.file.with_suffix('.csv').name}" if config.csv else ""
+    count = counted(outcome.predicted, "image")
+    _say(f"{count} predicted{damaged}; written to {prediction.file}{also}")
     return exit_codes.FINISHED
 
 
@@ -141,7 +142,8 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
         raise ConfigError("input", source, "there is no such file or folder")
     if folder.exists() and not folder.is_dir():
         raise ConfigError("output_dir", folder, "is a file; name a folder")
-    part = config.chosen_part() or _part_of_host(job)
+    of_host = Part() if job is None else Part(job.hosts.rank + 1, job.hosts.count)
+    part = config.chosen_part() or of_host
     own_share = job is not None and config.part is None and job.shards_input(source)
     data = config.dataset(str(source))
     images = open_dataset(data, source, for_training=False, labeled=False).source(WHOLE)
@@ -172,10 +174,6 @@ def _links(path: Path) -> str:
     """Show the targets of symbolic links: `runs/latest` alone does not say which run it is."""
     links = [link for link in (path, *path.parents) if link.is_symlink()]
     return "".join(f" ({link} points to {link.readlink()})" for link in links)
-
-
-def _part_of_host(job: ProcessingJob | None) -> Part:
-    return Part() if job is None else Part(job.hosts.rank + 1, job.hosts.count)
 
 
 def is_complete(prediction: Prediction) -> bool:
@@ -277,15 +275,6 @@ def _without_damage_warnings() -> Iterator[None]:
         yield
     finally:
         log.setLevel(before)
-
-
-def _summary(outcome: Outcome, prediction: Prediction) -> str:
-    count = outcome.predicted
-    text = f"{count} image{'' if count == 1 else 's'} predicted"
-    if outcome.damaged:
-        text += f", {outcome.damaged} damaged"
-    also = f" and {prediction.file.with_suffix('.csv').name}" if prediction.config.csv else ""
-    return f"{text}; written to {prediction.file}{also}"
 
 
 def _say(text: str) -> None:

@@ -36,8 +36,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def show(arguments: Sequence[str]) -> int:
-    """Write the picture. Returns the exit code."""
-    path, overrides = _split_output(arguments)
+    """Write the picture. Returns the exit code; raises ConfigError for a file that cannot be."""
+    given = [text for text in arguments if text.startswith(f"{_KEY}=")]
+    path = Path(given[-1].partition("=")[2] if given else OUTPUT)
+    if path.suffix not in _ENDINGS:
+        raise ConfigError(_KEY, path, f"must be a file that ends in one of {shown(_ENDINGS)}")
+    overrides = [text for text in arguments if text not in given]
     run = RunFolder(Path(os.environ.get("ML_ROOT") or CONTAINER_ROOT))
     config, _ = load_train_config(overrides, has_channels=run.has_data)
     channels = run.channels
@@ -54,16 +58,6 @@ def show(arguments: Sequence[str]) -> int:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
     sys.stdout.write(f"{path}\n")
     return exit_codes.FINISHED
-
-
-def _split_output(arguments: Sequence[str]) -> tuple[Path, list[str]]:
-    """Returns the file to write, and the other arguments. Raises ConfigError for a file that cannot
-    be."""
-    given = [text for text in arguments if text.startswith(f"{_KEY}=")]
-    path = Path(given[-1].partition("=")[2] if given else OUTPUT)
-    if path.suffix not in _ENDINGS:
-        raise ConfigError(_KEY, path, f"must be a file that ends in one of {shown(_ENDINGS)}")
-    return path, [text for text in arguments if text not in given]
 
 
 if __name__ == "__main__":

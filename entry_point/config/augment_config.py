@@ -8,7 +8,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.policy_config import POLICIES, Policy, policy
+from entry_point.config.mistakes import check_config
+from entry_point.config.policy_config import POLICIES, Policy
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Share
 
@@ -48,7 +49,9 @@ class AugmentConfig:
 
     def policy(self) -> Policy | None:
         """Returns the known policy; None if there is none or it is your own."""
-        return policy(self.name, self.kwargs) if self.name in POLICIES else None
+        if self.name not in POLICIES:
+            return None
+        return check_config(self.kwargs, POLICIES[self.name], "augment.kwargs")
 
     @property
     def on_samples(self) -> bool:

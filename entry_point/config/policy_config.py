@@ -8,10 +8,8 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
 
-_KEY = "augment.kwargs"
 _WIDEST = 100
 """A jitter's largest width. torchvision's functions overflow at factors of 1e36."""
 
@@ -82,7 +80,7 @@ class Erase(Policy):
         for name in ("scale", "ratio"):
             pair = getattr(self, name)
             if pair[0] > pair[1]:
-                raise ConfigError(f"{_KEY}.{name}", pair, "must be [smallest,largest]")
+                raise ConfigError(f"augment.kwargs.{name}", pair, "must be [smallest,largest]")
 
 
 POLICIES: dict[str, type[Policy]] = {
@@ -92,8 +90,3 @@ POLICIES: dict[str, type[Policy]] = {
     "simclr": SimClr,
     "erase": Erase,
 }
-
-
-def policy(name: str, kwargs: dict[str, object]) -> Policy:
-    """Returns the policy `name` with these arguments. Raises ConfigError."""
-    return check_config(kwargs, POLICIES[name], _KEY)

@@ -37,9 +37,7 @@ FilePath = Annotated[str, AfterValidator(os.path.expanduser)]
 """A path; `~` is the home folder, which a shell does not expand after `=`."""
 
 
-def _as_list(value: object) -> object:
-    return [value] if isinstance(value, str) else value
-
-
-Words = Annotated[list[str], BeforeValidator(_as_list)]
+Words = Annotated[
+    list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+]
 """A list; a word alone is a list of one."""

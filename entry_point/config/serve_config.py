@@ -71,7 +71,12 @@ def load_serve_config(
     platform = [
         f"{k}={_quoted(environment[n])}" for n, k in _PLATFORM.items() if environment.get(n)
     ]
-    own = _split(environment.get(OVERRIDES, ""))
+    text = environment.get(OVERRIDES, "")
+    try:
+        own = shlex.split(text)
+    except ValueError as error:
+        must = f"must be overrides separated by spaces, quoted as in a shell ({error})"
+        raise ConfigError(OVERRIDES, text, must) from error
     return load_config("serve", ServeConfig, [*platform, *own, *overrides])
 
 
@@ -79,11 +84,3 @@ def _quoted(value: str) -> str:
     """Returns a value in Hydra's syntax, in quotes if it has more than letters, digits and
     slashes."""
     return value if re.fullmatch(r"[\w./-]+", value) else "'" + value.replace("'", r"\'") + "'"
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        must = f"must be overrides separated by spaces, quoted as in a shell ({error})"
-        raise ConfigError(OVERRIDES, text, must) from error

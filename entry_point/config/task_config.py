@@ -57,7 +57,11 @@ class TaskConfig:
         check_name("task.name", self.name, TASKS)
         if self.name in TASKS:  # only your own task knows its own
             self._check_known(TASKS[self.name])
-        self._check_class_weights()
+        weights = self.class_weights
+        if weights is not None and weights != "auto":
+            if not isinstance(weights, list) or not weights or not all(map(_is_weight, weights)):
+                must = "must be auto, null, or a list of numbers of at least 0, one per class"
+                raise ConfigError("task.class_weights", weights, must)
         if len(self.metrics) > MOST_OWN_METRICS:
             raise ConfigError("task.metrics", self.metrics, f"at most {MOST_OWN_METRICS} names")
         for name in self.metrics:
@@ -81,14 +85,6 @@ class TaskConfig:
         if self.best is not None and self.best not in metrics:
             must = f"must be one of {', '.join(metrics)}{near(self.best, metrics)}"
             raise ConfigError("task.best", self.best, must)
-
-    def _check_class_weights(self) -> None:
-        weights = self.class_weights
-        if weights is None or weights == "auto":
-            return
-        if not isinstance(weights, list) or not weights or not all(map(_is_weight, weights)):
-            must = "must be auto, null, or a list of numbers of at least 0, one per class"
-            raise ConfigError("task.class_weights", weights, must)
 
 
 def _is_weight(value: Any) -> bool:

@@ -225,24 +225,16 @@ class TrainConfig:
                 self.data.table.kind = task.takes
             if self.optim.clip_norm is None:
                 self.optim.clip_norm = task.clip_norm
-        self._check_augment()
-        self._check_views()
-        check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)
-
-    def _check_views(self) -> None:
+        if self.pipeline.engine == "dali" and self.augment.on_samples:
+            key = "augment.erase" if self.augment.erase else "augment.name"
+            value = self.augment.erase or self.augment.name
+            must = "augments samples, which pipeline=dali cannot; use pipeline=threads"
+            raise ConfigError(key, value, must)
         for name in ("mixup", "cutmix"):
             if self.data.views > 1 and (alpha := getattr(self.optim, f"{name}_alpha")):
                 must = f"blends neighbors, but data.views={self.data.views} puts views of one image"
                 raise ConfigError(f"optim.{name}_alpha", alpha, f"{must} side by side; set 0")
-
-    def _check_augment(self) -> None:
-        if not self.augment.on_samples:
-            return
-        key = "augment.erase" if self.augment.erase else "augment.name"
-        value = self.augment.erase or self.augment.name
-        if self.pipeline.engine == "dali":
-            must = "augments samples, which pipeline=dali cannot; use pipeline=threads"
-            raise ConfigError(key, value, must)
+        check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)
 
 
 def load_train_config(

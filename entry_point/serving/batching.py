@@ -34,12 +34,6 @@ class _Job:
     arrived: float = field(default_factory=time.monotonic)
     future: Future[Any] = field(default_factory=Future)
 
-    def answer(self, answer: Any) -> None:
-        if isinstance(answer, Exception):
-            self.future.set_exception(answer)
-        else:
-            self.future.set_result(answer)
-
 
 class Batcher:
     """A queue, and one thread per worker that answers its items in batches.
@@ -120,20 +114,21 @@ class Batcher:
         is_warm.set_result(None)
         awake = threading.Condition(self._lock)
         while picked := self._next_batch(number, awake):
+            # The next worker, too, if items wait for it.
+            at_work = min(len(self._threads), self._busy + bool(self._queue))
             try:
-                answers = worker([job.item for job in picked], self._at_work())
+                answers = worker([job.item for job in picked], at_work)
             except Exception as error:
                 logger.exception("a batch of %d failed", len(picked))
                 answers = [error] * len(picked)
             self._on_batch(len(picked))
             for job, answer in zip(picked, answers, strict=True):
-                job.answer(answer)
+                if isinstance(answer, Exception):
+                    job.future.set_exception(answer)
+                else:
+                    job.future.set_result(answer)
             with self._lock:
                 self._busy -= 1
-
-    def _at_work(self) -> int:
-        """Returns the number of busy workers, and the next one if items wait for it."""
-        return min(len(self._threads), self._busy + bool(self._queue))
 
     def _wake_first(self) -> None:
         if self._idle:

@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,11 @@ class ModelService:
         self.config, self._folder = config, folder
         self.is_ready = False
         self._default_accept = os.environ.get(DEFAULT_ACCEPT) or formats.JSON
-        _check_accept(self._default_accept)
+        try:
+            formats.read_accept(self._default_accept)
+        except RequestError as error:
+            message = f"must be {formats.JSON} or {formats.JSON_LINES}"
+            raise ConfigError(DEFAULT_ACCEPT, self._default_accept, message) from error
         self._gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         max_batch = config.max_batch or (32 if self._gpus else 8)
         self.metrics = ServingMetrics(lambda: self._batcher.waiting)
@@ -84,7 +88,12 @@ class ModelService:
         try:
             custom_op.load()
             # Workers share a model.
-            predictors = {gpu: self._predictor(gpu) for gpu in set(places)}
+            predictors = {}
+            for gpu in set(places):
+                device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
+                model = load_model(self._folder, device)
+                is_half = self.config.precision == "bf16"
+                predictors[gpu] = _Predictor(model, is_half, self._max_batch)
             self.model = predictors[places[0]].model
             self._decoder = ImageDecoder(
                 self.model.image_size, self.model.resize, self.model.crop, self.model.gray_bits
@@ -100,11 +109,6 @@ class ModelService:
         # What loading made stays: the garbage collector need not look through it again.
         gc.freeze()
         self.is_ready = True
-
-    def _predictor(self, gpu: int | None) -> _Predictor:
-        device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
-        model = load_model(self._folder, device)
-        return _Predictor(model, self.config.precision == "bf16", self._max_batch)
 
     def stop(self, patience_s: float) -> bool:
         """End the threads; returns whether all ended in time."""
@@ -225,7 +229,9 @@ class _Request:
             if self._missing:
                 return True
         kind = self.accepted.kind
-        self._answer((formats.format_predictions(self._predictions, kind), kind))
+        answer = formats.format_predictions(self._predictions, kind), kind
+        with suppress(InvalidStateError):  # the client has gone
+            self.answer.set_result(answer)
         return False
 
     @contextmanager
@@ -233,22 +239,12 @@ class _Request:
         """What is raised is the answer, with the number of the image."""
         try:
             yield
-        except RequestError as error:
-            self._fail(error if number is None else numbered(error, number))
         except Exception as error:
-            self._fail(error)
-
-    def _answer(self, answer: tuple[bytes, str]) -> None:
-        try:
-            self.answer.set_result(answer)
-        except InvalidStateError:
-            pass  # the client has gone
-
-    def _fail(self, error: Exception) -> None:
-        try:
-            self.answer.set_exception(error)
-        except InvalidStateError:
-            pass  # the client has gone, or another image has failed
+            reason = error
+            if number is not None and isinstance(error, RequestError):
+                reason = numbered(error, number)
+            with suppress(InvalidStateError):  # the client has gone, or another image has failed
+                self.answer.set_exception(reason)
 
     def _drop(self, _answer: Future[tuple[bytes, str]]) -> None:
         """Spare the model what nobody waits for."""
@@ -281,11 +277,3 @@ class _Predictor:
         photo = Photo(view, side, side)
         for count in (1, self._max_batch, 1):
             self([photo] * count, 1)
-
-
-def _check_accept(default: str) -> None:
-    try:
-        formats.read_accept(default)
-    except RequestError as error:
-        must = f"must be {formats.JSON} or {formats.JSON_LINES}"
-        raise ConfigError(DEFAULT_ACCEPT, default, must) from error

@@ -23,15 +23,12 @@ def page(model: Model | None) -> str:
         return text.replace("<!-- about -->", "<p>The model is loading.</p>")
     if model.unfinished is not None:
         text = text.replace("Try the model", "Try the unfinished model")
-    return text.replace("<!-- about -->", _about(model))
-
-
-def _about(model: Model) -> str:
     facts = [model.architecture, model.kind]
     facts += [f"validation {model.validation}"] if model.validation else []
     shown = ", ".join(model.names[:_NAMES_SHOWN])
     shown += ", ..." if len(model.names) > _NAMES_SHOWN else ""
-    return (
+    about = (
         f'<p id="about">{escape(", ".join(facts))}</p>\n'
         f"<details><summary>{len(model.names)} names</summary>{escape(shown)}</details>"
     )
+    return text.replace("<!-- about -->", about)

@@ -123,10 +123,6 @@ def _unreadable(reason: str) -> RequestError:
     return RequestError(400, f"cannot be read as an image: {first_line}")
 
 
-def _memory(size: int) -> Tensor:
-    return torch.empty(size, dtype=torch.uint8)
-
-
 def _within_limit(pixels: int) -> int:
     if pixels > MAX_PIXELS:
         raise RequestError(413, f"has too many pixels; at most {MAX_PIXELS // _MEGA} megapixels")
@@ -163,7 +159,8 @@ class ImageDecoder:
     def _decode_with_pillow(self, file: Tensor) -> Photo:
         opened = self._pillow.open(Encoded([file]))
         heights, widths = opened.sizes
-        decoded = opened.decode(self._planner.plan(_ALONE, heights, widths), _memory)
+        plan = self._planner.plan(_ALONE, heights, widths)
+        decoded = opened.decode(plan, lambda size: torch.empty(size, dtype=torch.uint8))
         if decoded.damage:
             raise _unreadable(decoded.damage[0])
         return Photo(decoded.images, int(heights[0]), int(widths[0]))

@@ -118,7 +118,11 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, routes: Routes) -> None:
-        _allow_many_connections()
+        # Each connection is an open file.
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+        if soft < most:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         config = uvicorn.Config(
             routes,
             http="h11",
@@ -146,10 +150,3 @@ class Server(uvicorn.Server):
         if is_unused or time.monotonic() > self._closing_until:
             self.should_exit = True
         return await super().on_tick(counter)
-
-
-def _allow_many_connections() -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
