@@ -28,7 +28,7 @@ from entry_point.training.learner import Learner, explain_step
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft
 from entry_point.training.results.advice import Advice
-from entry_point.training.results.headspace import Headspace, verdict, with_cores
+from entry_point.training.results.headspace import Headspace, verdict
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
@@ -240,7 +240,7 @@ class Trainer:
             self.log.meter.epoch, self.learner, self.devices.device, self._repeat
         )
         self.metrics.add(self.progress.stamp({"headspace": round(measured.speedup, 3)}))
-        logger.info(with_cores(verdict(*measured), self.log.cores_needed(measured.speedup)))
+        logger.info(verdict(*measured, self.log.cores_needed(measured.speedup)))
 
     def _repeat(self, batches: Iterator[Batch], deadline: float) -> int:
         """Train on kept batches until the deadline; returns the number of steps.

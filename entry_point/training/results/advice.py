@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -49,7 +50,10 @@ class Advice:
         self._source, self._spec = source, spec
         self._may_compile = config.trainer.compile is None and devices.device.type == "cuda"
         may_look = devices.is_first and config.trainer.diagnose is None
-        self._may_shrink = may_look and _can_be_packed(source, spec)
+        is_packable = spec.data.format in FORMATS and source.kind != "targets"
+        # An image of a stream takes a whole shard; DALI's threads are its own.
+        is_measurable = not spec.data.streams and spec.pipeline.engine != "dali"
+        self._may_shrink = may_look and is_packable and is_measurable
 
     def after_interval(self, epoch: Times) -> None:
         """Look at the epoch's steps so far."""
@@ -74,15 +78,10 @@ class Advice:
             threading.Thread(target=self._say, args=(wait,), name="advice", daemon=True).start()
 
     def _say(self, wait: float) -> None:
-        if line := advise_shrinking(self._source, self._spec, wait):
-            logger.info(line)
-
-
-def _can_be_packed(source: Source, spec: LoaderSpec) -> bool:
-    """Returns whether `make dataset` takes it, and its samples' CPU time can be measured."""
-    is_packable = spec.data.format in FORMATS and source.kind != "targets"
-    # An image of a stream takes a whole shard; DALI's threads are its own.
-    return is_packable and not spec.data.streams and spec.pipeline.engine != "dali"
+        # Training says it, or packing would not work here.
+        with suppress(RejectedError, ReadError, custom_op.BuildError):
+            if line := advise_shrinking(self._source, self._spec, wait):
+                logger.info(line)
 
 
 def advise_compile(epoch: Times, epochs_left: int) -> str | None:
@@ -108,22 +107,17 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
     """Returns a line on what packing with `max_side` would bring to samples of large photographs.
 
     It shrinks and decodes a handful of them. `wait` is the share of a step that waits for data.
-    None if the images are small enough, or decoding would not become much cheaper.
+    None if the images are small enough, or decoding would not become much cheaper. Raises
+    RejectedError, ReadError and BuildError.
     """
-    try:
-        return _advise_shrinking(source, spec, wait)
-    except (RejectedError, ReadError, custom_op.BuildError):
-        return None  # training says it, or packing would not work here
-
-
-def _advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | None:
-    """Does the work of `advise_shrinking`. Raises RejectedError, ReadError and BuildError."""
     numbers = np.unique(np.linspace(0, len(source) - 1, _HANDFUL).astype(np.int64))
     decoder = build_decoder(spec)
     photos = read_images(source, numbers, with_indexes=decoder.uses_indexes)
     heights, widths = decoder.open(photos).sizes
     height, width = int(np.median(heights)), int(np.median(widths))
-    max_side = _enough_for(spec)
+    # Of photographs with this longer side, the smallest crop still has a sample's pixels.
+    side = max([size for _, size in spec.data.progressive] or [spec.data.image_size])
+    max_side = 32 * int(np.ceil(side * (_ASPECT / spec.data.scale[0]) ** 0.5 / 32))
     if max(height, width) < 1.5 * max_side:
         return None
     options = OptimizeConfig(source=spec.data.root, max_side=max_side)
@@ -147,15 +141,6 @@ def _advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | No
         f"takes {100 * after / before:.0f} % of that (measured on {len(numbers)} of these images); "
         f"the price: they are compressed again, as JPEGs of quality {options.quality}"
     )
-
-
-def _enough_for(spec: LoaderSpec) -> int:
-    """Returns the longer side of photographs of which the smallest crop still has a sample's
-    pixels."""
-    data = spec.data
-    side = max([side for _, side in data.progressive] or [data.image_size])
-    longest = side * (_ASPECT / data.scale[0]) ** 0.5
-    return 32 * int(np.ceil(longest / 32))
 
 
 def _decoding_seconds(

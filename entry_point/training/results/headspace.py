@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from typing import NamedTuple
 
@@ -41,28 +41,26 @@ class Measured(NamedTuple):
     """Seconds of a real step / seconds of a step with free input."""
 
 
+@dataclass
 class Headspace:
     """Keeps some batches of this process's first epoch, and repeats the epoch's steps on them."""
 
-    def __init__(self, wanted: bool) -> None:
-        self._wanted = wanted
-        self._kept: list[Batch] = []
-        self.measured: Measured | None = None
+    wanted: bool
+    measured: Measured | None = field(default=None, init=False)
+    _kept: list[Batch] = field(default_factory=list, init=False)
 
     def keep(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        """Returns the same batches; the first few are copied as they pass."""
-        return self._keeping(batches) if self._wanted and self.measured is None else batches
-
-    def _keeping(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        """Yields the same batches; the first few are copied as they pass."""
+        most = KEPT_BATCHES if self.wanted and self.measured is None else 0
         for batch in batches:
-            if len(self._kept) < KEPT_BATCHES:
+            if len(self._kept) < most:
                 copied = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
                 self._kept.append(copied.pin_memory() if batch.images.is_pinned() else copied)
             yield batch
 
     @property
     def due(self) -> bool:
-        return self._wanted and self.measured is None and bool(self._kept)
+        return self.wanted and self.measured is None and bool(self._kept)
 
     def measure(
         self, epoch: Times, learner: Learner, device: torch.device, train: TrainOn
@@ -74,10 +72,10 @@ class Headspace:
         deadline = time.monotonic() + MOST_SECONDS
         saved = copy_to_cpu(learner.state())
         try:
-            train(self._replay(WARM_UP_STEPS), deadline)
+            train(islice(cycle(self._kept), WARM_UP_STEPS), deadline)
             finish(device)
             began = time.perf_counter()
-            steps = train(self._replay(MOST_STEPS), deadline)
+            steps = train(islice(cycle(self._kept), MOST_STEPS), deadline)
             finish(device)
             free = (time.perf_counter() - began) / steps
         finally:  # a job that is stopped here exports its model
@@ -88,27 +86,22 @@ class Headspace:
         self.measured = Measured(wait_share(steady), seconds / free)
         return self.measured
 
-    def _replay(self, steps: int) -> Iterator[Batch]:
-        return islice(cycle(self._kept), steps)
 
-
-def verdict(wait: float, speedup: float | None = None) -> str:
-    """Returns one line on whether input limits training. `wait` is a share of the step, 0 to 1."""
+def verdict(wait: float, speedup: float | None = None, cores: str = "") -> str:
+    """Returns one line on whether input limits training. `wait` is a share of the step, 0 to 1;
+    `cores` is what `cores_needed` returned."""
     waits = f"{100 * wait:.0f} % of each step waits for data"
+    faster = f"free input would make training {speedup:.1f}x faster" if speedup else ""
     if speedup is None:
-        return f"input-bound: {waits}" if wait >= INPUT_BOUND else f"not input-bound: {waits}"
-    if speedup < 1.1:
+        line = f"{'input-bound' if wait >= INPUT_BOUND else 'not input-bound'}: {waits}"
+    elif speedup < 1.1:
         same = f"free input would not make training faster ({speedup:.2f}x)"
-        return f"not input-bound: {waits}; {same}"
-    faster = f"free input would make training {speedup:.1f}x faster"
-    if wait < INPUT_BOUND:
-        return f"input takes CPU time from training: {waits}, but {faster}"
-    return f"input-bound: {waits}; {faster}"
-
-
-def with_cores(judged: str, cores: str) -> str:
-    """Returns a verdict, and what `cores_needed` returned."""
-    return f"{judged}; {cores}" if cores else judged
+        line = f"not input-bound: {waits}; {same}"
+    elif wait < INPUT_BOUND:
+        line = f"input takes CPU time from training: {waits}, but {faster}"
+    else:
+        line = f"input-bound: {waits}; {faster}"
+    return f"{line}; {cores}" if cores else line
 
 
 def cores_needed(

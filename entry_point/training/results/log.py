@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -105,25 +105,34 @@ class MetricsLog:
     ) -> None:
         self.records: list[Record] = list(earlier)
         self._lines = [_json_line(record) for record in earlier]
+        self._loggers = loggers
+        self._path = run.output_data / "metrics.jsonl"
+        self._file: TextIO | None = None
         if writes:
             run.create()
-        self._sinks: list[Logger] = (
-            [_LogLines(), _JsonLines(run, self.text()), *loggers] if writes else []
-        )
+            # Steps after the checkpoint are trained, and logged, again.
+            write_text(self._path, self.text())
+            self._file = self._path.open("a", encoding="utf-8")
 
     def add(self, *records: Record) -> None:
         """Log records; each has `epoch` and `step`."""
         for record in records:
+            line = _json_line(record)
             self.records.append(record)
-            self._lines.append(_json_line(record))
-            for sink in self._sinks:
-                sink.log(record)
+            self._lines.append(line)
+            if self._file is not None:
+                logger.info(metrics_line(record), extra={CONSOLE_TEXT: _short_form(record)})
+                with naming(self._path):
+                    self._file.write(line)
+                    self._file.flush()
+            for each in self._loggers:
+                each.log(record)
 
     def show(self, name: str, figure: Figure) -> None:
         """Give a picture to the loggers that take some."""
-        for sink in self._sinks:
-            if hasattr(sink, "show"):
-                sink.show(name, figure)
+        for each in self._loggers:
+            if hasattr(each, "show"):
+                each.show(name, figure)
 
     def text(self) -> str:
         """Returns all records as in metrics.jsonl.
@@ -133,32 +142,11 @@ class MetricsLog:
         return "".join(self._lines)
 
     def close(self) -> None:
-        for sink in self._sinks:
-            sink.close()
-
-
-class _LogLines:
-    def log(self, record: Record) -> None:
-        logger.info(metrics_line(record), extra={CONSOLE_TEXT: _short_form(record)})
-
-    def close(self) -> None: ...
-
-
-class _JsonLines:
-    def __init__(self, run: RunFolder, earlier: str) -> None:
-        self._path = run.output_data / "metrics.jsonl"
-        # Steps after the checkpoint are trained, and logged, again.
-        write_text(self._path, earlier)
-        self._file = self._path.open("a", encoding="utf-8")
-
-    def log(self, record: Record) -> None:
-        with naming(self._path):
-            self._file.write(_json_line(record))
-            self._file.flush()
-
-    def close(self) -> None:
-        with naming(self._path):
-            self._file.close()
+        if self._file is not None:
+            with naming(self._path):
+                self._file.close()
+        for each in self._loggers:
+            each.close()
 
 
 def _json_line(record: Record) -> str:

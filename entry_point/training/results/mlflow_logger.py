@@ -64,18 +64,14 @@ class MlflowLogger:
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         import mlflow
+        from mlflow.entities import Param
 
         # SageMaker's plugin signs its requests for this one, not for the client's.
         mlflow.set_tracking_uri(self._uri)
         self._client = mlflow.MlflowClient()
         if self._id:
             self._client.update_run(self._id, status="RUNNING")
-        else:
-            self._start_run()
-
-    def _start_run(self) -> None:
-        from mlflow.entities import Param
-
+            return
         found = self._client.get_experiment_by_name(self._experiment)
         place = found.experiment_id if found else self._client.create_experiment(self._experiment)
         self._id = self._client.create_run(place, run_name=self._run.name).info.run_id

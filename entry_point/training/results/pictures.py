@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,7 +25,6 @@ from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
 from entry_point.job.known_tasks import Metric
 from entry_point.job.printable import printable
-from entry_point.job.whole_file import replacing
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.models import Normalize
@@ -39,7 +37,6 @@ from entry_point.training.results.log import (
 from entry_point.training.tasks.task import Task
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # It may be smoothed, weighted, and of blended images.
@@ -67,7 +64,6 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     dot = "o" if len(steps) == 1 else ""  # a line needs two points
     loss.plot(steps, column(train, "loss"), dot, color=TRAIN, label=TRAINING)
     loss.plot(val_steps, column(validation, "val_loss"), "o-", color=VALIDATION, label="validation")
-    _call(loss, "loss (log scale)")
     # An untrained model's validation loss can be far above the rest.
     loss.set_yscale("log")
     loss.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
@@ -84,32 +80,26 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
         label = "validation without averaged weights"
         quality.plot(column(raw, "step"), values, ".:", color=RAW, label=label)
     figure.legend(frameon=False, loc="lower center", ncols=3)
-    _call(quality, f"validation {metric.label}{' (%)' if metric.percent else ''}")
     if metric.percent:
         quality.set_ylim(0, 101)
     speed.plot(steps, column(train, "images_per_s"), dot, color=TRAIN)
-    _call(speed, "images/s")
     speed.set_ylim(bottom=0)
     wait.plot(steps, column(train, "data_wait_pct"), dot, color=WAIT)
-    _call(wait, "waiting for data (% of training time)")
     wait.set_ylim(0, max([5.0, *(1.1 * v for v in column(train, "data_wait_pct"))]))
-    for axes in (loss, quality, speed, wait):
+    # Names are above the axes: beside them, long ones run into each other.
+    titles = {
+        "loss (log scale)": loss,
+        f"validation {metric.label}{' (%)' if metric.percent else ''}": quality,
+        "images/s": speed,
+        "waiting for data (% of training time)": wait,
+    }
+    for quantity, axes in titles.items():
+        axes.set_title(quantity, loc="left", fontsize="medium")
         axes.grid(alpha=0.25)
         axes.spines[["top", "right"]].set_visible(False)
     for axes in (speed, wait):
         axes.set_xlabel("step")
     return figure
-
-
-def _call(axes: Axes, quantity: str) -> None:
-    """Name what the axes show above them: beside them, long names run into each other."""
-    axes.set_title(quantity, loc="left", fontsize="medium")
-
-
-def save_plot(records: Sequence[Record], title: str, metric: Metric, path: Path) -> None:
-    """Write the plot as PNG."""
-    with replacing(path) as temporary:
-        draw(records, title, metric).savefig(temporary, dpi=110, format="png")
 
 
 def first_samples_alone(config: TrainConfig, train: Source, task: Task, devices: Devices) -> Figure:
@@ -142,16 +132,14 @@ def first_samples(
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
     shown, labels = to_rgb(images[:MOST].float().cpu(), config.data), labels[:MOST].cpu()
     if task.takes == "targets":
-        pairs = zip(shown, labels, strict=True)
-        return draw_samples([_drawn(task, *pair) for pair in pairs], [""] * len(shown))
+        drawn = []
+        for image, target in zip(shown, labels, strict=True):
+            picture = Image.fromarray((255 * image).byte().numpy())
+            with_target = np.array(task.draw(picture, target, len(image)))
+            drawn.append(torch.from_numpy(with_target) / 255)
+        return draw_samples(drawn, [""] * len(drawn))
     captions = [caption(label, classes, task.takes) for label in labels]
     return draw_samples(list(shown), captions)
-
-
-def _drawn(task: Task, image: Tensor, target: Tensor) -> Tensor:
-    """Returns an RGB sample from 0 to 1, `(side, side, 3)`, with its target."""
-    picture = Image.fromarray((255 * image).byte().numpy())
-    return torch.from_numpy(np.array(task.draw(picture, target, len(image)))) / 255
 
 
 @torch.inference_mode()

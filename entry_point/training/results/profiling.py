@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from torch._C._profiler import _ExperimentalConfig
-from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerActivity, profile, schedule
 
 from entry_point.job.devices import Devices
 from entry_point.job.printable import counted
@@ -29,29 +30,31 @@ STEP_RANGES = ("data_wait", "copy", "prepare", "forward", "backward", "optimizer
 PIPELINE_RANGES = ("read", "plan", "decode", "augment", "collate")
 
 
+@dataclass
 class StepProfiler:
     """Profiles ten steps of this process's first epoch, on every rank."""
 
-    def __init__(self, wanted: bool, folder: Path, devices: Devices) -> None:
-        self._wanted, self._folder, self._devices = wanted, folder, devices
+    wanted: bool
+    folder: Path
+    devices: Devices
 
     def watch(self, batches: Iterator[DeviceBatch], steps: int) -> Iterator[DeviceBatch]:
-        """Returns the same `steps` batches; a step lasts from one batch to the next."""
-        if not self._wanted:
-            return batches
-        self._wanted = False
-        return self._watching(batches, steps)
-
-    def _watching(self, batches: Iterator[DeviceBatch], steps: int) -> Iterator[DeviceBatch]:
+        """Yields the same `steps` batches; a step lasts from one batch to the next."""
+        if not self.wanted:
+            yield from batches
+            return
+        self.wanted = False
+        skipped = min(SKIPPED_STEPS, max(0, steps - PROFILED_STEPS - 1))
+        plan = schedule(skip_first=skipped, wait=0, warmup=1, active=PROFILED_STEPS, repeat=1)
         activities = [ProfilerActivity.CPU]
-        if self._devices.device.type == "cuda":
+        if self.devices.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         else:
             # Kineto reads this at its first use; otherwise it logs that there is no GPU.
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         with profile(
             activities=activities,
-            schedule=_plan(steps),
+            schedule=plan,
             on_trace_ready=self._write,
             acc_events=True,
             experimental_config=_ExperimentalConfig(profile_all_threads=True),
@@ -61,30 +64,23 @@ class StepProfiler:
                 if number < steps:  # what follows the last step is not a step
                     profiler.step()
 
-    def _operators(self, profiler: profile) -> str:
-        kind = "self_cpu_time_total"
-        if self._devices.device.type == "cuda":
-            kind = "self_device_time_total"
-        averages = profiler.key_averages()
-        return str(averages.table(sort_by=kind, row_limit=TOP, max_name_column_width=60))
-
     def _write(self, profiler: profile) -> None:
-        rank = self._devices.rank
-        path = self._folder / f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
+        rank = self.devices.rank
+        path = self.folder / f"rank{rank}.{time.time_ns() // 1_000_000}.pt.trace.json.gz"
         with replacing(path) as temporary:
             profiler.export_chrome_trace(str(temporary))
         with gzip.open(path, "rt", encoding="utf-8") as file:
             ranges = range_table(json.load(file))
-        text = [*ranges, "", f"The {TOP} most expensive operators:", self._operators(profiler)]
-        write_text(self._folder / f"rank{rank}.txt", "\n".join(text))
+        of_gpu = self.devices.device.type == "cuda"
+        operators = profiler.key_averages().table(
+            sort_by="self_device_time_total" if of_gpu else "self_cpu_time_total",
+            row_limit=TOP,
+            max_name_column_width=60,
+        )
+        text = [*ranges, "", f"The {TOP} most expensive operators:", operators]
+        write_text(self.folder / f"rank{rank}.txt", "\n".join(text))
         for line in [*ranges, f"trace {path}: open it in https://ui.perfetto.dev"]:
             logger.info(line)
-
-
-def _plan(steps: int) -> Callable[[int], ProfilerAction]:
-    """Which of an epoch's steps are recorded."""
-    skipped = min(SKIPPED_STEPS, max(0, steps - PROFILED_STEPS - 1))
-    return schedule(skip_first=skipped, wait=0, warmup=1, active=PROFILED_STEPS, repeat=1)
 
 
 def range_table(trace: Trace) -> list[str]:

@@ -26,7 +26,7 @@ from entry_point.job.known_tasks import LOSS, TASKS, Metric
 from entry_point.job.metrics_line import PERCENTILES
 from entry_point.job.printable import printable
 from entry_point.job.run_folder import RunFolder
-from entry_point.job.whole_file import write_text
+from entry_point.job.whole_file import replacing, write_text
 from entry_point.model_folder import save_model
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.results.log import (
@@ -34,12 +34,7 @@ from entry_point.training.results.log import (
     format_milliseconds,
     training_records,
 )
-from entry_point.training.results.pictures import (
-    draw,
-    first_samples_alone,
-    save_plot,
-    with_targets,
-)
+from entry_point.training.results.pictures import draw, first_samples_alone, with_targets
 from entry_point.training.results.summary import run_facts, run_name
 from entry_point.training.results.totals import Totals
 from entry_point.training.tasks.task import Task
@@ -97,9 +92,9 @@ def write_results(run: FinishedRun) -> None:
     save_model(
         folder.model, run.network, run.task, run.val.classes, config, run.yaml, validation=said
     )
-    with _optional("summary.png"):
-        plot = folder.output_data / "summary.png"
-        save_plot(run.totals.records, run.title, run.metric, plot)
+    with _optional("summary.png"), replacing(folder.output_data / "summary.png") as temporary:
+        curves = draw(run.totals.records, run.title, run.metric)
+        curves.savefig(temporary, dpi=110, format="png")
     if not config.trainer.report:
         return
     samples: Figure | None = None
@@ -129,18 +124,21 @@ def _optional(name: str) -> Iterator[None]:
 def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
     """Write the page of a run. `samples` shows training samples; None: no such picture."""
     totals, evaluation = run.totals, run.evaluation
-    validation = {
+    numbers = {
         f"validation {label}": value for label, value in _metrics(run.task, evaluation).items()
     }
+    if totals.training_seconds:
+        numbers["training images/s"] = f"{totals.images_per_s:.0f}"
+        numbers["of training time waiting for data"] = f"{totals.data_wait_pct:.1f} %"
     _write_page(
         path,
         title=run.title,
         about=run_facts(run.folder, totals, run.devices),
-        numbers=validation | _speed(totals),
-        curves=_picture(draw(totals.records, run.title, run.metric), "png"),
+        numbers=numbers,
+        curves=_data_url("png", draw(totals.records, run.title, run.metric).savefig, dpi=100),
         losses=losses_differ_by(run.config),
         stalls=_stalls(totals),
-        samples=samples and _picture(samples, "jpeg", pil_kwargs={"quality": 80}),
+        samples=samples and _data_url("jpeg", samples.savefig, dpi=100, pil_kwargs={"quality": 80}),
         config=run.yaml,
         **_of_evaluation(run.task, evaluation, run.val, run.network, run.config.data),
     )
@@ -192,10 +190,15 @@ def _write_page(path: Path, **content: Any) -> None:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
+    versions = {
+        "torch": torch.__version__,
+        "torchvision": torchvision.__version__,
+        "Python": platform.python_version(),
+        "system": platform.platform(),
+        "CUDA": torch.version.cuda or "none",
+    }
     sections = dict.fromkeys(("curves", "losses", "stalls", "samples", "config"))
-    page = environment.get_template(TEMPLATE).render(
-        sections | {"environment": _environment()} | content
-    )
+    page = environment.get_template(TEMPLATE).render(sections | {"environment": versions} | content)
     write_text(path, page.lstrip())
 
 
@@ -217,7 +220,11 @@ def _of_evaluation(
         "tables": task.tables(evaluation.scores),
         "has_targets": has_targets,
         "mistakes": [
-            {"picture": _jpeg(picture), "caption": caption, "key": source.key(i)}
+            {
+                "picture": _data_url("jpeg", picture.save, quality=80),
+                "caption": caption,
+                "key": source.key(i),
+            }
             for picture, (i, caption) in zip(pictures, mistakes, strict=True)
         ],
     }
@@ -229,15 +236,6 @@ def _metrics(task: Task, evaluation: Evaluation) -> dict[str, str]:
         metric.label: metric.show(values[metric.name])
         for metric in (*task.metrics, LOSS)
         if metric.name in values
-    }
-
-
-def _speed(totals: Totals) -> dict[str, str]:
-    if not totals.training_seconds:
-        return {}
-    return {
-        "training images/s": f"{totals.images_per_s:.0f}",
-        "of training time waiting for data": f"{totals.data_wait_pct:.1f} %",
     }
 
 
@@ -272,29 +270,8 @@ def _thumbnail(source: Source, index: int) -> Image.Image:
     return image
 
 
-def _jpeg(image: Image.Image) -> str:
-    """Returns a data URL."""
+def _data_url(kind: str, save: Callable[..., object], **options: Any) -> str:
+    """Returns what a figure's or an image's `save` writes as `png` or `jpeg`."""
     buffer = io.BytesIO()
-    image.save(buffer, "JPEG", quality=80)
-    return _data_url("jpeg", buffer.getvalue())
-
-
-def _picture(figure: Figure, kind: str, **options: Any) -> str:
-    """Returns a data URL of a figure as `png` or `jpeg`."""
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=100, **options)
-    return _data_url(kind, buffer.getvalue())
-
-
-def _data_url(kind: str, content: bytes) -> str:
-    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-
-
-def _environment() -> dict[str, str]:
-    return {
-        "torch": torch.__version__,
-        "torchvision": torchvision.__version__,
-        "Python": platform.python_version(),
-        "system": platform.platform(),
-        "CUDA": torch.version.cuda or "none",
-    }
+    save(buffer, format=kind, **options)
+    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"

@@ -7,7 +7,6 @@ import math
 import time
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,28 +29,55 @@ class StepLog:
 
     def __init__(self, devices: Devices, images_per_step: int) -> None:
         self._devices, self._images = devices, images_per_step
-        self._interval = _Interval(torch.zeros((), dtype=torch.float64, device=devices.device))
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=devices.device)
+        """This rank's sum of step losses since the last log line; stays on the device until
+        read."""
+        self._steps = 0
+        """Steps that `_loss_sum` covers, including those before a resume."""
+        self._damaged = 0
+        """This rank's damaged images in these steps; each was replaced by the next sample."""
+        self._timed_steps, self._started = 0, time.perf_counter()
         self.meter = StallMeter(devices)
 
     def begin_epoch(self) -> None:
-        """Start the clocks."""
-        self._interval.restart_clock()
+        """Start the clocks; keep the loss that is not yet logged."""
+        self._timed_steps, self._started = 0, time.perf_counter()
         self.meter.begin_epoch()
 
     def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Stopwatch) -> None:
         """Count one step, which ends now."""
-        self._interval.add(loss, self._images, batch.damaged)
+        self._loss_sum += loss.detach()
+        self._steps += 1
+        self._timed_steps += 1
+        self._damaged += batch.damaged
         self.meter.add(batch.wait, batch.copying, computing, batch.cpu_s)
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
         """Returns the interval's record with that of its last `step`, and after an epoch's last
         step the epoch's. A collective call."""
         waited = self.meter.waited()
-        records = [progress.stamp({**self._interval.record(self._devices, waited), **step})]
-        self._interval.reset()
+        loss_sum, damaged = self._totals()
+        loss, elapsed = loss_sum / max(1, self._steps), time.perf_counter() - self._started
+        interval: Record = {
+            "loss": float(f"{loss:.6g}"),
+            "images_per_s": round(self._timed_steps * self._images / elapsed, 1),
+            "data_wait_pct": round(100 * waited / elapsed, 2),
+            **({"damaged": damaged} if damaged else {}),
+        }
+        records = [progress.stamp({**interval, **step})]
+        self._loss_sum.zero_()
+        self._steps = self._damaged = 0
+        self._timed_steps, self._started = 0, time.perf_counter()
         if not progress.steps_left:
             records.append(progress.stamp(self.meter.record()))
         return records
+
+    def _totals(self) -> tuple[float, int]:
+        """Returns the loss sum, averaged over the ranks, and their damaged images. A collective
+        call."""
+        own = torch.stack([self._loss_sum, torch.full_like(self._loss_sum, self._damaged)])
+        loss_sum, damaged = HostCopy(self._devices.sum(own)).wait().tolist()
+        return loss_sum / self._devices.world_size, int(damaged)
 
     def cores_needed(self, speedup: float | None = None) -> str:
         """Returns how many cores this rank's input needs, see `headspace.cores_needed`."""
@@ -62,73 +88,17 @@ class StepLog:
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps. A collective call."""
-        return {"interval": self._interval.state(self._devices)}
+        loss_sum, damaged = self._totals()
+        return {"interval": {"loss_sum": loss_sum, "damaged": damaged, "steps": self._steps}}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned; other keys are ignored."""
-        self._interval.load_state(state["interval"], self._devices)
-
-
-@dataclass
-class _Interval:
-    """Sums over the steps since the last log line. The loss stays on the device until read."""
-
-    loss_sum: torch.Tensor
-    """float64 scalar: this rank's sum of step losses."""
-    steps: int = 0
-    """Steps that `loss_sum` covers, including those before a resume."""
-    images: int = 0
-    damaged: int = 0
-    """This rank's damaged images in `steps`; each was replaced by the next sample."""
-    started: float = field(default_factory=time.perf_counter)
-
-    def restart_clock(self) -> None:
-        """Measure speed from now on; keep the loss that is not yet logged."""
-        self.images, self.started = 0, time.perf_counter()
-
-    def reset(self) -> None:
-        """Start a new interval."""
-        self.loss_sum.zero_()
-        self.steps = self.damaged = 0
-        self.restart_clock()
-
-    def add(self, loss: torch.Tensor, images: int, damaged: int) -> None:
-        """Count one step: its mean loss, all ranks' images, this rank's damage."""
-        self.loss_sum += loss.detach()
-        self.steps += 1
-        self.images += images
-        self.damaged += damaged
-
-    def record(self, devices: Devices, waited: float) -> Record:
-        """Returns the numbers of the log line, with the seconds this rank waited for data. A
-        collective call."""
-        loss_sum, damaged = self._totals(devices)
-        loss, elapsed = loss_sum / max(1, self.steps), time.perf_counter() - self.started
-        return {
-            "loss": float(f"{loss:.6g}"),
-            "images_per_s": round(self.images / elapsed, 1),
-            "data_wait_pct": round(100 * waited / elapsed, 2),
-            **({"damaged": damaged} if damaged else {}),
-        }
-
-    def _totals(self, devices: Devices) -> tuple[float, int]:
-        """Returns the loss sum, averaged over the ranks, and their damaged images. A collective
-        call."""
-        own = torch.stack([self.loss_sum, torch.full_like(self.loss_sum, self.damaged)])
-        loss_sum, damaged = HostCopy(devices.sum(own)).wait().tolist()
-        return loss_sum / devices.world_size, int(damaged)
-
-    def state(self, devices: Devices) -> dict[str, float]:
-        """Returns what a checkpoint keeps. A collective call."""
-        loss_sum, damaged = self._totals(devices)
-        return {"loss_sum": loss_sum, "damaged": damaged, "steps": self.steps}
-
-    def load_state(self, state: Mapping[str, Any], devices: Devices) -> None:
-        """The first rank takes the sums of all ranks."""
-        self.steps = state["steps"]
-        if devices.is_first:
-            self.loss_sum += state["loss_sum"] * devices.world_size
-            self.damaged = state["damaged"]
+        """Restore what `state` returned: the first rank takes the sums of all ranks. Other keys are
+        ignored."""
+        interval = state["interval"]
+        self._steps = interval["steps"]
+        if self._devices.is_first:
+            self._loss_sum += interval["loss_sum"] * self._devices.world_size
+            self._damaged = interval["damaged"]
 
 
 class DivergedError(UserError):
@@ -150,13 +120,6 @@ class DivergedError(UserError):
         return cls(f"{loss}: lower optim.lr={optim.lr:g}, or {clip}{restart}")
 
 
-@dataclass
-class _Entry:
-    loss: HostCopy
-    epoch: int
-    step: int
-
-
 class LossGuard:
     """Checks each step's loss: at once on a CPU, two steps later on a GPU.
 
@@ -166,24 +129,22 @@ class LossGuard:
     def __init__(self, optim: OptimConfig, checkpoints: Path) -> None:
         """What the error names, see `DivergedError.of`."""
         self._optim, self._checkpoints = optim, checkpoints
-        self._waiting: deque[_Entry] = deque()
+        self._waiting: deque[tuple[HostCopy, int, int]] = deque()
+        """Losses with their epochs and steps."""
 
     def watch(self, loss: torch.Tensor, epoch: int, step: int) -> None:
         """Take one step's loss. Raises DivergedError for this or an earlier step."""
-        self._waiting.append(_Entry(HostCopy(loss), epoch, step))
-        self._check(lag=2 if loss.device.type == "cuda" else 0)
+        self._waiting.append((HostCopy(loss), epoch, step))
+        self.flush(lag=2 if loss.device.type == "cuda" else 0)
 
-    def flush(self) -> None:
-        """Check all losses taken so far."""
-        self._check(lag=0)
-
-    def _check(self, lag: int) -> None:
+    def flush(self, lag: int = 0) -> None:
+        """Check the losses taken so far, but for the last `lag`."""
         while len(self._waiting) > lag:
-            entry = self._waiting.popleft()
-            loss = float(entry.loss.wait())
+            copied, epoch, step = self._waiting.popleft()
+            loss = float(copied.wait())
             if not math.isfinite(loss):
-                found = f"loss={loss} in step {entry.step} of epoch {entry.epoch}"
-                if entry.epoch == entry.step == 0:  # no rate has had an effect
+                found = f"loss={loss} in step {step} of epoch {epoch}"
+                if epoch == step == 0:  # no rate has had an effect
                     must = "check the model, model.weights and task.loss"
                     raise DivergedError(f"{found}, before the first update: {must}")
                 raise DivergedError.of(found, self._optim, self._checkpoints)

@@ -106,9 +106,12 @@ def run_name(run: RunFolder) -> str:
 
 def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str]:
     """Returns what distinguishes this run from others; unknown facts are left out."""
+    # A finished run may be started again much later.
+    written = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
+    ended = datetime.fromtimestamp(max(written), UTC) if written else None
     facts = {
         "run": run_name(run),
-        "ended": _ended(run),
+        "ended": ended.strftime("%Y-%m-%d %H:%M UTC") if ended else "",
         "training time": duration(totals.training_seconds),
         "code revision": revision(),
         "own code": os.environ.get(own_code.HASH, ""),
@@ -116,15 +119,6 @@ def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str
         "processor": processor(),
     }
     return {name: fact for name, fact in facts.items() if fact}
-
-
-def _ended(run: RunFolder) -> str:
-    """Returns when the last checkpoint was written: a finished run may be started again much
-    later."""
-    times = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
-    if not times:
-        return ""
-    return datetime.fromtimestamp(max(times), UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def code_version() -> str:

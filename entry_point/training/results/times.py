@@ -8,7 +8,7 @@ import time
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import TracebackType
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -60,23 +60,18 @@ class Moment:
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
+@dataclass
 class Stopwatch:
     """`with Stopwatch(device) as watch: ...` measures the seconds of a block on its device."""
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
+    device: torch.device
 
     def __enter__(self) -> Stopwatch:
-        self._began = Moment(self._device)
+        self._began = Moment(self.device)
         return self
 
-    def __exit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
-        self._ended = Moment(self._device)
+    def __exit__(self, *_error: object) -> None:
+        self._ended = Moment(self.device)
 
     @property
     def seconds(self) -> float:
@@ -151,18 +146,16 @@ class StallMeter:
 
     def all_settled(self) -> Times:
         """Returns all ranks' settled steps of this process. A collective call."""
-        return self._of_all_ranks(self.settled())
+        return np.concatenate(self._devices.gather(self.settled()))
 
     def record(self) -> Record:
         """Percentiles over all ranks' steps of this epoch, in milliseconds. A collective call."""
+        times = np.concatenate(self._devices.gather(self.epoch))
         return {
             f"{part}_ms_p{percentile}": value
-            for part, values in percentiles(self._of_all_ranks(self.epoch)).items()
+            for part, values in percentiles(times).items()
             for percentile, value in zip(PERCENTILES, values, strict=True)
         }
-
-    def _of_all_ranks(self, times: Times) -> Times:
-        return np.concatenate(self._devices.gather(times))
 
 
 def percentiles(times: Times) -> dict[str, list[float]]:

@@ -10,17 +10,12 @@ from functools import cached_property
 import numpy as np
 
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
-from entry_point.training.results.headspace import Measured, verdict, with_cores
+from entry_point.training.results.headspace import Measured, verdict
 from entry_point.training.results.log import Record, column, training_records
 from entry_point.training.results.times import Times, percentiles, wait_share
 
 SHORTEST_S = 10.0
 """In a shorter run, most of the waiting is that of the first batches."""
-
-
-def no_steps() -> Times:
-    """Returns the step times of a process that trained no step."""
-    return np.empty((0, len(STEP_PARTS)), np.float32)
 
 
 @dataclass(frozen=True)
@@ -29,7 +24,7 @@ class Totals:
 
     records: Sequence[Record]
     images_per_step: int
-    steps: Times = field(default_factory=no_steps)
+    steps: Times = field(default_factory=lambda: np.empty((0, len(STEP_PARTS)), np.float32))
     """All ranks' settled steps of this process; none where a finished run is started again."""
     headspace: Measured | None = None
     """What free input would change, if this process measured it."""
@@ -59,13 +54,9 @@ class Totals:
         return images / self.training_seconds if self._intervals else 0.0
 
     @property
-    def _wait(self) -> float:
-        waited = sum(seconds * share for _, seconds, share in self._intervals)
-        return waited / self.training_seconds if self._intervals else 0.0
-
-    @property
     def data_wait_pct(self) -> float:
-        return 100 * self._wait
+        waited = sum(seconds * share for _, seconds, share in self._intervals)
+        return 100 * waited / self.training_seconds if self._intervals else 0.0
 
     @property
     def parts(self) -> dict[str, list[float]]:
@@ -84,9 +75,9 @@ class Totals:
     def verdict(self) -> str:
         """Whether input limits training, and how many cores it needs."""
         if self.headspace:
-            return with_cores(verdict(*self.headspace), self.cores)
+            return verdict(*self.headspace, self.cores)
         if (seconds := self.training_seconds) < SHORTEST_S:
             return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
         speedups = [record["headspace"] for record in self.records if "headspace" in record]
-        wait = wait_share(self.steps) if len(self.steps) else self._wait
-        return with_cores(verdict(wait, speedups[-1] if speedups else None), self.cores)
+        wait = wait_share(self.steps) if len(self.steps) else self.data_wait_pct / 100
+        return verdict(wait, speedups[-1] if speedups else None, self.cores)

@@ -158,7 +158,10 @@ def test_small_photographs_are_left_as_they_are(tmp_path: Path) -> None:
     ids=lambda error: type(error).__name__,
 )
 def test_a_photo_that_cannot_be_shrunk_here_does_not_end_the_job(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: Exception,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     def fail(*_: object) -> None:
         raise error
@@ -166,7 +169,10 @@ def test_a_photo_that_cannot_be_shrunk_here_does_not_end_the_job(
     monkeypatch.setattr(advice, "encode", fail)
     write_photos(tmp_path, 640, 480)
     config, source = opened(tmp_path, "pipeline=pillow")
-    assert advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62) is None
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        Advice(config, CPU, source, loader_spec(config, CPU, "train"))._say(0.62)
+    assert not caplog.messages
 
 
 def test_compiling_is_advised_where_it_would_pay() -> None:
