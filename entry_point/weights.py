@@ -17,7 +17,7 @@ from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.job import exit_codes
 from entry_point.job.program import UserError, asks_for_help, run_program
 from entry_point.training.models import require_model
-from entry_point.training.pretrained import Published, published
+from entry_point.training.weight_files import Published, published
 
 
 def fetch(names: Sequence[str]) -> int:

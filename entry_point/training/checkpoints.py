@@ -80,8 +80,12 @@ class Checkpoints:
         self._saved_step, self._saved_time = step, time.monotonic()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
-        if writes:
-            _set_aside(folder, after=step)
+        for path in newest_first(folder) if writes else ():
+            if int(path.stem.removeprefix("step-")) <= step:
+                break
+            # It is damaged, and a later start would take it for the newest.
+            path.replace(path.with_name(ASIDE + path.name))
+            logger.warning("checkpoint %s is set aside as %s", path, ASIDE + path.name)
 
     def time_is_up(self) -> bool:
         """Returns whether one is due by the first rank's clock."""
@@ -167,16 +171,6 @@ def newest_first(folder: Path) -> list[Path]:
     return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
 
 
-def _set_aside(folder: Path, after: int) -> None:
-    """Rename the checkpoints of steps after `after`: they are damaged, and a later start would take
-    them for the newest."""
-    for path in newest_first(folder):
-        if int(path.stem.removeprefix("step-")) <= after:
-            break
-        path.replace(path.with_name(ASIDE + path.name))
-        logger.warning("checkpoint %s is set aside as %s", path, ASIDE + path.name)
-
-
 def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
     """Returns the first rank's newest checkpoint, on every rank; None to start from scratch.
 
@@ -241,22 +235,14 @@ def job_settings(
 ) -> dict[str, Settings]:
     """Returns what a checkpoint says about its job.
 
-    `identity` must not change between a checkpoint and the run that resumes from it; `order`, and
-    the `images` to train on, may change between two epochs.
+    `identity` decides the weights, and which of them are the best; it must not change between a
+    checkpoint and the run that resumes from it. `order`, and the `images` to train on, may change
+    between two epochs.
     """
-    return {
-        "identity": _identity(config, train, steps_per_epoch),
-        "order": sample_order(config, devices.world_size),
-        "images": {"training": fingerprint(train), "validation": fingerprint(val)},
-    }
-
-
-def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Settings:
-    """Returns the settings that decide the weights, and which of them are the best."""
     optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
     task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
     augment = {f"augment.{key}": value for key, value in asdict(config.augment).items()}
-    return {
+    identity = {
         "model.name": config.model.name,
         "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
@@ -268,6 +254,11 @@ def _identity(config: TrainConfig, train: Source, steps_per_epoch: int) -> Setti
         **task,
         **augment,
         **optim,
+    }
+    return {
+        "identity": identity,
+        "order": sample_order(config, devices.world_size),
+        "images": {"training": fingerprint(train), "validation": fingerprint(val)},
     }
 
 
@@ -353,7 +344,9 @@ def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False
     """
     try:
         if verify:
-            _verify_checksums(path)
+            with zipfile.ZipFile(path) as archive:  # OSError (EINVAL): an offset outside the file
+                if (broken := archive.testzip()) is not None:
+                    raise zipfile.BadZipFile(f"checksum of {broken} does not match")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about other pickle protocols, and skipped objects
             try:
@@ -372,10 +365,3 @@ def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False
         # What follows in torch's texts is advice for developers.
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise DamagedFileError(reason or type(error).__name__) from error
-
-
-def _verify_checksums(path: Path) -> None:
-    """Raise an error of zipfile, or an OSError (EINVAL) for an offset outside the file."""
-    with zipfile.ZipFile(path) as archive:
-        if (broken := archive.testzip()) is not None:
-            raise zipfile.BadZipFile(f"checksum of {broken} does not match")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.lr_scheduler import LambdaLR
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
@@ -28,7 +29,7 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values
 from entry_point.training.class_rows import some
 from entry_point.training.models import build_model, checkpoint_gradients
-from entry_point.training.optim import build_optimizer, build_schedule
+from entry_point.training.optim import build_optimizer, rate_factor
 from entry_point.training.tasks.task import Task
 
 _GRAPHS_OF_A_SIZE = 8
@@ -64,13 +65,15 @@ class Learner:
         decay = config.optim.ema_decay
         self.ema = None if decay is None else AveragedWeights(self.model, decay, self.infinite)
         self.optimizer = build_optimizer(config.optim, self.model, devices.device)
-        self.schedule = build_schedule(
-            config.optim, self.optimizer, steps_per_epoch, config.trainer.epochs
-        )
+        factor = rate_factor(config.optim, steps_per_epoch, config.trainer.epochs)
+        self.schedule = LambdaLR(self.optimizer, factor)
         self._augment = BatchAugmentation(config, task)
         mode = config.trainer.compile
         forward = self.model if mode is None else _compiled(self.model, mode, config.data)
         self._forward = _shared(forward, devices, config.trainer)
+        self._without_exchange: Callable[[], AbstractContextManager[None]] = nullcontext
+        if isinstance(self._forward, DistributedDataParallel):
+            self._without_exchange = self._forward.no_sync
         self._name = config.model.name
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
@@ -100,13 +103,15 @@ class Learner:
         pieces = list(zip(images.chunk(count), labels.chunk(count), strict=True))
         total = torch.zeros((), device=images.device)
         for number, (some_images, some_labels) in enumerate(pieces, 1):
-            with self._synchronizing(number == len(pieces)):
+            # Ranks exchange gradients once per batch, in its last piece.
+            is_last = number == len(pieces)
+            with nullcontext() if is_last else self._without_exchange():
                 with named_range("forward"):
                     with self._devices.autocast():
                         outputs = self._forward(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
-                if number == len(pieces):
+                if is_last:
                     self._devices.arrive()
                 with named_range("backward"):
                     self._scaler.scale(loss).backward()
@@ -139,11 +144,6 @@ class Learner:
         value = float(HostCopy(norm).wait())
         found = {"grad_norm": float(f"{value:.6g}")} if math.isfinite(value) else {}
         return {"lr": self._lr, **found}
-
-    @property
-    def has_statistics(self) -> bool:
-        """Whether the models to evaluate have the batch statistics of their present weights."""
-        return self.ema is None or self.ema.has_statistics
 
     def estimate_statistics(self, images: torch.Tensor, steps_left: int) -> None:
         """In the last steps of an evaluated epoch, measure the averaged weights' batch statistics.
@@ -189,9 +189,7 @@ class Learner:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; other keys are ignored."""
-        self.model.load_state_dict(state["model"])
-        if self.ema is not None:
-            self.ema.load_state(state)
+        self.load_evaluated(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         # The saved rates are those of the saved run's `trainer.epochs`.
@@ -206,12 +204,6 @@ class Learner:
         self.model.load_state_dict(state["model"])
         if self.ema is not None:
             self.ema.load_state(state)
-
-    def _synchronizing(self, last: bool) -> Any:
-        """Ranks exchange gradients once per batch, in its last piece."""
-        if isinstance(self._forward, DistributedDataParallel) and not last:
-            return self._forward.no_sync()
-        return nullcontext()
 
 
 def statistics_steps(steps_per_epoch: int) -> int:
@@ -247,13 +239,16 @@ def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Mo
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = trainer.deterministic and devices.world_size > 2
+    # Training may depend on a buffer; on BatchNorm's statistics it does not.
+    modules = [module for module in model.modules() if not isinstance(module, _BatchNorm)]
+    reads_buffers = any([*module.buffers(recurse=False)] for module in modules)
     with warnings.catch_warnings():
         # torch 2.15 renames `broadcast_buffers`; 2.11 does not know the new name.
         warnings.simplefilter("ignore", FutureWarning)
         return DistributedDataParallel(
             model,
             device_ids=ids,
-            broadcast_buffers=_reads_buffers(model),
+            broadcast_buffers=reads_buffers,
             gradient_as_bucket_view=True,
             find_unused_parameters=fixed or trainer.find_unused_parameters,
         )
@@ -311,13 +306,3 @@ def compiler_reason(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     own = (line for line in lines if re.search(r"\berror: ", line))
     return next(own, lines[0] if lines else type(error).__name__)
-
-
-def _reads_buffers(model: nn.Module) -> bool:
-    """Returns whether training may depend on a buffer; on BatchNorm's statistics it does not."""
-    return any(
-        True
-        for module in model.modules()
-        if not isinstance(module, _BatchNorm)
-        for _ in module.buffers(recurse=False)
-    )

@@ -17,10 +17,10 @@ from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, check_call, resolve
-from entry_point.config.train_config import PRETRAINED, ModelConfig
+from entry_point.config.train_config import ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
-from entry_point.training.pretrained import find_pretrained
-from entry_point.training.weights import find_weights, load_weights
+from entry_point.training.weight_files import weights_file
+from entry_point.training.weights import load_weights
 
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
@@ -48,7 +48,11 @@ def build_model(
         model = _construct(config, image_size, build, named)
         model = PyramidHead(model, num_classes) if is_encoder else model
     elif "." in config.name:
-        model = _own(config, num_classes)
+        own = resolve("model.name", config.name, {})
+        model = call("model.kwargs", own, config.kwargs, num_classes=num_classes)
+        if not isinstance(model, nn.Module):
+            must = f"must return a torch.nn.Module, not {type(model).__name__}"
+            raise ConfigError("model.name", config.name, must)
     else:
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
@@ -80,14 +84,6 @@ def require_model(config: ModelConfig, image_size: int = 224) -> None:
         require_timm_model("model.name", name)
     else:
         torchvision_builder(name)
-
-
-def weights_file(config: ModelConfig, channels: Path | None) -> Path:
-    """Returns the file that `model.weights`, which is set, means. Raises ConfigError if there is
-    none."""
-    weights = str(config.weights)
-    found = find_pretrained(config.name, channels) if weights == PRETRAINED else None
-    return found or find_weights(weights, channels)
 
 
 def _construct(
@@ -139,15 +135,6 @@ def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
     return {}
 
 
-def _own(config: ModelConfig, num_classes: int) -> nn.Module:
-    build = resolve("model.name", config.name, {})
-    model: object = call("model.kwargs", build, config.kwargs, num_classes=num_classes)
-    if not isinstance(model, nn.Module):
-        must = f"must return a torch.nn.Module, not {type(model).__name__}"
-        raise ConfigError("model.name", config.name, must)
-    return model
-
-
 def _take_logits(name: str, model: nn.Module, _images: object, answer: Any) -> torch.Tensor:
     """Returns the logits of what a model has answered, by the conventions of the libraries.
 
@@ -181,15 +168,11 @@ def checkpoint_gradients(model: nn.Module, name: str) -> None:
 
 def describe_parameters(model: nn.Module) -> str:
     """As in "11,181,642 parameters", or "5,130 of 11,181,642 parameters train" if some do not."""
-    trainable, every = count_parameters(model), sum(p.numel() for p in model.parameters())
+    every = sum(p.numel() for p in model.parameters())
+    trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if trainable == every:
         return f"{every:,} parameters"
     return f"{trainable:,} of {every:,} parameters train"
-
-
-def count_parameters(model: nn.Module) -> int:
-    """Returns the number of trainable parameters."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def timm_model(

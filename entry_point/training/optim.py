@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import nn
-from torch.optim.lr_scheduler import LambdaLR
 
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import call, resolve
@@ -32,7 +31,10 @@ def build_optimizer(
     build = resolve("optim.name", config.name, optimizers())
     # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
     groups = parameter_groups(config, model)
-    kwargs = _fused(build, config, device) | config.kwargs
+    kwargs = dict(config.kwargs)
+    is_on_gpu = device.type == "cuda" and config.name in OPTIMIZERS
+    if is_on_gpu and "fused" in inspect.signature(build).parameters:
+        kwargs = {"fused": True, **kwargs}
     if config.name == "sgd" and not {"momentum", "nesterov"} & kwargs.keys():
         kwargs |= {"momentum": 0.9, "nesterov": True}
     try:
@@ -56,12 +58,6 @@ def optimizers() -> dict[str, Any]:
     """Returns torch's optimizers by the words of `optim.name`."""
     by_word = {each.lower(): each for each in dir(torch.optim)}
     return {word: getattr(torch.optim, by_word[word]) for word in OPTIMIZERS}
-
-
-def _fused(build: Any, config: OptimConfig, device: torch.device) -> dict[str, bool]:
-    if device.type != "cuda" or config.name not in OPTIMIZERS:
-        return {}
-    return {"fused": True} if "fused" in inspect.signature(build).parameters else {}
 
 
 _UNDECAYED = re.compile(
@@ -97,8 +93,10 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
         members[pattern, decays].append((name, parameter))
     for pattern in config.groups:
         if not members[pattern, True] and not members[pattern, False]:
-            left = members["*", True] + members["*", False]
-            raise _no_match("optim.groups", pattern, left)
+            names = [name for name, _ in members["*", True] + members["*", False]]
+            some = ", ".join(names if len(names) < 5 else [*names[:2], "...", *names[-2:]])
+            must = f"matches none of the parameters {some}"
+            raise ConfigError("optim.groups", pattern, must)
     frozen = [pattern for pattern, arguments in config.groups.items() if arguments.get("lr") == 0]
     for pattern in frozen:
         for decays in (True, False):
@@ -116,21 +114,6 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
         for (pattern, decays), parameters in members.items()
         if parameters
     ]
-
-
-def _no_match(
-    key: str, pattern: str, parameters: Sequence[tuple[str, nn.Parameter]]
-) -> ConfigError:
-    names = [name for name, _ in parameters]
-    some = ", ".join(names if len(names) < 5 else [*names[:2], "...", *names[-2:]])
-    return ConfigError(key, pattern, f"matches none of the parameters {some}")
-
-
-def build_schedule(
-    config: OptimConfig, optimizer: torch.optim.Optimizer, steps_per_epoch: int, epochs: int
-) -> LambdaLR:
-    """Returns a schedule to step once per optimizer step."""
-    return LambdaLR(optimizer, rate_factor(config, steps_per_epoch, epochs))
 
 
 def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:

@@ -139,20 +139,16 @@ class Trainer:
             epochs_left = self.config.trainer.epochs - self.progress.epoch
             self.advice.after_epoch(self.log.meter.epoch, epochs_left)
             if self.progress.stops_early(self.config.trainer):
-                self._log_early_stop()
+                metric = self.progress.metric
+                logger.info(
+                    "stopped early after epoch %d: no better %s than %s in the last %d evaluations",
+                    self.progress.epoch,
+                    metric.label,
+                    metric.show(self.progress.best_value),
+                    self.progress.stale,
+                )
         # A complete run that is started again has a checkpoint, but no evaluation.
         return evaluation or self._evaluate_exported()
-
-    def _log_early_stop(self) -> None:
-        progress = self.progress
-        label, best = progress.metric.label, progress.metric.show(progress.best_value)
-        logger.info(
-            "stopped early after epoch %d: no better %s than %s in the last %d evaluations",
-            progress.epoch,
-            label,
-            best,
-            progress.stale,
-        )
 
     def _train_epoch(self) -> None:
         """Train the rest of this epoch."""
@@ -208,7 +204,8 @@ class Trainer:
         return result
 
     def _evaluate(self, models: Mapping[str, nn.Module]) -> dict[str, Evaluation]:
-        if not self.learner.has_statistics:
+        averaged = self.learner.ema
+        if averaged is not None and not averaged.has_statistics:
             # These steps were trained for an epoch without evaluation; then the settings changed.
             batches = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
             self.learner.renew_statistics(batch.images for batch in batches)

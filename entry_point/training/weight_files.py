@@ -1,5 +1,7 @@
-"""Finds published weights of torchvision and timm, and fetches them: `make weights` does, on the
-host. A job downloads nothing."""
+"""Finds files of weights: what `model.weights` means, and what torchvision and timm publish.
+
+`make weights` fetches published weights on the host; a job downloads nothing.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,11 @@ from safetensors.torch import save_file
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import TIMM
-from entry_point.config.train_config import PRETRAINED
+from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.job.whole_file import replacing
+
+SAFETENSORS = ".safetensors"
+WEIGHT_SUFFIXES = (".pt", ".pth", ".ckpt", SAFETENSORS)
 
 
 @dataclass(frozen=True)
@@ -71,21 +76,32 @@ def _fetch_of_timm(name: str, file: Path) -> None:
         save_file({key: value.contiguous() for key, value in state.items()}, temporary)
 
 
-def find_pretrained(name: str, channels: Path | None) -> Path | None:
-    """Returns the file that `make weights` fetched for `model.name`; None if nothing is published
-    for it.
+def weights_file(config: ModelConfig, channels: Path | None) -> Path:
+    """Returns the file that `model.weights` means: what `make weights` fetched for `model.name`, a
+    path, or the only weights file of a channel.
 
-    Raises ConfigError if there is no such file.
+    Raises ConfigError if there is none.
     """
-    found = published(name)
-    if found is None:
-        return None
-    for folder in (Path(PRETRAINED), (channels or Path()) / PRETRAINED):
-        if (folder / found.file).is_file():
-            return folder / found.file
-    raise ConfigError(
-        "model.weights",
-        PRETRAINED,
-        f"there is no {found.file} in the folder or channel {PRETRAINED}; run "
-        f"`make weights ARGS={name}` on a machine with a network",
-    )
+    weights, inputs = str(config.weights), channels or Path()
+    if weights == PRETRAINED and (found := published(config.name)) is not None:
+        for folder in (Path(PRETRAINED), inputs / PRETRAINED):
+            if (folder / found.file).is_file():
+                return folder / found.file
+        must = (
+            f"there is no {found.file} in the folder or channel {PRETRAINED}; run "
+            f"`make weights ARGS={config.name}` on a machine with a network"
+        )
+        raise ConfigError("model.weights", PRETRAINED, must)
+    path = Path(weights)
+    if path.is_file():
+        return path
+    folder = path if path.is_dir() else inputs / weights
+    files = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES and p.is_file())
+    if len(files) != 1:
+        must = (
+            f"must be a file, or a folder or channel with exactly one "
+            f"{' or '.join(f'*{suffix}' for suffix in WEIGHT_SUFFIXES)}; "
+            f"found {len(files)} in {folder}"
+        )
+        raise ConfigError("model.weights", weights, must)
+    return files[0]

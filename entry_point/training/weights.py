@@ -26,11 +26,10 @@ from entry_point.training.checkpoints import DamagedFileError, load_tensors
 from entry_point.training.class_rows import describe_match, match_rows, read_class_names, some
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.tensor_pickle import Skipped
+from entry_point.training.weight_files import SAFETENSORS
 
 logger = logging.getLogger(__name__)
 
-SAFETENSORS = ".safetensors"
-WEIGHT_SUFFIXES = (".pt", ".pth", ".ckpt", SAFETENSORS)
 _STATE_DICT = "a state dict, as torch.save(model.state_dict(), FILE) writes it"
 _DEPTH = 4
 """Of the dicts in a file."""
@@ -49,25 +48,6 @@ _MOST_TOKENS = 8
 """Before the patches of a position embedding: class, distillation and register tokens."""
 
 
-def find_weights(weights: str, channels: Path | None) -> Path:
-    """Returns the file that `model.weights` means: a path, or the only weights file of a
-    channel."""
-    path = Path(weights)
-    if path.is_file():
-        return path
-    folder = path if path.is_dir() else (channels or Path()) / weights
-    found = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES and p.is_file())
-    if len(found) == 1:
-        return found[0]
-    patterns = " or ".join(f"*{suffix}" for suffix in WEIGHT_SUFFIXES)
-    raise ConfigError(
-        "model.weights",
-        weights,
-        f"must be a file, or a folder or channel with exactly one {patterns}; "
-        f"found {len(found)} in {folder}",
-    )
-
-
 def load_weights(
     model: nn.Module,
     path: Path,
@@ -81,13 +61,8 @@ def load_weights(
 
     `build_larger` makes the same model for one more output.
     """
-    content, own = _read(path), model.state_dict()
-    tensors = {
-        _DENSE_LAYER.sub(r"\1", name.replace(_COMPILED, "")): tensor
-        for name, tensor in _named_tensors(content)
-    }
-    if not tensors:
-        raise ConfigError("model.weights", path, f"must be {_describe_content(content)}")
+    tensors, content = _read(path)
+    own = model.state_dict()
     if isinstance(model, PyramidHead):
         encoder = cast(nn.Module, model.encoder.model)
         if _best_fit(tensors, encoder.state_dict()) > _best_fit(tensors, own):
@@ -146,21 +121,28 @@ def _load_encoder(encoder: nn.Module, tensors: Mapping[str, Tensor], path: Path)
 # -- the tensors in a file
 
 
-def _read(path: Path) -> Any:
+def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """Returns the tensors in a file by dotted names, and all its content. Raises ConfigError."""
+    is_safetensors = path.suffix == SAFETENSORS
     try:
-        if path.suffix == SAFETENSORS:
-            return _load_safetensors(path)
-        return load_tensors(path, skip_objects=True)
-    except DamagedFileError as error:
-        kind = "a safetensors file" if path.suffix == SAFETENSORS else _STATE_DICT
-        raise ConfigError("model.weights", path, f"must be {kind} ({error})") from error
-
-
-def _load_safetensors(path: Path) -> Any:
-    try:
-        return load_file(path)
-    except SafetensorError as error:
-        raise DamagedFileError(str(error).partition("\n")[0]) from error
+        content = load_file(path) if is_safetensors else load_tensors(path, skip_objects=True)
+    except (DamagedFileError, SafetensorError) as error:
+        kind = "a safetensors file" if is_safetensors else _STATE_DICT
+        reason = str(error).partition("\n")[0]
+        must = f"must be {kind} ({reason})"
+        raise ConfigError("model.weights", path, must) from error
+    tensors = {
+        _DENSE_LAYER.sub(r"\1", name.replace(_COMPILED, "")): tensor
+        for name, tensor in _named_tensors(content)
+    }
+    if not tensors:
+        inside = [content, *(content.values() if isinstance(content, dict) else ())]
+        skipped = [type(each).__name__ for each in inside if isinstance(each, Skipped)]
+        must = "must be a torch state dict: names and tensors"
+        if skipped:
+            must = f"must be {_STATE_DICT}, not a pickled {skipped[0]}"
+        raise ConfigError("model.weights", path, must)
+    return tensors, content
 
 
 def _named_tensors(content: Any, prefix: str = "", depth: int = _DEPTH) -> Iterator[Named]:
@@ -170,15 +152,6 @@ def _named_tensors(content: Any, prefix: str = "", depth: int = _DEPTH) -> Itera
             yield f"{prefix}{key}", value
         elif isinstance(key, str) and depth:
             yield from _named_tensors(value, f"{prefix}{key}.", depth - 1)
-
-
-def _describe_content(content: Any) -> str:
-    """Returns what a file without tensors must be."""
-    inside = [content, *(content.values() if isinstance(content, dict) else ())]
-    for each in inside:
-        if isinstance(each, Skipped):
-            return f"{_STATE_DICT}, not a pickled {type(each).__name__}"
-    return "a torch state dict: names and tensors"
 
 
 def _places(tensors: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> list[tuple[Fit, str]]:

@@ -8,7 +8,6 @@ import time
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -60,18 +59,18 @@ class Moment:
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
-@dataclass
 class Stopwatch:
     """`with Stopwatch(device) as watch: ...` measures the seconds of a block on its device."""
 
-    device: torch.device
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
 
     def __enter__(self) -> Stopwatch:
-        self._began = Moment(self.device)
+        self._began = Moment(self._device)
         return self
 
     def __exit__(self, *_error: object) -> None:
-        self._ended = Moment(self.device)
+        self._ended = Moment(self._device)
 
     @property
     def seconds(self) -> float:

@@ -3,6 +3,7 @@
 import math
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -384,11 +385,14 @@ def test_ranks_exchange_gradients_in_place_and_only_buffers_that_training_reads(
     """Training writes the statistics of batch normalization, but does not read them."""
     given: dict[str, object] = {}
 
-    def shared(module: nn.Module, **options: object) -> nn.Module:
-        given.update(options)
-        return module
+    class Shared(nn.Module):
+        no_sync = nullcontext
 
-    monkeypatch.setattr(learner_module, "DistributedDataParallel", shared)
+        def __init__(self, _module: nn.Module, **options: object) -> None:
+            super().__init__()
+            given.update(options)
+
+    monkeypatch.setattr(learner_module, "DistributedDataParallel", Shared)
     config, _ = load_train_config([f"model.name=tests.own_models.{model}"])
     two = Devices(CPU.device, None, world_size=2)
     Learner(config, two, task_of(classes(4)), steps_per_epoch=10, channels=Path())

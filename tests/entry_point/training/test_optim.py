@@ -10,6 +10,7 @@ import torch
 import torchvision
 from safetensors.torch import load_file
 from torch import nn
+from torch.optim.lr_scheduler import LambdaLR
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OPTIMIZERS, OptimConfig, load_train_config
@@ -17,7 +18,6 @@ from entry_point.job.devices import Devices
 from entry_point.training.learner import Learner
 from entry_point.training.optim import (
     build_optimizer,
-    build_schedule,
     parameter_groups,
     rate_factor,
 )
@@ -48,7 +48,7 @@ def test_every_optimizer_learns_and_follows_the_schedule(name: str) -> None:
     torch.manual_seed(0)
     model, config = tiny_net(4), OptimConfig(name=name, lr=0.01)
     optimizer = build_optimizer(config, model, CPU)
-    schedule = build_schedule(config, optimizer, steps_per_epoch=10, epochs=2)
+    schedule = LambdaLR(optimizer, rate_factor(config, steps_per_epoch=10, epochs=2))
     images, labels = torch.randn(8, 3, 16, 16), torch.arange(8) % 4
     losses = []
     for _ in range(20):
@@ -116,7 +116,7 @@ GROUPS = "optim.groups={6.*:{lr:0.1,weight_decay:0.5},2.w*:{lr:0.2},2.*:{}}"
 def test_parameters_get_their_own_arguments_by_name_and_follow_the_same_schedule() -> None:
     config, _ = load_train_config([GROUPS, "optim.lr=1", "optim.weight_decay=0.3"])
     optimizer = build_optimizer(config.optim, tiny_net(4), CPU)
-    schedule = build_schedule(config.optim, optimizer, steps_per_epoch=10, epochs=2)
+    schedule = LambdaLR(optimizer, rate_factor(config.optim, steps_per_epoch=10, epochs=2))
     found = {
         group["name"]: (group["param_names"], group["initial_lr"], group["weight_decay"])
         for group in optimizer.param_groups
@@ -254,7 +254,7 @@ def test_what_cannot_be_meant_is_one_line(overrides: list[str], error: str) -> N
         config, _ = load_train_config(overrides)
         model = tiny_net(4)
         optimizer = build_optimizer(config.optim, model, CPU)
-        build_schedule(config.optim, optimizer, 10, config.trainer.epochs)
+        LambdaLR(optimizer, rate_factor(config.optim, 10, config.trainer.epochs))
     assert str(caught.value) == error
 
 
@@ -272,7 +272,7 @@ def test_an_own_schedule_is_not_asked_for_an_epoch_after_the_last() -> None:
     """torch computes the rate of the step after the last one, too."""
     config = OptimConfig(schedule="tests.own_optimizers.listed", warmup_epochs=0)
     optimizer = build_optimizer(config, tiny_net(4), CPU)
-    schedule = build_schedule(config, optimizer, steps_per_epoch=2, epochs=3)
+    schedule = LambdaLR(optimizer, rate_factor(config, steps_per_epoch=2, epochs=3))
     rates = []
     for _ in range(6):
         rates.append(optimizer.param_groups[0]["lr"] / config.lr)
