@@ -31,8 +31,17 @@ class BatchAugmentation:
     """
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
-        self._own = build_augmentation(config.augment)
-        self._mix = _mixing(config, task)
+        self.own = build_augmentation(config.augment)
+        optim, count = config.optim, len(task.names)
+        wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
+        mixes: list[v2.Transform] = []
+        for name, (mix, alpha) in wanted.items():
+            if alpha and name not in task.blends:
+                must = f"task.name={config.task.name} cannot learn from what it blends; set 0"
+                raise ConfigError(f"optim.{name}_alpha", alpha, must)
+            if alpha:
+                mixes.append(mix(alpha=alpha, num_classes=count))
+        self._mix = v2.RandomChoice(mixes) if mixes else None
 
     def __call__(
         self, images: torch.Tensor, labels: torch.Tensor
@@ -43,15 +52,12 @@ class BatchAugmentation:
             images, labels = self._mix(images, labels)
         return images, labels
 
-    def own(self, images: torch.Tensor) -> torch.Tensor:
-        """Your own augmentation of the images."""
-        return images if self._own is None else self._own(images)
 
-
-def build_augmentation(config: AugmentConfig) -> Augmentation | None:
-    """Your own augmentation of batches; None without one. Raises ConfigError."""
+def build_augmentation(config: AugmentConfig) -> Augmentation:
+    """Your own augmentation of batches; without one, it returns what it gets. Raises
+    ConfigError."""
     if config.name is None or not config.own or config.per != "batch":
-        return None
+        return lambda images: images
     build: Callable[..., object] = resolve("augment.name", config.name, {})
     made = call("augment.kwargs", build, config.kwargs)
     if not callable(made):
@@ -68,20 +74,6 @@ def build_augmentation(config: AugmentConfig) -> Augmentation | None:
         return augmented
 
     return checked
-
-
-def _mixing(config: TrainConfig, task: Task) -> v2.Transform | None:
-    """Raises ConfigError if the task cannot learn from blended targets."""
-    optim, names = config.optim, task.names
-    wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
-    mixes: list[v2.Transform] = []
-    for name, (mix, alpha) in wanted.items():
-        if alpha and name not in task.blends:
-            must = f"task.name={config.task.name} cannot learn from what it blends; set 0"
-            raise ConfigError(f"optim.{name}_alpha", alpha, must)
-        if alpha:
-            mixes.append(mix(alpha=alpha, num_classes=len(names)))
-    return v2.RandomChoice(mixes) if mixes else None
 
 
 def seed_step(devices: Devices, run_seed: int, step: int) -> None:

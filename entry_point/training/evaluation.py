@@ -76,8 +76,13 @@ def evaluate(
         raise DataError(f"none of the {samples} images can be decoded; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
     rows = rows[rows[:, 0].argsort()]
-    scores = rows[:, 1:].chunk(len(models), dim=1)
-    return [_measure(task, rows[:, 0].long(), of_model, damaged) for of_model in scores]
+    evaluations = []
+    for scores in rows[:, 1:].chunk(len(models), dim=1):
+        metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        indices = rows[:, 0].long()
+        evaluations.append(Evaluation(metrics["loss"], finite, indices, scores, damaged))
+    return evaluations
 
 
 def _score(
@@ -110,10 +115,3 @@ def _score(
     # One copy for the whole evaluation: each would wait for the device.
     rows = HostCopy(torch.cat(scores)).wait()
     return torch.cat([torch.cat(indices).double()[:, None], rows], 1), damaged
-
-
-def _measure(task: Task, indices: torch.Tensor, scores: torch.Tensor, damaged: int) -> Evaluation:
-    loss = float(scores[:, 0].sum()) / len(scores)
-    metrics = {"loss": loss, **task.measure(scores)}
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    return Evaluation(metrics["loss"], finite, indices, scores, damaged)

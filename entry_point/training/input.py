@@ -79,8 +79,12 @@ class TrainingInput:
             raise DataError(f"{dataset.root}: all images have the label {only}; training needs two")
         warn_of_gaps(self.train, self.val)
         self.classes = list(self.train.classes)
-        if (difference := _first_difference(self.classes, list(self.val.classes))) is not None:
-            raise DataError(f"the splits have different classes: {difference}")
+        for number, (one, other) in enumerate(zip_longest(self.classes, self.val.classes)):
+            if one != other:
+                raise DataError(
+                    f"the splits have different classes: class {number} of {len(self.classes)} is "
+                    f"{one!r} in train, {other!r} in val"
+                )
         normalize = Normalize(config.data.mean, config.data.std, devices.input_dtype)
         self.normalize = normalize.to(devices.device)
         spec = loader_spec(config, devices, "train")
@@ -113,10 +117,6 @@ class TrainingInput:
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
         batches = loader.epoch(epoch, step)
         return batches if self._devices.world_size == 1 else self._stop.with_reserve(batches)
-
-    def val_batches(self, epoch: int) -> Iterator[DeviceBatch]:
-        """This rank's share of the validation split after `epoch`, on the device."""
-        return self.to_device(self.val_loader.epoch(epoch), training=False)
 
     def to_device(
         self, batches: Iterable[Batch], *, training: bool = True
@@ -172,13 +172,6 @@ def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec
     )
 
 
-def _first_difference(train: list[str], val: list[str]) -> str | None:
-    for number, (one, other) in enumerate(zip_longest(train, val)):
-        if one != other:
-            return f"class {number} of {len(train)} is {one!r} in train, {other!r} in val"
-    return None
-
-
 def device_batches(
     batches: Iterable[Batch],
     device: torch.device,
@@ -212,7 +205,10 @@ def device_batches(
         if stream is not None:
             if batch.images.is_cuda:
                 batch.images.record_stream(stream)
-            _hand_over(stream, images, labels)
+            current = torch.cuda.current_stream(stream.device)
+            current.wait_stream(stream)
+            for tensor in (images, labels):
+                tensor.record_stream(current)
         damaged = len(batch.damage)
         yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.cpu_s)
         ahead.wait()
@@ -222,11 +218,3 @@ def device_batches(
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
     """Returns one stream for all epochs: torch caches freed memory per stream."""
     return torch.cuda.Stream(device)
-
-
-def _hand_over(stream: torch.cuda.Stream, *tensors: torch.Tensor) -> None:
-    """Let the current stream use the tensors that `stream` computes."""
-    current = torch.cuda.current_stream(stream.device)
-    current.wait_stream(stream)
-    for tensor in tensors:
-        tensor.record_stream(current)

@@ -207,13 +207,14 @@ class Trainer:
         averaged = self.learner.ema
         if averaged is not None and not averaged.has_statistics:
             # These steps were trained for an epoch without evaluation; then the settings changed.
-            batches = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
-            self.learner.renew_statistics(batch.images for batch in batches)
+            trained = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
+            self.learner.renew_statistics(batch.images for batch in trained)
         self.learner.synchronize_buffers()
+        batches = self.input.val_loader.epoch(self.progress.epoch)
         evaluations = evaluate(
             list(models.values()),
             self.task,
-            self.input.val_batches(self.progress.epoch),
+            self.input.to_device(batches, training=False),
             self.devices,
             samples=len(self.input.val),
             stop=self.stop,

@@ -23,7 +23,7 @@ from entry_point.training.tasks.losses import (
     inverse_frequency,
     require_columns,
 )
-from entry_point.training.tasks.task import Size, Table, Task, best_by_name
+from entry_point.training.tasks.task import Size, Table, Task, best_by_name, percent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -89,9 +89,11 @@ class Classification(Task):
 
     def measure(self, scores: Tensor) -> dict[str, float]:
         hits = scores[:, 1] == scores[:, 2]
+        of, _, right = _counts(scores[:, 1:3], len(self.names))
         values = {
             "accuracy": float(hits.sum()) / len(hits),
-            "balanced_accuracy": balanced_accuracy(scores[:, 1:3], len(self.names)),
+            # The mean recall of the classes that occur.
+            "balanced_accuracy": float((right / of)[of > 0].mean()),
         }
         if self._has_top:
             values["top5_accuracy"] = float(scores[:, 4].sum()) / len(scores)
@@ -149,12 +151,6 @@ def _counts(pairs: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
     return of.double(), as_.double(), right.double()
 
 
-def balanced_accuracy(pairs: Tensor, classes: int) -> float:
-    """Returns the mean recall of the classes that occur."""
-    of, _, right = _counts(pairs, classes)
-    return float((right / of)[of > 0].mean())
-
-
 def precision_and_recall(pairs: Tensor, names: list[str]) -> Table:
     """Returns one row per class, `-` for what is not defined; of many, those with the lowest
     recall."""
@@ -165,39 +161,28 @@ def precision_and_recall(pairs: Tensor, names: list[str]) -> Table:
         order = recall.nan_to_num(2.0).argsort(stable=True)[:MOST_CLASSES].tolist()
         note = f"The {MOST_CLASSES} of {len(names)} classes with the lowest recall."
     rows = [
-        (names[i], _share(right[i], as_[i]), _share(right[i], of[i]), int(of[i])) for i in order
+        (names[i], percent(float(right[i] / as_[i])), percent(float(recall[i])), int(of[i]))
+        for i in order
     ]
     return Table("Classes", ("class", "precision", "recall", "images"), rows, note)
-
-
-def _share(part: Tensor, whole: Tensor) -> str:
-    return f"{100 * float(part / whole):.2f} %" if whole else "-"
 
 
 def confusion(pairs: Tensor, names: list[str]) -> Table:
     """Returns the confusion matrix; for many classes, the most frequent confusions."""
     # Sparse: a full matrix of many classes would not fit.
     kinds, counts = pairs.long().unique(dim=0, return_counts=True)
-    if len(names) > LARGEST_MATRIX:
-        return _most_confused(kinds, counts, names)
-    matrix = torch.zeros(len(names), len(names), dtype=torch.int64)
-    matrix[kinds[:, 0], kinds[:, 1]] = counts
-    rows = [(name, *row) for name, row in zip(names, matrix.tolist(), strict=True)]
-    note = "Rows are the true classes, columns the predicted ones."
-    return Table("Confusion matrix", ("", *names), rows, note, shaded=True)
-
-
-def _most_confused(kinds: Tensor, counts: Tensor, names: list[str]) -> Table:
+    if len(names) <= LARGEST_MATRIX:
+        matrix = torch.zeros(len(names), len(names), dtype=torch.int64)
+        matrix[kinds[:, 0], kinds[:, 1]] = counts
+        rows = [(name, *row) for name, row in zip(names, matrix.tolist(), strict=True)]
+        note = "Rows are the true classes, columns the predicted ones."
+        return Table("Confusion matrix", ("", *names), rows, note, shaded=True)
     wrong = kinds[:, 0] != kinds[:, 1]
     kinds, counts = kinds[wrong], counts[wrong]
     most = counts.argsort(descending=True, stable=True)[:MOST_CONFUSED]
-    rows = [
-        (names[true], names[predicted], count)
-        for (true, predicted), count in zip(
-            kinds[most].tolist(), counts[most].tolist(), strict=True
-        )
-    ]
-    return Table("Most frequent confusions", ("true", "predicted", "images"), rows)
+    pairs_and_counts = zip(kinds[most].tolist(), counts[most].tolist(), strict=True)
+    frequent = [(names[true], names[predicted], n) for (true, predicted), n in pairs_and_counts]
+    return Table("Most frequent confusions", ("true", "predicted", "images"), frequent)
 
 
 def calibration(scores: Tensor) -> Table:
@@ -215,8 +200,8 @@ def calibration(scores: Tensor) -> Table:
         (
             f"{100 * i // BINS} to {100 * (i + 1) // BINS} %",
             int(images[i]),
-            _share(sure[i], images[i]),
-            _share(right[i], images[i]),
+            percent(float(sure[i] / images[i])),
+            percent(float(right[i] / images[i])),
         )
         for i in range(BINS)
         if images[i]

@@ -60,15 +60,13 @@ def focal(
     return (terms if weights is None else terms * weights).sum(1).mean()
 
 
-def binary_cross_entropy(outputs: Tensor, targets: Tensor, *, weights: Tensor | None) -> Tensor:
-    """Of labels `(N, labels)`, each from 0 to 1; `weights` apply where a label is present."""
-    return functional.binary_cross_entropy_with_logits(outputs, targets, pos_weight=weights)
-
-
 def binary_focal(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None, gamma: float
 ) -> Tensor:
-    """`binary_cross_entropy` times (1 - probability of the target)^gamma."""
+    """Binary cross-entropy times (1 - probability of the target)^gamma.
+
+    Of labels `(N, labels)`, each from 0 to 1; `weights` apply where a label is present.
+    """
     losses = functional.binary_cross_entropy_with_logits(
         outputs, targets, pos_weight=weights, reduction="none"
     )

@@ -15,14 +15,13 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
 from entry_point.job.known_tasks import TASKS
 from entry_point.training.tasks.losses import (
-    binary_cross_entropy,
     binary_focal,
     choose_loss,
     class_weights,
     inverse_odds,
     require_columns,
 )
-from entry_point.training.tasks.task import Size, Table, Task, best_by_name
+from entry_point.training.tasks.task import Size, Table, Task, best_by_name, percent
 
 if TYPE_CHECKING:
     import polars as pl
@@ -50,7 +49,9 @@ class Multilabel(Task):
         self.head: nn.Module = nn.Sigmoid()
         weights = class_weights(task, train, inverse_odds, device)
         losses = {
-            "binary_cross_entropy": partial(binary_cross_entropy, weights=weights),
+            "binary_cross_entropy": partial(
+                functional.binary_cross_entropy_with_logits, pos_weight=weights
+            ),
             "focal": partial(binary_focal, weights=weights, gamma=gamma),
         }
         self._loss = choose_loss(task, losses)
@@ -79,7 +80,7 @@ class Multilabel(Task):
         present, probabilities, found = self._parts(scores)
         right, of, as_ = ((present & found).sum(0), present.sum(0), found.sum(0))
         columns = (average_precision(probabilities, present), right / as_, right / of)
-        shares = [[_shown(value) for value in column.tolist()] for column in columns]
+        shares = [[percent(value) for value in column.tolist()] for column in columns]
         rows = list(zip(self.names, *shares, of.tolist(), strict=True))
         note = f"Precision and recall at task.kwargs.threshold={self.threshold:g}."
         head = ("label", "average precision", "precision", "recall", "images")
@@ -136,7 +137,3 @@ def average_precision(probabilities: Tensor, present: Tensor) -> Tensor:
         gained = hits[last].diff(prepend=torch.zeros(1, dtype=torch.float64))
         values.append((gained * hits[last] / ranks[last]).sum() / positive.sum())
     return torch.stack(values)
-
-
-def _shown(share: float) -> str:
-    return f"{100 * share:.2f} %" if share == share else "-"

@@ -24,7 +24,7 @@ from entry_point.job.known_tasks import Metric
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Metric", "Size", "Table", "Task", "best_by_name"]
+__all__ = ["Metric", "Size", "Table", "Task", "best_by_name", "percent"]
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -142,6 +142,11 @@ class Task(Protocol):
         """
         named = zip(self.names, answer.tolist(), strict=True)
         return {"values": {name: float(f"{value:.7g}") for name, value in named}}
+
+
+def percent(share: float) -> str:
+    """Returns a share from 0 to 1 for a table; `-` for NaN, where there is nothing to share."""
+    return f"{100 * share:.2f} %" if share == share else "-"
 
 
 def best_by_name(
