@@ -17,16 +17,21 @@ from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.packing.check import Unread, check_dataset
-from entry_point.job import exit_codes
-from entry_point.job.printable import counted
-from entry_point.job.program import ReadError, asks_for_help, end_process, run_program
+from entry_point.job.program import (
+    ExitCode,
+    ReadError,
+    asks_for_help,
+    counted,
+    end_process,
+    run_program,
+)
 
 log = logging.getLogger("check_dataset")
 
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     return run_program("check-dataset", partial(check, arguments))
 
@@ -52,8 +57,8 @@ def check(arguments: Sequence[str]) -> int:
     problems = len(damage) - unread
     log.info("%s checked, problems: %d%s", counted(found.images, "image"), problems, lost)
     if unread < len(damage):
-        return exit_codes.FAILED
-    return exit_codes.USAGE if unread else exit_codes.FINISHED
+        return ExitCode.FAILED
+    return ExitCode.USAGE if unread else ExitCode.FINISHED
 
 
 if __name__ == "__main__":

@@ -16,10 +16,8 @@ from typing import Any
 from yaml import safe_load
 
 from entry_point.config.config_errors import shown
-from entry_point.job import exit_codes
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, Metric
-from entry_point.job.printable import aligned
-from entry_point.job.program import UserError, asks_for_help, run_program
+from entry_point.job.program import ExitCode, UserError, aligned, asks_for_help, run_program
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import Record, parse_records, validation_records
 
@@ -116,13 +114,13 @@ def compare(arguments: Sequence[str]) -> int:
     """Print the table; returns the exit code."""
     runs = found_runs([Path(each) for each in arguments] or [RUNS])
     sys.stdout.write(f"{comparison(runs)}\n")
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: folders of runs."""
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     return run_program("compare", partial(compare, arguments))
 
 

@@ -17,8 +17,8 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from entry_point.job import exit_codes, own_code
-from entry_point.job.program import end_process, exit_on_stop, run_program
+from entry_point.job import own_code
+from entry_point.job.program import ExitCode, end_process, exit_on_stop, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 
 PROGRAMS = {
@@ -64,17 +64,17 @@ def main(arguments: Sequence[str]) -> int:
     root = Path(os.environ.get("ML_ROOT", CONTAINER_ROOT))
     if arguments[:1] == ["help"] or {"--help", "-h"}.intersection(arguments):
         sys.stdout.write(_USAGE)
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     as_script = arguments[0].startswith("--") if arguments else has_resources(root)
     command, *overrides = ["train"] if as_script else [*arguments] or ["env"]
     if command not in PROGRAMS:
         sys.stderr.write(f"container: {command}: no such command; use {', '.join(PROGRAMS)}\n")
-        return exit_codes.USAGE
+        return ExitCode.USAGE
     if command == "train":
-        exit_on_stop(exit_codes.STOPPED)  # until its ranks run
+        exit_on_stop(ExitCode.STOPPED)  # until its ranks run
     else:
         # With all that `finally` cleans up.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(exit_codes.TERMINATED))
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
         if code := run_program(command, partial(_use_sent_code, RunFolder(root))):
             return code
     program = import_module(PROGRAMS[command])
@@ -85,7 +85,7 @@ def _use_sent_code(run: RunFolder) -> int:
     """Use the code that was sent with a job; before any other program is imported. A training job
     does it once it holds its run folder, where it can leave the reason of a failure."""
     own_code.use_sent(run.channels)
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED
 
 
 if __name__ == "__main__":

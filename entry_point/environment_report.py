@@ -14,8 +14,8 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from entry_point.job import exit_codes, hosts, own_code
-from entry_point.job.program import run_for_reader, run_program
+from entry_point.job import hosts, own_code
+from entry_point.job.program import ExitCode, run_for_reader, run_program
 from entry_point.job.run_folder import ContractError, RunFolder
 
 PACKAGES = (
@@ -107,4 +107,4 @@ def report() -> int:
         sys.stdout.write(f"{title}\n")
         for line in lines:
             sys.stdout.write(f"  {line}\n")
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED

@@ -29,11 +29,16 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
-from entry_point.job import exit_codes
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.own_code import PACKAGE
-from entry_point.job.printable import counted, printable
-from entry_point.job.program import asks_for_help, end_process, run_program
+from entry_point.job.program import (
+    ExitCode,
+    asks_for_help,
+    counted,
+    end_process,
+    printable,
+    run_program,
+)
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.job.whole_file import write_text
 
@@ -48,7 +53,7 @@ log = logging.getLogger("entry_point.evaluate")
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/evaluate.yaml."""
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     # Not of all packages: SPDL's threads tell how they fared.
     for own in ("entry_point", "custom_op"):
@@ -82,9 +87,9 @@ def run(arguments: Sequence[str]) -> int:
             try:
                 evaluation = evaluate(trained, source, dataset.data, config, devices)
             except Stopped:
-                return exit_codes.INTERRUPTED
+                return ExitCode.INTERRUPTED
         _write(config, split, data, trained, evaluation, source)
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED
 
 
 def _default_split(dataset: Dataset) -> str:

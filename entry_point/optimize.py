@@ -18,21 +18,20 @@ from entry_point.config.packing_config import OptimizeConfig, Part
 from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
-from entry_point.job import exit_codes
 from entry_point.job.hosts import ProcessingJob, run_command
-from entry_point.job.program import asks_for_help, end_process
+from entry_point.job.program import ExitCode, asks_for_help, end_process
 
 log = logging.getLogger("optimize")
 
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
 
     def program(job: ProcessingJob | None) -> int:
         run(load_config("optimize", OptimizeConfig, arguments), job)
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
 
     return run_command("dataset", program)
 

@@ -34,11 +34,9 @@ from entry_point.data.progress_bar import track
 from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.source import Source, fingerprint
 from entry_point.data.sources.splits import WHOLE
-from entry_point.job import exit_codes
 from entry_point.job.devices import limit_threads
 from entry_point.job.hosts import ProcessingJob, run_command
-from entry_point.job.printable import counted, printable
-from entry_point.job.program import asks_for_help, end_process
+from entry_point.job.program import ExitCode, asks_for_help, counted, end_process, printable
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_table import (
@@ -87,7 +85,7 @@ class Outcome:
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # Not of all packages: SPDL's threads tell how they fared.
     for own in ("entry_point", "custom_op"):
@@ -112,7 +110,7 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
             if config.csv:
                 write_csv(prediction.file, prediction.file.with_suffix(".csv"))
     if outcome is None:
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     for line in outcome.listed:
         _say(line)
     if (more := outcome.damaged - len(outcome.listed)) > 0:
@@ -121,7 +119,7 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     also = f" and {prediction.file.with_suffix('.csv').name}" if config.csv else ""
     count = counted(outcome.predicted, "image")
     _say(f"{count} predicted{damaged}; written to {prediction.file}{also}")
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED
 
 
 def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Prediction:

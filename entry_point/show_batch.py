@@ -15,9 +15,8 @@ from pathlib import Path
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
-from entry_point.job import exit_codes
 from entry_point.job.devices import join_devices
-from entry_point.job.program import asks_for_help, end_process, run_program
+from entry_point.job.program import ExitCode, asks_for_help, end_process, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.job.whole_file import replacing
 from entry_point.training.input import loader_spec, with_found_format
@@ -31,7 +30,7 @@ _ENDINGS = (".png", ".jpg", ".svg")
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     return run_program("show-batch", partial(show, arguments))
 
 
@@ -57,7 +56,7 @@ def show(arguments: Sequence[str]) -> int:
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
     sys.stdout.write(f"{path}\n")
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED
 
 
 if __name__ == "__main__":

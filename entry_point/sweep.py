@@ -22,8 +22,7 @@ from entry_point.compare import RUNS, comparison
 from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
-from entry_point.job import exit_codes
-from entry_point.job.program import asks_for_help, run_program, stop_signals
+from entry_point.job.program import ExitCode, asks_for_help, run_program, stop_signals
 from entry_point.job.whole_file import write_text
 
 VALUES = "sweep.json"
@@ -109,19 +108,19 @@ def sweep(arguments: Sequence[str]) -> int:
     codes, queue = [], RunQueue()
     for folder, run in zip(folders, runs, strict=True):
         codes.append(queue.train(folder, run))
-        if queue.stopping or codes[-1] == exit_codes.STOPPED:
-            return exit_codes.STOPPED
+        if queue.stopping or codes[-1] == ExitCode.STOPPED:
+            return ExitCode.STOPPED
     for folder, run, code in zip(folders, runs, codes, strict=True):
         if code:
             sys.stdout.write(f"{folder}: exit code {code}: {' '.join(run)}\n")
     sys.stdout.write(f"{comparison(folders)}\n")
-    return exit_codes.FAILED if any(codes) else exit_codes.FINISHED
+    return ExitCode.FAILED if any(codes) else ExitCode.FINISHED
 
 
 def main(arguments: Sequence[str]) -> int:
     """Command line: `name=NAME` and Hydra overrides, swept or not."""
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     return run_program("sweep", partial(sweep, arguments))
 
 

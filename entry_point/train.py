@@ -2,7 +2,7 @@
 
 Composes the configuration (`configs/train.yaml`), trains in the run folder (`ML_ROOT` or /opt/ml)
 and leaves model, metrics and plots there. The supervisor runs this once per rank, and hands it the
-configuration. Ends with one of `entry_point.job.exit_codes`.
+configuration. Ends with one of `entry_point.job.program.ExitCode`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from pathlib import Path
 
 from entry_point.config.compose import load_resolved, resolved_yaml
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.job.printable import drop_unread_output
-from entry_point.job.program import end_process, failure_file, run_program
+from entry_point.job.program import drop_unread_output, end_process, failure_file, run_program
 from entry_point.job.ranks import OPTION, Supervisor
 from entry_point.job.run_folder import RunFolder
 

@@ -14,8 +14,7 @@ from pathlib import Path
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import PRETRAINED, ModelConfig
-from entry_point.job import exit_codes
-from entry_point.job.program import UserError, asks_for_help, run_program
+from entry_point.job.program import ExitCode, UserError, asks_for_help, run_program
 from entry_point.training.models import require_model
 from entry_point.training.weight_files import Published, published
 
@@ -39,7 +38,7 @@ def fetch(names: Sequence[str]) -> int:
             f"{file}: {file.stat().st_size / 1e6:.0f} MB; to train: make local-train "
             f'ARGS="experiment=finetune model.name={name} data.root=DIR{_expected(found)}"\n'
         )
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED
 
 
 def _fetch(found: Published, file: Path) -> None:
@@ -67,7 +66,7 @@ def _expected(found: Published) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Command line: the names of models."""
     if asks_for_help(arguments, __doc__):
-        return exit_codes.FINISHED
+        return ExitCode.FINISHED
     return run_program("weights", partial(fetch, arguments))
 
 

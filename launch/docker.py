@@ -28,8 +28,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from entry_point.config.retired import retired
-from entry_point.job import exit_codes, own_code
-from entry_point.job.program import UserError, run_for_reader, run_program
+from entry_point.job import own_code
+from entry_point.job.program import ExitCode, UserError, run_for_reader, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, LATEST, RunFolder
 from launch.containers import run_container, say
 from launch.engine import Engine, find_engine
@@ -95,7 +95,7 @@ def train(arguments: Sequence[str]) -> int:
         "train",
     )
     say("docker-train", f"exit code {exit_code}; /opt/ml was {folder}")
-    if exit_code == exit_codes.FINISHED:
+    if exit_code == ExitCode.FINISHED:
         run.become_latest()
     return exit_code
 

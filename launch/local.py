@@ -16,8 +16,9 @@ from functools import partial
 from pathlib import Path
 
 from entry_point.config.credentials import refuse_in_overrides
-from entry_point.job import exit_codes, hyperparameters
+from entry_point.job import hyperparameters
 from entry_point.job.program import (
+    ExitCode,
     UserError,
     asks_for_help,
     defer_stop,
@@ -138,5 +139,5 @@ def main(arguments: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    exit_on_stop(exit_codes.STOPPED)
+    exit_on_stop(ExitCode.STOPPED)
     main(sys.argv[1:])

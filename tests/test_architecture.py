@@ -26,13 +26,11 @@ OF_THE_SDK = {"examples.estimator_v2"}
 CONTRACT = {
     f"entry_point/job/{name}"
     for name in (
-        "exit_codes",
         "hosts",
         "hyperparameters",
         "known_tasks",
         "metrics_line",
         "own_code",
-        "printable",
         "program",
         "run_folder",
         "whole_file",

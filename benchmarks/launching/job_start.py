@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks import measure
-from entry_point.job import exit_codes
-from entry_point.job.program import UserError
+from entry_point.job.program import ExitCode, UserError
 from launch import image, revision
 from launch.docker import mounts, owner_options
 from launch.engine import Engine, find_engine
@@ -62,7 +61,7 @@ def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -
             found = {"container": total - found["total"], **found, "total": total}
             engine.call("stop", "-t", "120", name)
             found["stop"] = time.perf_counter() - started - total
-    if process.wait() != exit_codes.STOPPED or not found:
+    if process.wait() != ExitCode.STOPPED or not found:
         raise UserError(f"the job did not start and stop:\n{''.join(log[-20:])}")
     return found
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
 from tests.entry_point.training.ways import ENGINES, SOURCES, pack_photos
@@ -47,7 +47,7 @@ def die_often(
     for number, step in enumerate(steps):
         how = (signal.SIGTERM, signal.SIGKILL)[number % 2]
         code = forked.run_until_step(torn, data, overrides, step, how)
-        if code not in (exit_codes.STOPPED, -signal.SIGKILL):
+        if code not in (ExitCode.STOPPED, -signal.SIGKILL):
             raise RuntimeError((torn / "log").read_text())
     if forked.run(torn, data, overrides) != 0:
         raise RuntimeError((torn / "log").read_text())

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from entry_point.job.printable import printable
-from entry_point.job.program import ReadError
+from entry_point.job.program import ReadError, printable
 
 T = TypeVar("T")
 

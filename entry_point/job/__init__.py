@@ -1,6 +1,7 @@
 """The job: what SageMaker, a launcher and the job agree on, its processes and its devices.
 
-1. `program` ends every program: exit codes, errors as lines, the file with a failure's reason.
+1. `program` ends every program: exit codes, errors as printable lines, the file with a failure's
+   reason.
 2. `run_folder` is the folder of a run, `hosts` the machines of a job and their GPUs;
    `hyperparameters` are Hydra overrides as SageMaker carries them, `metrics_line` what it finds in
    the log, `own_code` the code that was sent with the job. A launcher uses these, so they need the

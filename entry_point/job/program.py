@@ -1,11 +1,16 @@
-"""How every program ends: its errors, the reason of a failure, and requests to stop."""
+"""How every program ends: exit codes, errors, the reason of a failure, and requests to stop.
+
+Also how it writes names and messages of any characters.
+"""
 
 from __future__ import annotations
 
 import atexit
 import errno
+import io
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -13,18 +18,44 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from entry_point.job import exit_codes
-from entry_point.job.printable import printable
+from entry_point.job.metrics_line import MARK
 
 BEGAN = time.time()
 """When this process began, but for the start of the interpreter."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LIMIT = 1024
 """SageMaker shows that many characters of a failure file."""
+# Control characters, line separators, changes of direction, bytes that are not UTF-8.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class ExitCode(IntEnum):
+    """How a program ends."""
+
+    FINISHED = 0
+    """Success: all outputs are written."""
+    FAILED = 1
+    """Something broke; a job's output/failure has the reason."""
+    USAGE = 2
+    """The configuration or the dataset is wrong; one line names the key or file, and what is
+    allowed."""
+    STOPPED = 75
+    """Stopped on request with a checkpoint written; the same command resumes.
+    sysexits.h calls it EX_TEMPFAIL: try again later."""
+    INTERRUPTED = 130
+    """Ended by Ctrl-C, as a shell reports it: 128 + SIGINT."""
+    NO_READER = 141
+    """Nobody reads the output any more, as a shell reports it: 128 + SIGPIPE."""
+    TERMINATED = 143
+    """Ended by SIGTERM with nothing to save, as a shell reports it: 128 + SIGTERM."""
+
+
+NO_FAILURE = (ExitCode.FINISHED, ExitCode.STOPPED)
 
 
 class UserError(Exception):
@@ -33,7 +64,7 @@ class UserError(Exception):
     One argument for each problem; each becomes one printable line.
     """
 
-    exit_code = exit_codes.USAGE
+    exit_code = ExitCode.USAGE
 
     def __str__(self) -> str:
         return "\n".join(map(printable, self.args))
@@ -45,7 +76,7 @@ class ReadError(UserError):
     No OSError and no DataError, so that nobody takes it for damage.
     """
 
-    exit_code = exit_codes.FAILED
+    exit_code = ExitCode.FAILED
 
 
 def run_program(
@@ -67,7 +98,7 @@ def run_program(
     try:
         return program()
     except KeyboardInterrupt:
-        return exit_codes.INTERRUPTED
+        return ExitCode.INTERRUPTED
     except Exception as error:
         code, reason = _explain(error, again)
         first = leave_reason(reason or failure_text(error))
@@ -84,11 +115,11 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
         return error.exit_code, str(error)
     if str(error).startswith("DataLoader worker"):  # torch raises it wherever this process is
         died = " ".join(str(error).split()).rstrip(".")
-        return exit_codes.FAILED, f"{died}; if memory ran out, lower pipeline.num_workers"
+        return ExitCode.FAILED, f"{died}; if memory ran out, lower pipeline.num_workers"
     if not isinstance(error, OSError) or error.filename is None:
-        return exit_codes.FAILED, None
+        return ExitCode.FAILED, None
     advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""
-    return exit_codes.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
+    return ExitCode.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
 
 
 def asks_for_help(arguments: Sequence[str], usage: str | None) -> bool:
@@ -109,7 +140,7 @@ def run_for_reader(program: Callable[[], int]) -> int:
     except BrokenPipeError:
         # What is left in the buffer would raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return exit_codes.NO_READER
+        return ExitCode.NO_READER
 
 
 # -- the reason of a failure
@@ -143,6 +174,65 @@ def failure_file(path: Path) -> Callable[[str], bool]:
         return True
 
     return write
+
+
+# -- what is safe to write: names and messages of any characters, also where nobody reads
+
+
+def escaped(text: str) -> str:
+    """Returns the text on one line, in valid UTF-8 and without terminal commands."""
+    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def printable(text: str) -> str:
+    """`escaped`, and never the beginning of a line of metrics."""
+    return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
+
+
+def counted(number: int, noun: str) -> str:
+    """As in "1 image", "2 images" and "0 classes"."""
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
+    return f"{number} {noun}{plural}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Returns the rows of a table, one a line, with each column as wide as its widest cell."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+
+
+def duration(seconds: float) -> str:
+    """`25 s`, `3 min 20 s`, `2 h 5 min`."""
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+class _DroppingText(io.TextIOWrapper):
+    """Drops what cannot be written: it must not end the job before its checkpoint."""
+
+    def write(self, text: str) -> int:
+        with suppress(OSError):
+            super().write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with suppress(OSError):
+            super().flush()
+
+
+def drop_unread_output() -> None:
+    """Replace stdout and stderr of this process by streams that may be closed at the other end."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if isinstance(stream, io.TextIOWrapper):  # else the program was started without it
+            lines = stream.line_buffering, stream.write_through
+            dropping = _DroppingText(stream.buffer, stream.encoding, stream.errors, None, *lines)
+            setattr(sys, name, dropping)
 
 
 # -- the end of a process

@@ -30,9 +30,9 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, BinaryIO
 
-from entry_point.job import exit_codes, program
+from entry_point.job import program
 from entry_point.job.hosts import TORCH, Hosts
-from entry_point.job.program import stop_signals
+from entry_point.job.program import NO_FAILURE, stop_signals
 
 if TYPE_CHECKING:  # the supervisor imports no torch
     from torch.distributed import Store  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ class Ranks:
         while self._running:
             time.sleep(_POLL_S)
             self._collect()
-            if any(code not in exit_codes.NO_FAILURE for code in self.codes.values()):
+            if any(code not in NO_FAILURE for code in self.codes.values()):
                 # One that died before it has ended by now, too.
                 self._collect()
                 self._kill()

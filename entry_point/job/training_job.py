@@ -17,11 +17,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, BinaryIO
 
-from entry_point.job import exit_codes, own_code
+from entry_point.job import own_code
 from entry_point.job.hosts import Hosts, lost_host, read_hosts, usable_gpus, wait_for_names
 from entry_point.job.hyperparameters import read_overrides
-from entry_point.job.printable import drop_unread_output
-from entry_point.job.program import failure_file, run_program
+from entry_point.job.program import (
+    NO_FAILURE,
+    ExitCode,
+    drop_unread_output,
+    failure_file,
+    run_program,
+)
 from entry_point.job.ranks import STOP_PATIENCE_S, Ranks, rank_environment
 from entry_point.job.run_folder import LINK_LATEST, RunFolder
 from entry_point.job.whole_file import remove_partial_files
@@ -72,7 +77,7 @@ class Job:
             ranks = Ranks(count, yaml, environment, Path(name), self.lock)
             ranks.wait()
             code = self._conclude(ranks, hosts)
-        if code == exit_codes.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
+        if code == ExitCode.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
             run.become_latest()
         return code
 
@@ -82,10 +87,10 @@ class Job:
         codes = ranks.codes.values()
         if ranks.stopped_before_first_step:
             sys.stderr.write("train: stopped before the first step, with nothing to save\n")
-            return exit_codes.STOPPED
-        failed = {rank: c for rank, c in ranks.codes.items() if c not in exit_codes.NO_FAILURE}
+            return ExitCode.STOPPED
+        failed = {rank: c for rank, c in ranks.codes.items() if c not in NO_FAILURE}
         if not failed and not ranks.killed:
-            return exit_codes.STOPPED if exit_codes.STOPPED in codes else exit_codes.FINISHED
+            return ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.FINISHED
         # What a killed rank was writing: the platform would upload it.
         remove_partial_files(self.run.model)
         if ranks.killed:
@@ -99,7 +104,7 @@ class Job:
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
         self.leave_reason(reason or ranks.reason or "")
-        return exit_codes.USAGE if exit_codes.USAGE in codes else exit_codes.FAILED
+        return ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.FAILED
 
 
 def ranks_on_this_host(config: TrainConfig) -> int:

@@ -18,7 +18,7 @@ import uvicorn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServerConfig
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.serving.model_service import ModelService
 from entry_point.serving.routes import Routes
 
@@ -68,8 +68,8 @@ class _ServerProcess:
         if not self._service.stop(_LAST_BATCH_S):
             logger.warning("a batch is still running; ending without it")
             sys.stdout.flush()
-            os._exit(exit_codes.FINISHED)
-        return exit_codes.FINISHED
+            os._exit(ExitCode.FINISHED)
+        return ExitCode.FINISHED
 
     def _load(self, port: int) -> None:
         try:

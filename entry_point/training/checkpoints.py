@@ -25,9 +25,8 @@ from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, fingerprint
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices
-from entry_point.job.program import UserError
+from entry_point.job.program import ExitCode, UserError
 from entry_point.job.whole_file import replacing
 from entry_point.training import tensor_pickle
 
@@ -53,7 +52,7 @@ _PIXELS = (
 class CheckpointError(UserError):
     """No checkpoint can be read, or the state is not worth saving."""
 
-    exit_code = exit_codes.FAILED
+    exit_code = ExitCode.FAILED
 
 
 class Checkpoints:

@@ -10,7 +10,7 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig
 from entry_point.job.known_tasks import Metric
-from entry_point.job.printable import duration
+from entry_point.job.program import duration
 from entry_point.training.results.log import Record
 
 MINUTE_S = 60.0

@@ -14,10 +14,8 @@ from torch import nn
 import custom_op
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices, leave_ranks
-from entry_point.job.printable import counted
-from entry_point.job.program import ReadError, UserError, end_at_once
+from entry_point.job.program import ExitCode, ReadError, UserError, counted, end_at_once
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.stop import Stopped, StopRequest, export_within
 from entry_point.model_folder import Unfinished, save_model
@@ -388,11 +386,11 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         logger.info("stopped on request; %s resumes from here", run.resumed_by)
         if trainer.stop.gave_up_waiting:
             leave_ranks(devices.cpu_group)
-            end_at_once(exit_codes.STOPPED)
-        return exit_codes.STOPPED
+            end_at_once(ExitCode.STOPPED)
+        return ExitCode.STOPPED
     except Exception as error:
         explained = explain_step(error, config, devices.world_size)
         if explained is None:
             raise
         raise explained from error
-    return exit_codes.FINISHED
+    return ExitCode.FINISHED

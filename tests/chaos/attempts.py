@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.chaos import victims
 from tests.chaos.strikes import Moments, Strike
 
@@ -70,16 +70,16 @@ class Attempt:
     def check_code(self) -> None:
         """A process that a signal ended was struck by it; everything else has a documented code."""
         hit = self.strike and self.strike.hit
-        allowed = {exit_codes.FINISHED, exit_codes.FAILED}
+        allowed: set[int] = {ExitCode.FINISHED, ExitCode.FAILED}
         if hit and hit.role in ("launcher", "supervisor", "packing", "predict"):
-            stopped = {exit_codes.STOPPED, exit_codes.TERMINATED, exit_codes.INTERRUPTED}
+            stopped: set[int] = {ExitCode.STOPPED, ExitCode.TERMINATED, ExitCode.INTERRUPTED}
             allowed |= {-hit.number} if hit.number == signal.SIGKILL else stopped
             if hit.role in ("packing", "predict"):
                 allowed |= {-hit.number}  # they leave SIGHUP and SIGTERM to the kernel
         elif hit and hit.number != signal.SIGKILL:
-            allowed |= {exit_codes.STOPPED}  # a rank passes a request on to the others
+            allowed |= {ExitCode.STOPPED}  # a rank passes a request on to the others
         assert self.code in allowed, f"exit code {self.code}\n{self.log}"
-        if self.code == exit_codes.STOPPED:
+        if self.code == ExitCode.STOPPED:
             assert "Traceback" not in self.log, self.log
 
 

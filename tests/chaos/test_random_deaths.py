@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.data.sources.dataset_description import is_packed
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.chaos import traces
 from tests.chaos.attempts import Attempt, Command, attempt
 from tests.chaos.conftest import Chaos
@@ -68,7 +68,7 @@ def check_training(run: Path, done: Attempt) -> None:
     done.check_code()
     traces.require_free(run)
     failure = run / "output/failure"
-    if done.code == exit_codes.FAILED:
+    if done.code == ExitCode.FAILED:
         reason = failure.read_text()
         assert reason and "Traceback" not in reason and "gave no reason" not in reason, done.log
         assert reason in done.log
@@ -104,10 +104,10 @@ def train_until_the_end(
     for _ in range(draw.randint(1, MOST_STRIKES)):
         done = attempt(command, log, Strike.drawn(draw, moments, 2.0), moments)
         check_training(run, done)
-        if done.code == exit_codes.FINISHED:
+        if done.code == ExitCode.FINISHED:
             break
     done = attempt(command, log)
-    assert done.code == exit_codes.FINISHED, done.log
+    assert done.code == ExitCode.FINISHED, done.log
     check_training(run, done)
     if builds:
         assert not list(cache.glob("*.tmp*")), list(cache.iterdir())
@@ -152,6 +152,6 @@ def test_packing_that_dies_at_random_makes_the_same_bytes(
         for _ in range(draw.randint(1, MOST_STRIKES)):
             attempt(command, place / "log", Strike.drawn(draw, moments, 1.0), moments).check_code()
             assert not is_packed(output) or work.exists() or contents(output) == contents(packed)
-        assert attempt(command, place / "log").code == exit_codes.FINISHED
+        assert attempt(command, place / "log").code == ExitCode.FINISHED
         assert contents(output) == contents(packed)
         assert [path.name for path in output.parent.iterdir()] == ["data"]

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
 from entry_point.job.metrics_line import METRIC_REGEXES
+from entry_point.job.program import ExitCode
 from tests.chaos import programs, victims
 from tests.chaos.attempts import PATIENCE_S, Command, attempt
 from tests.chaos.conftest import Chaos
@@ -31,7 +31,7 @@ from tests.chaos.test_random_deaths import (
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 
-ALLOWED = (exit_codes.FINISHED, exit_codes.FAILED, exit_codes.USAGE)
+ALLOWED = (ExitCode.FINISHED, ExitCode.FAILED, ExitCode.USAGE)
 NO_ROOM = re.compile(r"no space left|No space left|File too large|no shared memory")
 
 
@@ -84,9 +84,9 @@ def limited(command: Command, size: int) -> Command:
 def check_reason(place: Path, command: Command) -> None:
     """The command finishes, or says where there is no room."""
     done = attempt(command, place / "log")
-    if done.code == exit_codes.FINISHED:
+    if done.code == ExitCode.FINISHED:
         return
-    assert done.code == exit_codes.FAILED, done.log
+    assert done.code == ExitCode.FAILED, done.log
     failure = place / "runs/chaos/output/failure"
     reason = failure.read_text() if failure.exists() else done.log
     assert NO_ROOM.search(reason) and str(place) in reason, f"{reason}\n{done.log}"
@@ -95,7 +95,7 @@ def check_reason(place: Path, command: Command) -> None:
 
 def require_same_end(place: Path, command: Command, images: Path, whole: Ending) -> None:
     done = attempt(command, place / "log")
-    assert done.code == exit_codes.FINISHED, done.log
+    assert done.code == ExitCode.FINISHED, done.log
     Ending.read(place / "runs/chaos", images / "val").require_equal(whole)
 
 
@@ -132,7 +132,7 @@ def freeze_and_stop(draw: random.Random, command: Command, place: Path) -> None:
         code = process.wait(timeout=100)
         print(f"  frozen: exit code {code}")  # noqa: T201
         text = log.read_text()
-        assert code in (exit_codes.STOPPED, exit_codes.FINISHED), text
+        assert code in (ExitCode.STOPPED, ExitCode.FINISHED), text
         assert not list((place / "runs/chaos/output").glob("failure")), text
         deadline = time.monotonic() + PATIENCE_S
         while (left := victims.find(mark)) and time.monotonic() < deadline:
@@ -190,7 +190,7 @@ def test_hostile_names_and_pipes_neither_stop_nor_mislead(
         code, checked_log = programs.run(
             "entry_point.check_dataset", [f"root={data}"], place / "log"
         )
-        assert code == exit_codes.FAILED, checked_log
+        assert code == ExitCode.FAILED, checked_log
         for log in (text, packed_log, checked_log):
             assert "Traceback" not in log
             assert not re.search(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202e]", log), log

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.container import PROGRAMS
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch.local import write_input_config
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
@@ -39,7 +39,7 @@ def without_privilege() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"], ["train", "--help"]])
 def test_help_explains_every_command(tmp_path: Path, arguments: list[str]) -> None:
     done = container(tmp_path, *arguments)
-    assert done.returncode == exit_codes.FINISHED
+    assert done.returncode == ExitCode.FINISHED
     assert all(f"\n  {command} " in done.stdout for command in PROGRAMS)
     assert not list(tmp_path.iterdir())
 
@@ -67,7 +67,7 @@ def test_a_run_folder_of_another_user_is_one_line(
 
 def test_without_a_command_it_prints_a_report(tmp_path: Path) -> None:
     done = container(tmp_path)
-    assert done.returncode == exit_codes.FINISHED, done.stderr
+    assert done.returncode == ExitCode.FINISHED, done.stderr
     assert done.stdout.startswith("versions\n")
 
 
@@ -75,7 +75,7 @@ def test_without_a_command_a_job_trains(tmp_path: Path) -> None:
     """Local mode of SageMaker's SDK v3 passes none. Here the job fails at its first setting."""
     write_input_config(tmp_path, ["trainer.epochs=0"], hosts=["algo-1"], current="algo-1")
     done = container(tmp_path)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert done.stderr.startswith("train: trainer.epochs=0: ")
     assert (tmp_path / "output" / "failure").read_text().startswith("trainer.epochs=0: ")
 
@@ -86,7 +86,7 @@ def test_a_job_that_was_sent_a_script_ends_with_a_line_and_trains_nothing(tmp_pa
     sent = {"sagemaker_program": '"mine.py"', "sagemaker_submit_directory": '"s3://bucket/code"'}
     (tmp_path / "input/config/hyperparameters.json").write_text(json.dumps(sent))
     done = container(tmp_path, "train")
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     (line,) = done.stderr.splitlines()
     assert line.startswith("train: hyperparameter sagemaker_program=mine.py: ")
     assert "job.code=true" in line and "ModelTrainer(source_code=...)" in line
@@ -95,6 +95,6 @@ def test_a_job_that_was_sent_a_script_ends_with_a_line_and_trains_nothing(tmp_pa
 
 def test_an_unknown_command_is_one_line_with_the_known_ones(tmp_path: Path) -> None:
     done = container(tmp_path, "sevre")
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert done.stderr.startswith("container: sevre: no such command; use train, ")
     assert "serve" in done.stderr and done.stderr.count("\n") == 1

@@ -20,7 +20,7 @@ from torch import nn
 from entry_point import model_folder, predict
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.sources.source import Source
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.model_folder import ModelError, load_model, load_trained, unpacked
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
@@ -151,7 +151,7 @@ def test_a_folder_that_names_other_code_is_refused_in_one_line_and_runs_none(
         change(model, **{f"{group}__kwargs": {"command": f"touch {mark}"}})
     write_image(tmp_path / "a.png")
     arguments = [f"input={tmp_path / 'a.png'}", f"output_dir={tmp_path / 'output'}"]
-    assert predict.main([f"model_dir={model}", *arguments]) == exit_codes.USAGE
+    assert predict.main([f"model_dir={model}", *arguments]) == ExitCode.USAGE
     error = capsys.readouterr().err
     named = f"{model}/config.yaml: {key.replace('__', '.')}=os.system: a model folder may name"
     assert error.startswith(f"predict: {named}") and error.count("\n") == 1

@@ -12,8 +12,8 @@ import torch
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
-from entry_point.job import exit_codes
 from entry_point.job.devices import join_devices
+from entry_point.job.program import ExitCode
 from entry_point.show_batch import main
 from entry_point.training.models import Normalize
 from entry_point.training.results.pictures import (
@@ -61,11 +61,11 @@ def test_a_failing_disk_ends_it_in_one_line_without_a_picture(
 ) -> None:
     output, disk = tmp_path / "samples.png", Disk(monkeypatch)
     disk.fails(".jpg")
-    assert show(photo_folder, output, "data.max_bad_fraction=1") == exit_codes.FAILED
+    assert show(photo_folder, output, "data.max_bad_fraction=1") == ExitCode.FAILED
     assert ".jpg: could not be read (Stale file handle)" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
     disk.times = 2
-    assert show(photo_folder, output) == exit_codes.FINISHED
+    assert show(photo_folder, output) == ExitCode.FINISHED
 
 
 def test_the_models_input_becomes_the_pixels_of_the_photograph() -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes, hyperparameters
+from entry_point.job import hyperparameters
+from entry_point.job.program import ExitCode
 from tests.entry_point.job.test_signals import wait_for_sigterm_handler
 from tests.launch.test_local import JOB, ROOT, start_folder
 
@@ -44,14 +45,14 @@ def test_a_second_start_leaves_the_first_ones_settings(start_folder: Path) -> No
         time.sleep(0.005)
     second = start(start_folder, "name=twice", *ENDLESS, "optim.lr=0.5")
     output, _ = second.communicate(timeout=120)
-    assert second.returncode == exit_codes.USAGE, output
+    assert second.returncode == ExitCode.USAGE, output
     assert output.startswith("local-train: another process is training in")
     assert output.count("\n") == 1
     assert sorted(read_overrides(run)) == sorted(ENDLESS)
     assert first.poll() is None
     first.send_signal(signal.SIGTERM)
     output, _ = first.communicate(timeout=120)
-    assert first.returncode == exit_codes.STOPPED, output
+    assert first.returncode == ExitCode.STOPPED, output
 
 
 def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_folder: Path) -> None:
@@ -65,7 +66,7 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_fol
     for rate, code in codes.items():
         refused = "another process is training in" in outputs[rate]
         changed = "optim.lr" in outputs[rate]  # refused by the finished one's checkpoint
-        assert code == 0 or (code == exit_codes.USAGE and (refused or changed)), outputs[rate]
+        assert code == 0 or (code == ExitCode.USAGE and (refused or changed)), outputs[rate]
     run = start_folder / "runs" / "race"
     (rate,) = trained
     assert f"lr: {rate}" in (run / "model" / "config.yaml").read_text()
@@ -85,7 +86,7 @@ def test_only_a_finished_run_becomes_the_latest_and_only_sigterm_leaves_a_model(
             time.sleep(0.05)
         process.send_signal(number)
         output, _ = process.communicate(timeout=120)
-        assert process.returncode == exit_codes.STOPPED, output
+        assert process.returncode == ExitCode.STOPPED, output
         assert len(list((run / "model").glob("*.safetensors"))) == models
         assert latest.resolve() == before
 
@@ -107,7 +108,7 @@ def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_is_not_the_la
     time.sleep(delay)
     process.send_signal(number)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert "Traceback" not in output and "KeyboardInterrupt" not in output
     run = start_folder / "runs" / name
     assert (run.parent / "latest").resolve() != run
@@ -121,7 +122,7 @@ def test_what_an_interrupted_run_names_resumes_it(start_folder: Path) -> None:
             break
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     name = re.search(r"the same command with (name=\S+) resumes from here", output)
     assert name, output
     (run,) = (run for run in (start_folder / "runs").glob("*") if run.name not in before)

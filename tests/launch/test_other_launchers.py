@@ -16,8 +16,8 @@ from botocore.validate import ParamValidator
 
 from entry_point.config.train_config import load_train_config
 from entry_point.container import PROGRAMS
-from entry_point.job import exit_codes
 from entry_point.job.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
+from entry_point.job.program import ExitCode
 from tests.entry_point.job import isolated_host
 from tests.entry_point.training.training_jobs import TINY, read_records
 
@@ -140,7 +140,7 @@ def run_script(folder: Path, nodes: int) -> subprocess.CompletedProcess[str]:
 
 def test_the_script_for_slurm_trains_on_two_nodes_together(submitted: Path) -> None:
     done = run_script(submitted, 2)
-    assert done.returncode == exit_codes.FINISHED, done.stdout
+    assert done.returncode == ExitCode.FINISHED, done.stdout
     assert "2 x CPU" in done.stdout
     assert read_records(submitted / "runs/first-try/0")[-1]["step"] == 6
     assert (submitted / "runs/first-try/0/model/model.safetensors").exists()

@@ -11,7 +11,7 @@ import pytest
 from moto.cloudformation.models import Stack
 
 from entry_point.config import compose
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.config import load_launch_config
@@ -51,7 +51,7 @@ def test_a_file_of_the_users_is_not_replaced(
     aws_cli: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
     setup_aws.MINE.write_text("instance_type: ml.g6.xlarge\n")
-    assert setup_aws.main(ARGUMENTS) == exit_codes.USAGE
+    assert setup_aws.main(ARGUMENTS) == ExitCode.USAGE
     line = capsys.readouterr().err
     assert line.count("\n") == 1 and f"job.role={role(aws_cli)['Arn']} job.output=s3://" in line
     assert setup_aws.MINE.read_text() == "instance_type: ml.g6.xlarge\n"
@@ -122,7 +122,7 @@ def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
 
 @pytest.mark.usefixtures("aws")
 def test_a_word_that_is_no_parameter_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert setup_aws.main([*ARGUMENTS, "--vpc"]) == exit_codes.USAGE
+    assert setup_aws.main([*ARGUMENTS, "--vpc"]) == ExitCode.USAGE
     line = capsys.readouterr().err
     assert "--vpc: must be PARAMETER=VALUE" in line and line.count("\n") == 1
 
@@ -148,7 +148,7 @@ def test_without_version_2_of_the_aws_cli_one_line_says_where_to_get_it(
         (tmp_path / "aws").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "aws").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert setup_aws.main(ARGUMENTS) == exit_codes.USAGE
+    assert setup_aws.main(ARGUMENTS) == ExitCode.USAGE
     line = capsys.readouterr().err
     assert line.startswith(f"setup-aws: {words}: install version 2 of the AWS CLI, see https://")
     assert line.count("\n") == 1

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch import upload
 from tests.launch.conftest import BUCKET, Aws
 
@@ -89,6 +89,6 @@ def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
 def test_anything_but_a_folder_and_a_prefix_is_one_line(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert upload.main(arguments) == exit_codes.USAGE
+    assert upload.main(arguments) == ExitCode.USAGE
     line = capsys.readouterr().err
     assert "must be FOLDER s3://" in line and line.count("\n") == 1

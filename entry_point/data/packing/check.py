@@ -38,8 +38,7 @@ from entry_point.data.sources.index_file import IndexFile
 from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.source import Encoded, Source, read_image, read_labels
 from entry_point.data.sources.splits import WHOLE
-from entry_point.job.printable import counted
-from entry_point.job.program import ReadError
+from entry_point.job.program import ReadError, counted
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"

@@ -20,7 +20,7 @@ from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
 from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import WHOLE
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 from entry_point.job.whole_file import replacing
 
 _FILES_PER_CHUNK = 4096

@@ -44,7 +44,7 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexWriter
 from entry_point.data.sources.shards import LABEL_END, columns_of
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 from entry_point.job.whole_file import whole_file, write_text
 
 _SETTINGS = ("max_side", "convert", "quality", "shard_mb", "gray_bits")

@@ -34,7 +34,7 @@ from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import KINDS, Source, UprightSizes
 from entry_point.data.sources.splits import WHOLE, divided, named
 from entry_point.data.sources.stream import PackedStream
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.source import JPEG_SUFFIXES, FileSource, PathList
 from entry_point.data.sources.splits import split_called
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 

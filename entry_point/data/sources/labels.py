@@ -16,7 +16,7 @@ from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
 from entry_point.data.sources.listing import Cells, Labels
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 

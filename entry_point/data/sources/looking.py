@@ -19,7 +19,7 @@ from entry_point.data.sources.folder import (
 )
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 IMAGES = "images"
 """What a folder of images without labels is called; no format of `data.format`."""

@@ -28,7 +28,7 @@ from entry_point.data.sources.folder import (
     visible_entries,
     visible_files,
 )
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 

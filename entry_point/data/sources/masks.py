@@ -34,7 +34,7 @@ from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs
 from entry_point.data.sources.source import FileSource, PathList, joined
 from entry_point.data.sources.splits import split_called
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 CLASSES = "classes.txt"
 """Names the classes, in the folder or beside the table."""

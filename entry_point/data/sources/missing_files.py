@@ -19,7 +19,7 @@ from entry_point.data.sources.folder import (
     is_folder,
     visible_entries,
 )
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 

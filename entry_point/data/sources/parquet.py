@@ -37,7 +37,7 @@ from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing
 from entry_point.data.sources.source import PathList
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.stream import StreamSource
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 
 SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""

@@ -23,7 +23,7 @@ from entry_point.data.sources.dataset_description import (
 from entry_point.data.sources.file_bytes import file_starts, map_files
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
 from entry_point.data.sources.source import Source, UprightSizes
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 COLUMNS: dict[str, Any] = {
     "label": np.int32,  # position in the part's classes

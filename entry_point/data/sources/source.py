@@ -22,7 +22,7 @@ from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import FOLDER_INDEX, SideIndexes, find_side_indexes
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")

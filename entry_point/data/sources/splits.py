@@ -21,7 +21,7 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.listing import Words
 from entry_point.data.sources.source import PathList
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 
 WHOLE = "all"
 """The one split of a dataset in which nothing tells any, and all splits together."""

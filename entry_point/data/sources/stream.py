@@ -23,8 +23,7 @@ from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.source import Source
-from entry_point.job.printable import counted
-from entry_point.job.program import ReadError
+from entry_point.job.program import ReadError, counted
 
 log = logging.getLogger(__name__)
 

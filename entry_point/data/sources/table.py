@@ -40,7 +40,7 @@ from entry_point.data.sources.missing_files import cause, names_in, with_suffixe
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
 from entry_point.data.sources.table_files import METADATA, column_names, read_columns
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
-from entry_point.job.printable import printable
+from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,7 @@ from entry_point.data.sources.listing import Cells, Labels, Listing, Words
 from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.tar_samples import read_samples
-from entry_point.job.printable import counted, printable
+from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 

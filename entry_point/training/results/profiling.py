@@ -16,7 +16,7 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from entry_point.job.devices import Devices
-from entry_point.job.printable import counted
+from entry_point.job.program import counted
 from entry_point.job.whole_file import replacing, write_text
 from entry_point.training.input import DeviceBatch
 

@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from entry_point.config.train_config import OptimConfig
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices, HostCopy
-from entry_point.job.program import UserError
+from entry_point.job.program import ExitCode, UserError
 from entry_point.training.checkpoints import BEST, newest_first
 from entry_point.training.input import DeviceBatch
 from entry_point.training.progress import Progress
@@ -104,7 +103,7 @@ class StepLog:
 class DivergedError(UserError):
     """A loss is NaN or infinite."""
 
-    exit_code = exit_codes.FAILED
+    exit_code = ExitCode.FAILED
 
     @classmethod
     def of(cls, loss: str, optim: OptimConfig, checkpoints: Path) -> DivergedError:

@@ -14,7 +14,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.job import own_code
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES
-from entry_point.job.printable import duration
+from entry_point.job.program import duration
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.progress import Progress

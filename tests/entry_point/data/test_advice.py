@@ -21,8 +21,7 @@ from entry_point.data.engines import batch_maker
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import table
-from entry_point.job import exit_codes
-from entry_point.job.program import UserError
+from entry_point.job.program import ExitCode, UserError
 from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
@@ -132,7 +131,7 @@ def test_advised_labels_are_taken_by_packing_too(
 ) -> None:
     rows = [f"{name},{name[0]}" for name in numbered("a", "b")]
     file = write_csv(root / "rows.csv", "path,animal", rows)
-    assert pack(file, tmp_path / "packed", "val_fraction=0.5") == exit_codes.USAGE
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5") == ExitCode.USAGE
     assert "set table.labels=COLUMN" in capfd.readouterr().err
     assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
 
@@ -176,7 +175,7 @@ def test_advised_share_is_enough_for_missing_files(
     advice = re.search(r"data\.max_bad_fraction=[0-9.]+\d", line)
     assert advice, line
     train(*data, advice[0])
-    assert run_advised(line) == exit_codes.FAILED
+    assert run_advised(line) == ExitCode.FAILED
 
 
 def test_a_long_run_of_missing_files_is_no_share_to_skip(
@@ -222,7 +221,7 @@ def test_advised_share_is_enough_for_a_damaged_image(
     advice = re.search(r"data\.max_bad_fraction=[0-9.]+\d", line)
     assert advice, line
     train(*data, advice[0], "trainer.batch_size=3", ranks=ranks)
-    assert run_advised(line) == exit_codes.FAILED
+    assert run_advised(line) == ExitCode.FAILED
 
 
 def test_damage_of_an_own_source_names_no_program_that_cannot_read_it(tmp_path: Path) -> None:
@@ -367,7 +366,7 @@ def test_columns_of_parquet_are_named_as_advised(
     data = ["data=parquet", f"data.root={file}", "data.val_fraction=0.5"]
     assert "set data.table.labels=COLUMN" in line_of(*data)
     train(*data, "data.table.labels=animal")
-    assert pack(file, tmp_path / "packed", "val_fraction=0.5") == exit_codes.USAGE
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5") == ExitCode.USAGE
     assert "set table.labels=COLUMN" in capfd.readouterr().err
     assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
     several = _write_parquet(
@@ -376,7 +375,7 @@ def test_columns_of_parquet_are_named_as_advised(
     data[1] = f"data.root={several}"
     assert "set data.table.path=COLUMN" in line_of(*data)
     train(*data, "data.table.path=left")
-    assert check_dataset.main([f"root={several}"]) == exit_codes.USAGE
+    assert check_dataset.main([f"root={several}"]) == ExitCode.USAGE
     assert "set table.path=COLUMN" in capfd.readouterr().err
     assert check_dataset.main([f"root={several}", "table.path=left"]) == 0
 
@@ -433,6 +432,6 @@ def test_another_output_is_packed_into_as_advised(
 ) -> None:
     write_photos(tmp_path / "other", "1.jpg")
     options = ("val_fraction=0.5",)
-    assert pack(root, tmp_path / output, *options) == exit_codes.USAGE
+    assert pack(root, tmp_path / output, *options) == ExitCode.USAGE
     assert advice in capfd.readouterr().err
     assert pack(root, tmp_path / "another", *options) == 0

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.job.test_processes import TWO_RANKS
 from tests.entry_point.training.training_jobs import read_records, run_job
 
@@ -23,7 +23,7 @@ def test_a_failed_start_leaves_its_reason_but_no_checkpoint_and_no_model(
         tmp_path,
         photo_folder,
         ["model.name=tests.own_models.useless_net", *ranks],
-        code=exit_codes.FAILED,
+        code=ExitCode.FAILED,
     )
     assert not [name for name in files(tmp_path) if not name.startswith("output/")]
     assert (
@@ -36,7 +36,7 @@ def test_a_failed_start_keeps_what_an_earlier_one_has_left(
 ) -> None:
     run_job(tmp_path, photo_folder, ["trainer.epochs=1"])
     before = files(tmp_path)
-    run_job(tmp_path, photo_folder, ["trainer.epochs=1", "optim.lr=0.5"], code=exit_codes.USAGE)
+    run_job(tmp_path, photo_folder, ["trainer.epochs=1", "optim.lr=0.5"], code=ExitCode.USAGE)
     assert files(tmp_path) == before | {"output/failure"}
     assert read_records(tmp_path)[-1]["step"] == 3
 
@@ -45,5 +45,5 @@ def test_a_job_that_fails_after_a_step_keeps_its_metrics(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     failing = ("model.name=tests.own_models.failing_net", "trainer.log_every_steps=1")
-    run_job(tmp_path, photo_folder, [*failing, *TWO_RANKS], code=exit_codes.FAILED)
+    run_job(tmp_path, photo_folder, [*failing, *TWO_RANKS], code=ExitCode.FAILED)
     assert read_records(tmp_path)[-1]["step"] == 2

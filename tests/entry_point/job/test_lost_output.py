@@ -10,7 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests import forkserver
 from tests.entry_point.job.test_processes import ENDLESS, wait_for_steps
 from tests.entry_point.training import forked_ranks
@@ -21,7 +21,7 @@ FULL = Path("/dev/full")
 
 
 def assert_stopped_with_a_checkpoint(root: Path, process: Program) -> None:
-    assert process.wait(timeout=120) == exit_codes.STOPPED
+    assert process.wait(timeout=120) == ExitCode.STOPPED
     assert list((root / "checkpoints").glob("step-*.pt"))
     assert not (root / "output" / "failure").exists()
     assert not list((root / "model").iterdir())
@@ -75,7 +75,7 @@ def test_a_job_whose_terminal_is_closed_stops_with_a_checkpoint(
 
 def test_a_job_that_cannot_write_its_log_finishes(tmp_path: Path, photo_folder: Path) -> None:
     process = start_with(FULL, tmp_path, photo_folder)
-    assert process.wait(timeout=120) == exit_codes.FINISHED
+    assert process.wait(timeout=120) == ExitCode.FINISHED
     assert (tmp_path / "model" / "model.safetensors").is_file()
 
 
@@ -83,7 +83,7 @@ def test_a_failing_job_that_cannot_write_its_log_keeps_its_exit_code_and_reason(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_with(FULL, tmp_path, photo_folder, "trainer.epochs=0")
-    assert process.wait(timeout=120) == exit_codes.USAGE
+    assert process.wait(timeout=120) == ExitCode.USAGE
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
 
@@ -92,7 +92,7 @@ def test_a_hangup_stops_with_a_checkpoint(tmp_path: Path, photo_folder: Path) ->
     wait_for_steps(tmp_path, process, 3)
     process.send_signal(signal.SIGHUP)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert "stopped on request" in output
 
 
@@ -113,4 +113,4 @@ def test_a_hangup_is_ignored_under_nohup(tmp_path: Path, photo_folder: Path) -> 
     wait_for_steps(tmp_path, process, 50)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output

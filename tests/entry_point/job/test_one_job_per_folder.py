@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes, run_folder
+from entry_point.job import run_folder
+from entry_point.job.program import ExitCode
 from entry_point.job.ranks import OPTION
 from entry_point.job.run_folder import RunBusyError, RunFolder
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS
@@ -104,5 +105,5 @@ def test_a_rank_whose_job_has_gone_leaves_no_failure(tmp_path: Path) -> None:
         env={**os.environ, "ML_ROOT": str(tmp_path)},
         capture_output=True,
     )
-    assert done.returncode == exit_codes.FAILED
+    assert done.returncode == ExitCode.FAILED
     assert not (tmp_path / "output").exists()

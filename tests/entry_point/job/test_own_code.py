@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes, own_code
+from entry_point.job import own_code
+from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 from tests.entry_point.training.training_jobs import write_job
 
@@ -82,7 +83,7 @@ def test_code_other_than_what_was_sent_is_refused_before_any_of_it_runs(
     sent = sent_code(run, SENT)
     found = sent_code(run, {**SENT, **traps(ran)})
     done = start(run, sent, command)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert not ran.exists()
     (line,) = done.stderr.splitlines()
     must = f"must hold the code with the hash {sent} that was sent, has {found}"
@@ -103,7 +104,7 @@ def test_only_the_package_project_is_imported_from_the_channel(tmp_path: Path) -
 def test_a_job_without_its_channel_is_refused(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     done = start(run, "0" * 16)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert "the job has no channel code, must have the folder" in run.failure.read_text()
 
 

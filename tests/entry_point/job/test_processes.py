@@ -12,7 +12,7 @@ import torch
 from filelock import FileLock
 from safetensors.torch import load_file
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.training import forked
 from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import (
@@ -39,7 +39,7 @@ def wait_for_steps(root: Path, process: Process, steps: int) -> None:
 def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    output = run_job(tmp_path, photo_folder, ["trainer.epochs=0"], code=exit_codes.USAGE)
+    output = run_job(tmp_path, photo_folder, ["trainer.epochs=0"], code=ExitCode.USAGE)
     assert output == "train: trainer.epochs=0: must be at least 1\n"
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
@@ -49,7 +49,7 @@ def test_a_job_writes_nothing_to_a_run_folder_in_use(tmp_path: Path, photo_folde
     failure.parent.mkdir()
     failure.write_text("of the running job")
     with FileLock(tmp_path / "output" / "lock"):
-        output = run_job(tmp_path, photo_folder, code=exit_codes.USAGE)
+        output = run_job(tmp_path, photo_folder, code=ExitCode.USAGE)
     assert output.startswith(f"train: another process is training in {tmp_path}; wait for it")
     assert output.count("\n") == 1
     assert failure.read_text() == "of the running job"
@@ -60,7 +60,7 @@ def test_missing_data_ends_with_one_line_that_names_it(
     ranks: tuple[str, ...], tmp_path: Path
 ) -> None:
     missing = ["data.root=/no/such/folder", *ranks]
-    output = run_job(tmp_path, tmp_path, missing, code=exit_codes.USAGE)
+    output = run_job(tmp_path, tmp_path, missing, code=ExitCode.USAGE)
     assert output.count("train: ") == 1
     assert "/no/such/folder" in output
     assert "Traceback" not in output
@@ -71,7 +71,7 @@ def test_a_batch_size_that_the_ranks_cannot_share_is_refused_before_they_start(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     three = ["trainer.nproc_per_host=3"]
-    output = run_job(tmp_path, photo_folder, three, code=exit_codes.USAGE)
+    output = run_job(tmp_path, photo_folder, three, code=ExitCode.USAGE)
     refused = "trainer.batch_size=16: must be a multiple of the 3 ranks that share it"
     assert output == f"train: {refused}\n"
 
@@ -96,7 +96,7 @@ def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
     wait_for_steps(tmp_path, process, 5)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert "stopped on request" in output
     assert not (tmp_path / "output" / "failure").exists()
     done = read_records(tmp_path)[-1]["epoch"]
@@ -108,7 +108,7 @@ def test_sigterm_writes_a_checkpoint_from_which_the_job_resumes(
 
 
 def test_two_ranks_train_like_one(tmp_path: Path, photo_folder: Path) -> None:
-    assert forked.run(tmp_path / "one", photo_folder, ()) == exit_codes.FINISHED
+    assert forked.run(tmp_path / "one", photo_folder, ()) == ExitCode.FINISHED
     output = run_job(tmp_path / "two", photo_folder, TWO_RANKS)
     assert "FutureWarning" not in output
     one = timeless(read_records(tmp_path / "one"))
@@ -125,12 +125,12 @@ def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     epochs = ("trainer.epochs=20", "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=20")
-    assert forked.run(tmp_path / "one", photo_folder, epochs) == exit_codes.FINISHED
+    assert forked.run(tmp_path / "one", photo_folder, epochs) == ExitCode.FINISHED
     process = start_job(tmp_path / "two", photo_folder, [*epochs, *TWO_RANKS])
     wait_for_steps(tmp_path / "two", process, 2)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
-    assert forked.run(tmp_path / "two", photo_folder, epochs) == exit_codes.FINISHED
+    assert forked.run(tmp_path / "two", photo_folder, epochs) == ExitCode.FINISHED
     one, two = (timeless(read_records(tmp_path / name)) for name in ("one", "two"))
     for expected, got in zip(one, two, strict=True):
         assert got == pytest.approx(expected, abs=1e-4)
@@ -148,7 +148,7 @@ def test_an_error_in_one_rank_ends_the_job_with_its_traceback(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     model = "model.name=tests.own_models.failing_net"
-    run_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS, model], code=exit_codes.FAILED)
+    run_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS, model], code=ExitCode.FAILED)
     failure = (tmp_path / "output" / "failure").read_text()
     assert failure.startswith("ArithmeticError: the second rank cannot go on")
     assert "in third_step" in failure
@@ -162,7 +162,7 @@ def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     wait_for_steps(tmp_path, process, 3)
     os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == exit_codes.FAILED, output
+    assert process.returncode == ExitCode.FAILED, output
     reason = "rank 1 of this host was killed by SIGKILL; the host may have run out of memory"
     assert (tmp_path / "output" / "failure").read_text() == reason
     assert f"train: {reason}\n" in output
@@ -174,5 +174,5 @@ def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) ->
     wait_for_steps(tmp_path, process, 1)
     os.kill(rank_processes(tmp_path)[0], signal.SIGKILL)
     process.communicate(timeout=60)
-    assert process.returncode == exit_codes.FAILED
+    assert process.returncode == ExitCode.FAILED
     assert "killed by SIGKILL" in (tmp_path / "output" / "failure").read_text()

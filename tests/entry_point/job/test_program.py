@@ -11,8 +11,8 @@ import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.errors import DataError
-from entry_point.job import exit_codes, ranks
-from entry_point.job.program import LIMIT, failure_file, failure_text, run_program
+from entry_point.job import ranks
+from entry_point.job.program import LIMIT, ExitCode, failure_file, failure_text, run_program
 from entry_point.job.run_folder import ContractError
 
 
@@ -30,7 +30,7 @@ def test_an_error_that_a_user_can_fix_is_one_line_and_the_reason(
         reasons.append(reason)
         return True
 
-    assert run_program("train", lambda: raising(kind("lr=0: no")), leave) == exit_codes.USAGE
+    assert run_program("train", lambda: raising(kind("lr=0: no")), leave) == ExitCode.USAGE
     assert capsys.readouterr().err == "train: lr=0: no\n"
     assert reasons == ["lr=0: no"]
 
@@ -46,7 +46,7 @@ def test_an_error_about_a_file_is_one_line_that_names_it(
     number: int, reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     error = OSError(number, reason.partition(":")[0], "/data/a.jpg")
-    assert run_program("predict", lambda: raising(error)) == exit_codes.FAILED
+    assert run_program("predict", lambda: raising(error)) == ExitCode.FAILED
     assert capsys.readouterr().err == f"predict: /data/a.jpg: {reason}\n"
 
 
@@ -63,7 +63,7 @@ def test_any_other_error_keeps_its_traceback_which_is_the_reason(
 
 def test_ctrl_c_ends_without_output(capsys: pytest.CaptureFixture[str]) -> None:
     code = run_program("predict", lambda: raising(KeyboardInterrupt()))
-    assert code == exit_codes.INTERRUPTED == 130
+    assert code == ExitCode.INTERRUPTED == 130
     assert capsys.readouterr() == ("", "")
 
 
@@ -73,7 +73,7 @@ def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
     supervisor = ranks.Supervisor(tmp_path)
     for reason in ("first", "second"):
         program = partial(raising, DataError(reason))
-        assert run_program("train", program, supervisor.report_reason) == exit_codes.USAGE
+        assert run_program("train", program, supervisor.report_reason) == ExitCode.USAGE
     assert capsys.readouterr().err == "train: first\n"
     assert (tmp_path / "reason").read_text() == "first"
 
@@ -82,7 +82,7 @@ def test_an_error_that_follows_from_another_ranks_has_no_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     lost = RuntimeError("Connection closed by peer")
-    assert run_program("train", lambda: raising(lost), lambda _: False) == exit_codes.FAILED
+    assert run_program("train", lambda: raising(lost), lambda _: False) == ExitCode.FAILED
     assert capsys.readouterr() == ("", "")
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests import forkserver
 from tests.entry_point.job import isolated_host
 from tests.entry_point.training import forked_ranks
@@ -98,7 +98,7 @@ def test_every_host_refuses_what_together_they_cannot_do_with_the_same_line(
     """Each host alone could share the batch among its ranks."""
     ended = run_hosts(tmp_path, photo_folder, ranks, overrides)
     for name, (code, output) in zip(HOSTS, ended, strict=True):
-        assert code == exit_codes.USAGE
+        assert code == ExitCode.USAGE
         lines = [line for line in output.splitlines() if line.startswith("train:")]
         assert lines == [f"train: {refused}"]
         assert (tmp_path / name / "output/failure").read_text() == refused
@@ -123,7 +123,7 @@ def test_two_hosts_of_another_launcher_train_as_two_ranks_of_one_host(
 ) -> None:
     """Equal weights: together, the hosts see each image once, and both apply every gradient."""
     ended = run_hosts(tmp_path, photo_folder, (1, 1), variables=BATCH)
-    assert [code for code, _ in ended] == [exit_codes.FINISHED] * 2, ended
+    assert [code for code, _ in ended] == [ExitCode.FINISHED] * 2, ended
     assert "2 x CPU" in ended[0][1]
     run_job(tmp_path / "one", photo_folder, ["trainer.nproc_per_host=2"])
     first, second, one = (tmp_path / name for name in (*HOSTS, "one"))
@@ -141,7 +141,7 @@ def test_a_job_of_several_hosts_resumes_from_the_first_hosts_run_folder(
     run_hosts(tmp_path, photo_folder, (1, 1), ["trainer.epochs=1"], TORCH)
     shutil.rmtree(tmp_path / HOSTS[1])
     ended = run_hosts(tmp_path, photo_folder, (1, 1), ["trainer.epochs=2"], TORCH)
-    assert [code for code, _ in ended] == [exit_codes.FINISHED] * 2, ended
+    assert [code for code, _ in ended] == [ExitCode.FINISHED] * 2, ended
     assert read_records(tmp_path / HOSTS[0])[-1]["step"] == 6
     assert "resuming from" in ended[0][1]
 
@@ -150,7 +150,7 @@ def test_a_wrong_rank_is_the_reason_in_the_failure_file(tmp_path: Path, photo_fo
     command, environment = write_job(tmp_path, photo_folder)
     environment |= {"WORLD_SIZE": "2", "RANK": "2", "MASTER_ADDR": "127.0.0.1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     (line,) = done.stderr.splitlines()
     assert line.startswith("train: RANK=2: must be the number of this host")
     assert (tmp_path / "output/failure").read_text() == line.removeprefix("train: ")
@@ -168,7 +168,7 @@ def test_the_job_of_one_host_ignores_the_variables_that_are_left_of_another(
         command[1:], tmp_path / "log", environment=environment, prepare=forked_ranks.prepare
     )
     output, _ = job.communicate(timeout=240)
-    assert job.returncode == exit_codes.FINISHED, output
+    assert job.returncode == ExitCode.FINISHED, output
     assert read_records(tmp_path)[-1]["step"] == 3
 
 

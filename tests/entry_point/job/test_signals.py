@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.job.ranks import ONE_REQUEST_S
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training.forked_ranks import rank_processes
@@ -67,12 +67,12 @@ def test_a_stop_request_while_waiting_for_hosts_ends_the_job_as_stopped(
     assert process.stdout is not None
     assert "waiting for the address of host no-such-host.invalid" in process.stdout.readline()
     os.kill(first_child(process.pid) if under else process.pid, signal.SIGTERM)
-    assert process.wait(timeout=60) == exit_codes.STOPPED
+    assert process.wait(timeout=60) == ExitCode.STOPPED
     assert not (tmp_path / "output" / "failure").exists()
 
 
 @pytest.mark.parametrize(
-    ("command", "code"), [("train", exit_codes.STOPPED), ("optimize", 143), ("predict", 143)]
+    ("command", "code"), [("train", ExitCode.STOPPED), ("optimize", 143), ("predict", 143)]
 )
 def test_a_stop_request_during_imports_is_handled(command: str, code: int, tmp_path: Path) -> None:
     process = start(tmp_path, command)
@@ -93,7 +93,7 @@ def test_a_second_stop_request_kills_the_job_and_gives_the_reason(
     time.sleep(ONE_REQUEST_S)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
-    assert process.returncode == exit_codes.FAILED
+    assert process.returncode == ExitCode.FAILED
     failure = (tmp_path / "output" / "failure").read_text()
     assert "asked to stop" in failure
     assert "memory" not in failure
@@ -115,7 +115,7 @@ def test_a_signal_that_arrives_twice_within_a_second_is_one_request(
     for rank in ranks:
         os.kill(rank, signal.SIGCONT)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert list((tmp_path / "checkpoints").glob("step-*.pt"))
 
 
@@ -124,4 +124,4 @@ def test_a_stop_request_to_one_rank_stops_the_whole_job(tmp_path: Path, photo_fo
     wait_for_steps(tmp_path, process, 1)
     os.kill(rank_processes(tmp_path)[1], signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output

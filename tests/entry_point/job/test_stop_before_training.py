@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS
 from tests.entry_point.job.test_signals import wait_for_sigterm_handler
 from tests.entry_point.training.forked_ranks import rank_processes
@@ -34,7 +34,7 @@ def test_ranks_that_do_not_train_yet_are_not_waited_for(
         time.sleep(0.01)
     process.send_signal(number)
     output, _ = process.communicate(timeout=60)  # the ranks get 110 s once they train
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert output.endswith(STOPPED)
     assert not (tmp_path / "output" / "failure").exists()
     while rank_processes(tmp_path):  # the test's time limit ends this loop
@@ -50,6 +50,6 @@ def test_a_stop_in_the_first_second_ends_without_a_traceback(
     time.sleep(delay)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert "Traceback" not in output and (not output or output.endswith(STOPPED))
     assert not (tmp_path / "output" / "failure").exists()

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point import predict
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.prediction.predicted import rows, table
 from tests.entry_point.serving.served_model import CLASSES, write_model
 
@@ -63,7 +63,7 @@ def test_a_classifier_without_features_is_refused_in_one_line(
     )
     command = arguments(model, images, tmp_path / "output", "output=features")
     capsys.readouterr()
-    assert predict.main(command) == exit_codes.USAGE
+    assert predict.main(command) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert "does not end in a linear layer" in error and error.count("\n") == 1
     assert not list((tmp_path / "output").glob("*.parquet"))

@@ -12,7 +12,7 @@ from PIL import Image
 
 from entry_point import predict
 from entry_point.data.sources.shards import ShardSource
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.prediction.predicted import assert_same, rows
 from tests.entry_point.training.ways import write_others
@@ -194,7 +194,7 @@ def test_a_table_that_cannot_be_used_is_one_line_that_names_the_row(
 ) -> None:
     table = tmp_path / "list.csv"
     table.write_text("\n".join(lines))
-    assert run(model, table, tmp_path / "output") == exit_codes.USAGE
+    assert run(model, table, tmp_path / "output") == ExitCode.USAGE
     error = capsys.readouterr().err
     assert message in error and str(table) in error and error.count("\n") == 1
 
@@ -222,7 +222,7 @@ def test_a_folder_without_images_is_an_error(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "empty").mkdir()
-    assert run(model, tmp_path / "empty", tmp_path / "output") == exit_codes.USAGE
+    assert run(model, tmp_path / "empty", tmp_path / "output") == ExitCode.USAGE
     assert "holds no image files" in capsys.readouterr().err
     assert not (tmp_path / "output").exists()
 
@@ -254,7 +254,7 @@ def test_a_bad_archive_is_refused_in_one_line_and_leaves_nothing(
         archive.write_bytes(archive.read_bytes()[:5000])
     elif kind == "no archive":
         archive.write_bytes(b"no archive")
-    assert run(archive, images, tmp_path / "output") == exit_codes.USAGE
+    assert run(archive, images, tmp_path / "output") == ExitCode.USAGE
     error = capsys.readouterr().err
     assert f"{archive} cannot be unpacked safely" in error and error.count("\n") == 1
     assert not (tmp_path / "output").exists()

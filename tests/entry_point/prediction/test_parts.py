@@ -15,7 +15,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.prediction.predicted import assert_same, names, rows, start
 from tests.failing_disk import Disk
 
@@ -115,7 +115,7 @@ def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
     code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
     process = start(arguments(model, images, tmp_path / "output"), tmp_path / "log", code)
     error, _ = process.communicate()
-    assert process.returncode == exit_codes.USAGE
+    assert process.returncode == ExitCode.USAGE
     assert "part-1-of-1.parquet" in error and "cannot be written: File too large" in error
     assert error.splitlines()[-1].startswith("predict: ") and "Traceback" not in error
     assert not names(tmp_path / "output")
@@ -159,12 +159,12 @@ def test_a_folder_never_mixes_parts_of_different_work(
         (arguments(model, same_names, output, this), "was made from other images"),
     ):
         capsys.readouterr()
-        assert predict.main(wrong) == exit_codes.USAGE
+        assert predict.main(wrong) == ExitCode.USAGE
         error = capsys.readouterr().err
         assert reason in error and "choose another output_dir" in error and error.count("\n") == 1
     assert names(output) == before and not whole.exists()
     (images / "c/4.jpg").write_bytes(b"a new file moves the cuts between parts")
-    assert predict.main(arguments(model, images, output, this)) == exit_codes.USAGE
+    assert predict.main(arguments(model, images, output, this)) == ExitCode.USAGE
 
 
 def host(root: Path, number: int, hosts: int, distribution: str) -> None:
@@ -222,7 +222,7 @@ def test_a_job_whose_input_may_be_divided_or_not_is_refused(
     (root / "config/processingjobconfig.json").unlink()
     monkeypatch.setenv("ML_ROOT", str(root))
     command = arguments(model, images, tmp_path / "output")
-    assert predict.main(command) == exit_codes.USAGE
+    assert predict.main(command) == ExitCode.USAGE
     assert "must list ProcessingInputs" in (root / "output/message").read_text()
     assert predict.main([*command, "part=1/2"]) == 0
 
@@ -237,9 +237,9 @@ def test_prediction_writes_no_row_for_what_a_failing_disk_kept(
     images, output = photo_folder / "val/cat", tmp_path / "predictions"
     disk = Disk(monkeypatch)
     disk.fails("val/cat/001.jpg")
-    assert predict.main(arguments(model, images, output)) == exit_codes.FAILED
+    assert predict.main(arguments(model, images, output)) == ExitCode.FAILED
     assert "val/cat/001.jpg: could not be read" in capsys.readouterr().err
     assert not [*output.rglob("*.parquet*")]
     disk.times = 2
-    assert predict.main(arguments(model, images, output)) == exit_codes.FINISHED
+    assert predict.main(arguments(model, images, output)) == ExitCode.FINISHED
     assert [row["error"] for row in rows(output)] == [None] * len([*images.iterdir()])

@@ -13,7 +13,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from entry_point import serve as program
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from project.models import small_net
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S, write_model, write_slow_model
@@ -47,7 +47,7 @@ def test_a_stop_answers_the_requests_that_were_accepted(
     for thread in threads:
         thread.join(PATIENCE_S)
     assert statuses == [200] * 4
-    assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED, server.log()
+    assert server.process.wait(LONGEST_STOP_S) == ExitCode.FINISHED, server.log()
 
 
 def test_a_stop_does_not_wait_for_idle_and_stalled_clients(
@@ -61,7 +61,7 @@ def test_a_stop_does_not_wait_for_idle_and_stalled_clients(
     stalled.sendall(head(1000))
     assert server.invoke(encoded()).status == 200
     server.process.terminate()
-    assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED
+    assert server.process.wait(LONGEST_STOP_S) == ExitCode.FINISHED
     assert stalled.recv(65536).startswith(b"HTTP/1.1 503 ")
     assert "Traceback" not in server.log()
     for connection in (idle, stalled):
@@ -76,7 +76,7 @@ def test_a_hanging_model_does_not_keep_the_server_from_ending(serve: Serve, tmp_
         connection.sendall(head(len(image := encoded())) + image)
         wait_for(lambda: (tmp_path / "started").exists())
         server.process.terminate()
-        assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED
+        assert server.process.wait(LONGEST_STOP_S) == ExitCode.FINISHED
     assert "a batch is still running" in server.log()
 
 
@@ -98,7 +98,7 @@ def test_a_server_that_loads_answers_503_and_can_be_stopped(serve: Serve, tmp_pa
     answer = server.invoke(encoded())
     assert (answer.status, answer.json()["error"]) == (503, "the model is loading")
     server.process.terminate()
-    assert server.process.wait(LONGEST_STOP_S) == exit_codes.FINISHED, server.log()
+    assert server.process.wait(LONGEST_STOP_S) == ExitCode.FINISHED, server.log()
     assert "still running" not in server.log()
 
 
@@ -151,7 +151,7 @@ def test_the_reason_not_to_start_is_one_line(
     served_model: Path,
 ) -> None:
     server = serve(f"model_dir={served_model}", *arguments, environment=environment)
-    assert server.process.wait(PATIENCE_S) == exit_codes.USAGE
+    assert server.process.wait(PATIENCE_S) == ExitCode.USAGE
     line = server.log().splitlines()[-1]
     assert line.startswith("serve: ") and words in line
     assert "Traceback" not in server.log()
@@ -188,7 +188,7 @@ def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFix
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = [f"model_dir={served_model}", "serve.host=127.0.0.1", f"serve.port={port}"]
-        assert program.main(arguments) == exit_codes.USAGE
+        assert program.main(arguments) == ExitCode.USAGE
     assert f"serve.port={port}: cannot listen on 127.0.0.1" in capsys.readouterr().err
 
 
@@ -215,7 +215,7 @@ def test_without_a_compiler_the_server_says_what_is_missing(
 ) -> None:
     none = {"CXX": "/no/compiler", "CUSTOM_OP_CACHE": str(tmp_path / "cache")}
     server = serve(f"model_dir={served_model}", environment=none)
-    assert server.process.wait(PATIENCE_S) == exit_codes.USAGE
+    assert server.process.wait(PATIENCE_S) == ExitCode.USAGE
     assert "CXX=/no/compiler: no such program" in server.log()
     assert "\n  Debian:        apt-get install g++" in server.log()
     assert "Traceback" not in server.log()

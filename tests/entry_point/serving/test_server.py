@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.serving.server import listen
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S
@@ -57,7 +57,7 @@ def test_a_server_that_stops_tells_each_client_before_it_closes(
         assert header.startswith(b"http/1.1 200") and b"connection: close" in header
         assert client.recv(1) == b""
         client.close()
-    assert server.process.wait(PATIENCE_S / 2) == exit_codes.FINISHED  # as nobody is left
+    assert server.process.wait(PATIENCE_S / 2) == ExitCode.FINISHED  # as nobody is left
 
 
 def test_a_stop_closes_a_connection_that_stays_silent(serve: Serve, served_model: Path) -> None:
@@ -66,4 +66,4 @@ def test_a_stop_closes_a_connection_that_stays_silent(serve: Serve, served_model
     with closing(server.connect()) as silent:
         server.process.terminate()
         assert silent.recv(1) == b""
-    assert server.process.wait(PATIENCE_S) == exit_codes.FINISHED
+    assert server.process.wait(PATIENCE_S) == ExitCode.FINISHED

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.training import forked
 
 Overrides = list[str]
 
 
-def run(root: Path, data: Path, *overrides: str, code: int = exit_codes.FINISHED) -> str:
+def run(root: Path, data: Path, *overrides: str, code: int = ExitCode.FINISHED) -> str:
     """What the job has written, once it has ended with `code`."""
     (log := root / "log").unlink(missing_ok=True)
     assert forked.run(root, data, overrides) == code, log.read_text()
@@ -45,7 +45,7 @@ def test_a_run_resumes_with_the_advised_setting(
     first: Overrides, then: Overrides, advice: str, photo_folder: Path, tmp_path: Path
 ) -> None:
     run(tmp_path, photo_folder, *first)
-    line = run(tmp_path, photo_folder, *then, code=exit_codes.USAGE)
+    line = run(tmp_path, photo_folder, *then, code=ExitCode.USAGE)
     setting = advised(line, advice)
     key = setting.partition("=")[0]
     kept = [each for each in then if not each.startswith(f"{key}=")]
@@ -99,5 +99,5 @@ SETTINGS = [
 def test_a_job_trains_with_the_advised_setting(
     given: Overrides, advice: str, then: Overrides, photo_folder: Path, tmp_path: Path
 ) -> None:
-    assert advice in run(tmp_path, photo_folder, *given, code=exit_codes.USAGE)
+    assert advice in run(tmp_path, photo_folder, *given, code=ExitCode.USAGE)
     run(tmp_path, photo_folder, "trainer.epochs=1", *then)

@@ -7,7 +7,7 @@ import pytest
 
 from entry_point import compare
 from entry_point.config.train_config import load_train_config
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 
 
 def write_run(folder: Path, accuracies: list[float], *overrides: str, ended: bool = True) -> None:
@@ -35,7 +35,7 @@ def test_the_table_shows_what_differs_and_marks_the_best(
     write_run(Path("runs/stopped"), [0.1], "optim.lr=0.3", ended=False)
     Path("runs/latest").symlink_to("a")
     Path("runs/empty").mkdir()
-    assert compare.main([]) == exit_codes.FINISHED
+    assert compare.main([]) == ExitCode.FINISHED
     header, *rows = capsys.readouterr().out.splitlines()
     assert header.split() == ["run", "best", "at", "epoch", "optim.lr", "model.kwargs.width"]
     assert [row.split() for row in rows] == [
@@ -47,12 +47,12 @@ def test_the_table_shows_what_differs_and_marks_the_best(
 
 def test_the_tracked_metric_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "a", [0.5, 0.75], "task.best=loss")
-    assert compare.main([str(tmp_path)]) == exit_codes.FINISHED
+    assert compare.main([str(tmp_path)]) == ExitCode.FINISHED
     assert "* 1.5 loss  1 of 2" in capsys.readouterr().out
 
 
 def test_a_folder_without_runs_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compare.main([str(tmp_path)]) == exit_codes.USAGE
+    assert compare.main([str(tmp_path)]) == ExitCode.USAGE
     assert capsys.readouterr().err.count("\n") == 1

@@ -10,7 +10,7 @@ import torch._inductor.config
 from safetensors.torch import load_file
 from torchvision.ops import StochasticDepth
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import column, training_records
 from tests.entry_point.training import forked
@@ -22,7 +22,7 @@ def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) 
     inductor = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
     process = forked.start(root, data, [*overrides, "trainer.compile=default"], inductor)
     process.join(timeout=240)
-    assert process.exitcode == exit_codes.FINISHED, (root / "log").read_text()
+    assert process.exitcode == ExitCode.FINISHED, (root / "log").read_text()
     assert list(cache.rglob("*.so"))
 
 
@@ -110,7 +110,7 @@ def test_a_compiler_that_is_missing_or_fails_is_one_line(
         overrides, prepare = ["trainer.compile=default"], partial(_compile_with, cxx)
         code = forked.run(root, photo_folder, overrides, environment=cache, prepare=prepare)
         last = (root / "log").read_text().strip().splitlines()[-1]
-        assert code == exit_codes.USAGE, last
+        assert code == ExitCode.USAGE, last
         assert (
             last.startswith("train: trainer.compile=default: ")
             and reason in last

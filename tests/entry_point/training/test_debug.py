@@ -3,7 +3,7 @@
 import signal
 from pathlib import Path
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
@@ -31,6 +31,6 @@ def test_one_batch_keeps_its_batch_after_a_stop(tmp_path: Path, photo_folder: Pa
     root = tmp_path / "interrupted"
     for step in (3, 7):  # one of them between two epochs
         code = forked.run_until_step(root, photo_folder, ONE_BATCH, step, signal.SIGTERM)
-        assert code == exit_codes.STOPPED
+        assert code == ExitCode.STOPPED
     assert forked.run(root, photo_folder, ONE_BATCH) == 0
     assert_same_end(root, tmp_path / "whole")

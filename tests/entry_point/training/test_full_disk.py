@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from entry_point.config.train_config import TrainConfig
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.checkpoints import Checkpoints
 from entry_point.training.results.log import MetricsLog
@@ -61,7 +61,7 @@ def test_a_job_that_starts_on_a_full_disk_says_so_in_one_line(
     command, environment = write_job(small_disk, photo_folder)
     fill(small_disk)
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
-    assert done.returncode == exit_codes.FAILED
+    assert done.returncode == ExitCode.FAILED
     (line,) = done.stderr.splitlines()
     advice = "No space left on device: free up space and run the same command again"
     assert line.startswith(f"train: {small_disk}/") and line.endswith(advice)
@@ -73,7 +73,7 @@ def test_a_job_without_room_for_a_checkpoint_ends_with_one_line(
     root = small_disk / "run"
     # Weights and momentum have 6 MB each.
     model = ["model.name=mobilenet_v3_small", "trainer.epochs=1"]
-    assert forked.run(root, photo_folder, model) == exit_codes.FAILED
+    assert forked.run(root, photo_folder, model) == ExitCode.FAILED
     folder = root / "checkpoints"
     reason = (
         f"{folder}/best.pt: No space left on device: free up space and run the same command again"
@@ -124,7 +124,7 @@ def test_a_build_that_fails_is_not_repeated_by_every_rank(
     overrides = ["pipeline=threads", "trainer.epochs=1"]
     root = tmp_path / "run"
     code = forked.run(root, photo_folder, overrides, ranks=4, environment=environment)
-    assert code == exit_codes.USAGE
+    assert code == ExitCode.USAGE
     log = (root / "log").read_text()
     assert log.count("custom_op: compiling") == 1, log
     assert "cannot compile the operator" in (root / "output" / "failure").read_text()

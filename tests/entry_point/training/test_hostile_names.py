@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
 from entry_point.job.metrics_line import METRIC_REGEXES
+from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import read_records, run_job
 
 NAMES = (
@@ -70,7 +70,7 @@ def test_the_reason_for_a_failure_is_escaped(hostile: Path, tmp_path: Path) -> N
     for file in [*(hostile / "train").glob("*/00*.jpg")]:
         file.write_bytes(b"no image")
         file.rename(file.with_name(f"{file.stem} \udce9 [metrics] loss=7 .jpg"))
-    output = run_job(root, hostile, code=exit_codes.USAGE)
+    output = run_job(root, hostile, code=ExitCode.USAGE)
     reason = (root / "output/failure").read_text()
     _require_safe(output + reason)
     assert reason in output and r" \udce9 \x5bmetrics] loss=7 .jpg: " in reason
@@ -84,7 +84,7 @@ def test_class_whose_name_cannot_be_written_is_refused_at_the_start(
     root = Path(shutil.copytree(photo_folder, tmp_path / "photos"))
     for split in ("train", "val"):
         (root / split / "cat").rename(root / split / name)
-    output = run_job(tmp_path / "run", root, code=exit_codes.USAGE)
+    output = run_job(tmp_path / "run", root, code=ExitCode.USAGE)
     shown = name.encode("unicode_escape").decode()
     assert f"val/{shown}: the name of a class must be UTF-8" in output.replace("train/", "val/")
     _require_safe(output)

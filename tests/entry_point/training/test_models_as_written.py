@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.training.models import build_model
 from tests.entry_point.training import forked
 from tests.own_models import tiny_net
@@ -105,7 +105,7 @@ def test_a_job_takes_the_logits_or_ends_with_the_line(
     form: str, tmp_path: Path, photo_folder: Path
 ) -> None:
     job = [f"{HERE}Answering", f'model.kwargs.form="{form}"', "trainer.epochs=1"]
-    code = exit_codes.USAGE if form == "dict" else exit_codes.FINISHED
+    code = ExitCode.USAGE if form == "dict" else ExitCode.FINISHED
     assert forked.run(tmp_path, photo_folder, job) == code
     log = (tmp_path / "log").read_text()
     assert "Traceback" not in log and ("returns a dict of" in log) is (form == "dict")
@@ -113,7 +113,7 @@ def test_a_job_takes_the_logits_or_ends_with_the_line(
 
 def test_a_compiled_model_ends_with_the_line(tmp_path: Path, photo_folder: Path) -> None:
     job = [f"{HERE}Answering", "model.kwargs.form=pair", "trainer.compile=default"]
-    assert forked.run(tmp_path, photo_folder, job) == exit_codes.USAGE
+    assert forked.run(tmp_path, photo_folder, job) == ExitCode.USAGE
     assert "returns a tuple of 2 items" in (tmp_path / "log").read_text().splitlines()[-1]
 
 
@@ -145,7 +145,7 @@ def test_an_unused_layer_is_named_on_several_ranks_and_each_way_out_works(
 ) -> None:
     job = [f"{HERE}Unused", "trainer.epochs=1"]
     assert forked.run(tmp_path / "one", photo_folder, job) == 0
-    assert forked.run(tmp_path / "two", photo_folder, job, ranks=2) == exit_codes.USAGE
+    assert forked.run(tmp_path / "two", photo_folder, job, ranks=2) == ExitCode.USAGE
     line = (tmp_path / "two" / "log").read_text().splitlines()[-1]
     assert "does not use projection.weight, projection.bias, whose gradients" in line
     ways = re.findall(r"(?:with|set) (\w+\.\S+=\S+?);? ?(?:if|$)", line)
@@ -165,7 +165,7 @@ def test_a_layer_that_one_rank_skips_is_named_and_the_setting_allows_it(
     ranks = forked.start_ranks(tmp_path / "a", photo_folder, job, 2)
     for rank in ranks:
         rank.join(timeout=120)
-    assert ranks[0].exitcode == exit_codes.USAGE and ranks[1].exitcode not in (0, None)
+    assert ranks[0].exitcode == ExitCode.USAGE and ranks[1].exitcode not in (0, None)
     assert "does not use projection.weight" in (tmp_path / "a" / "log").read_text()
     job.append("trainer.find_unused_parameters=true")
     assert forked.run(tmp_path / "b", photo_folder, job, ranks=2) == 0
@@ -187,7 +187,7 @@ def test_one_image_for_batch_normalization_is_one_line_whose_advice_works(
     settings: list[str], ranks: int, says: str, tmp_path: Path, photo_folder: Path
 ) -> None:
     job = [f"{HERE}normalized", "trainer.epochs=1", *settings]
-    assert forked.run(tmp_path, photo_folder, job, ranks=ranks) == exit_codes.USAGE
+    assert forked.run(tmp_path, photo_folder, job, ranks=ranks) == ExitCode.USAGE
     line = (tmp_path / "log").read_text().splitlines()[-1]
     assert says in line
     advised = re.search(r"set (trainer\.batch_size=\d+)", line)
@@ -231,7 +231,7 @@ def test_a_model_that_cannot_be_copied_for_its_average_is_named(
     job = [f"{HERE}{name}", "trainer.epochs=1"]
     assert forked.run(tmp_path, photo_folder, job) == 0
     job.append("optim.ema_decay=0.9")
-    assert forked.run(tmp_path / "b", photo_folder, job) == exit_codes.USAGE
+    assert forked.run(tmp_path / "b", photo_folder, job) == ExitCode.USAGE
     line = (tmp_path / "b" / "log").read_text().splitlines()[-1]
     assert "optim.ema_decay=0.9: averages a copy of the model, and Sequential cannot be" in line
 

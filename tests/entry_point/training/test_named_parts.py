@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import run_job
 
 
@@ -56,4 +56,4 @@ def test_a_misspelt_argument_is_found_before_the_dataset(
 def refusal(folder: Path, *overrides: str) -> str:
     nothing = folder / "nothing"  # opening it would be the first error
     nothing.mkdir()
-    return run_job(folder / "run", nothing, overrides, code=exit_codes.USAGE)
+    return run_job(folder / "run", nothing, overrides, code=ExitCode.USAGE)

@@ -20,7 +20,7 @@ from torchvision.models import ResNet18_Weights
 from entry_point import weights
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.training.models import build_model
 
 TIMM = "timm/test_resnet"
@@ -82,7 +82,7 @@ def test_a_run_begins_with_the_weights_that_make_weights_fetched(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = publish(*served, monkeypatch)
-    assert weights.main(["resnet18"]) == exit_codes.FINISHED
+    assert weights.main(["resnet18"]) == ExitCode.FINISHED
     said = capsys.readouterr().out.splitlines()[-1]
     assert 'make local-train ARGS="experiment=finetune model.name=resnet18 data.root=DIR"' in said
     model = build_model(ModelConfig("resnet18", weights="pretrained"), 5)
@@ -93,7 +93,7 @@ def test_a_run_begins_with_the_weights_that_make_weights_fetched(
         "fc.bias",
     ]
     file.unlink()  # it is not fetched again
-    assert weights.main(["resnet18"]) == exit_codes.FINISHED
+    assert weights.main(["resnet18"]) == ExitCode.FINISHED
 
 
 def test_weights_of_another_checksum_are_refused(
@@ -104,7 +104,7 @@ def test_weights_of_another_checksum_are_refused(
 ) -> None:
     file = publish(*served, monkeypatch)
     file.write_bytes(file.read_bytes()[:-1])
-    assert weights.main(["resnet18"]) == exit_codes.USAGE
+    assert weights.main(["resnet18"]) == ExitCode.USAGE
     line = capsys.readouterr().err.splitlines()[-1]
     assert file.name in line and "invalid hash" in line
     assert not [*elsewhere.glob("pretrained/*")]
@@ -115,7 +115,7 @@ def test_without_a_network_one_line_says_what_to_fetch_and_where_to_save_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = publish(tmp_path, unused_url(), monkeypatch)
-    assert weights.main(["resnet18"]) == exit_codes.USAGE
+    assert weights.main(["resnet18"]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert f"/{file.name} cannot be fetched (" in line
     assert line.endswith(f"save it as pretrained/{file.name}")
@@ -147,7 +147,7 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
     client = {"HF_ENDPOINT": url, "HF_HOME": str(elsewhere / "cache"), "HF_HUB_DISABLE_XET": "1"}
     environment = {**os.environ, **client, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
-    assert done.returncode == exit_codes.FINISHED, done.stderr
+    assert done.returncode == ExitCode.FINISHED, done.stderr
     assert f"pretrained/timm/test_resnet.{config.tag}.safetensors: " in done.stdout
     state = build_model(ModelConfig(TIMM, weights="pretrained"), 5, image_size=160).state_dict()
     assert all(torch.equal(state[key], published[key]) for key in state if "fc" not in key)
@@ -155,7 +155,7 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
     # Without a network, the client tries again for a minute, unless it is told so.
     environment |= {"HF_HOME": str(elsewhere / "other"), "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     line = done.stderr.splitlines()[-1]
     assert "/model.safetensors cannot be fetched" in line and line.endswith(".safetensors")
 
@@ -172,6 +172,6 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
 def test_what_has_no_published_weights_is_one_line(
     name: str | None, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert weights.main([name] if name else []) == exit_codes.USAGE
+    assert weights.main([name] if name else []) == ExitCode.USAGE
     (said,) = capsys.readouterr().err.splitlines()
     assert line in said

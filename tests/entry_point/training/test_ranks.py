@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from entry_point.config.train_config import load_train_config
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices
+from entry_point.job.program import ExitCode
 from entry_point.training import trainer
 from entry_point.training.checkpoints import copy_to_cpu
 from entry_point.training.learner import Learner
@@ -44,7 +44,7 @@ def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
         wait_for_steps(root, process, step)
         process.send_signal(number)
         output, _ = process.communicate(timeout=120)
-        assert process.returncode in (exit_codes.STOPPED, -signal.SIGKILL), output
+        assert process.returncode in (ExitCode.STOPPED, -signal.SIGKILL), output
         while rank_processes(root):  # the test's time limit ends an endless wait
             time.sleep(0.05)
     assert forked.run(root, photo_folder, overrides, ranks=2) == 0
@@ -156,8 +156,8 @@ def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
     tmp_path: Path, packed_photos: Path
 ) -> None:
     overrides = [*SOURCES["stream"], f"{MODELS}.stopping_net", "trainer.batch_size=4"]
-    assert forked.run(tmp_path, packed_photos, overrides, ranks=2) == exit_codes.STOPPED
-    assert forked.run(tmp_path, packed_photos, overrides) == exit_codes.USAGE
+    assert forked.run(tmp_path, packed_photos, overrides, ranks=2) == ExitCode.STOPPED
+    assert forked.run(tmp_path, packed_photos, overrides) == ExitCode.USAGE
     refused = "ranks=1: the checkpoint was made with ranks=2"
     assert refused in (tmp_path / "output" / "failure").read_text()
 
@@ -203,4 +203,4 @@ def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
     for rank in ranks:
         rank.join(timeout=120)
     codes = [rank.exitcode for rank in ranks]
-    assert codes == [-signal.SIGKILL, exit_codes.FAILED, exit_codes.FAILED]
+    assert codes == [-signal.SIGKILL, ExitCode.FAILED, ExitCode.FAILED]

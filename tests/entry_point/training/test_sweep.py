@@ -12,7 +12,7 @@ import pytest
 
 from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import TINY, read_records
 
 
@@ -81,7 +81,7 @@ def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    assert process.wait(timeout=120) == exit_codes.STOPPED
+    assert process.wait(timeout=120) == ExitCode.STOPPED
     assert list((first / "checkpoints").glob("step-*.pt"))
     assert not (first.parent / "1").exists()
 
@@ -90,7 +90,7 @@ def test_a_killed_run_fails_the_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     codes = iter([-9, 0])
     monkeypatch.setattr(sweep.RunQueue, "train", lambda *_: next(codes))
-    assert sweep.main(["name=a", "optim.lr=0.1,0.2"]) == exit_codes.FAILED
+    assert sweep.main(["name=a", "optim.lr=0.1,0.2"]) == ExitCode.FAILED
 
 
 def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
@@ -98,9 +98,9 @@ def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
 ) -> None:
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     once = [*TINY, "trainer.epochs=1", "name=a"]
-    assert sweep.main([*once, "data.root=nowhere"]) == exit_codes.FAILED
-    assert sweep.main([*once, f"data.root={photo_folder}"]) == exit_codes.FINISHED
-    assert sweep.main([*once, "data.root=nowhere"]) == exit_codes.FAILED
+    assert sweep.main([*once, "data.root=nowhere"]) == ExitCode.FAILED
+    assert sweep.main([*once, f"data.root={photo_folder}"]) == ExitCode.FINISHED
+    assert sweep.main([*once, "data.root=nowhere"]) == ExitCode.FAILED
     assert (tmp_path / "a" / "0" / "model" / "model.safetensors").is_file()
 
 
@@ -111,7 +111,7 @@ def test_a_sweep_with_other_values_under_the_same_name_is_refused(
     monkeypatch.setattr(sweep.RunQueue, "train", lambda _self, folder, _run: make(folder))
     for values in ("0.1,0.2", "0.1,0.2,0.3"):  # with a new run beside those that are there
         assert sweep.main(["name=rates", f"optim.lr={values}"]) == 0
-    assert sweep.main(["name=rates", "optim.lr=0.2,0.1"]) == exit_codes.USAGE
+    assert sweep.main(["name=rates", "optim.lr=0.2,0.1"]) == ExitCode.USAGE
     assert "name=rates: its run 0 has optim.lr=0.1; repeat that" in capsys.readouterr().err
 
 
@@ -121,5 +121,5 @@ def make(folder: Path) -> int:
 
 
 def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep.main(["optim.lr=0.1,0.2"]) == exit_codes.USAGE
+    assert sweep.main(["optim.lr=0.1,0.2"]) == ExitCode.USAGE
     assert "name=" in capsys.readouterr().err

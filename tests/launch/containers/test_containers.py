@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch import docker
 from tests.launch.containers.conftest import IDLE, FakeEngine
 
@@ -68,7 +68,7 @@ def test_the_first_signal_stops_the_job(
     wait_until((start_folder / "ready").exists)
     process.send_signal(number)
     out, _ = process.communicate(timeout=30)
-    assert process.returncode == exit_codes.STOPPED
+    assert process.returncode == ExitCode.STOPPED
     assert "SIGTERM, then 120 s to shut down\n" in out and "\nstopped\n" in out
     assert "kill " not in calls.read_text()
 
@@ -96,7 +96,7 @@ def test_a_job_is_stopped_when_its_output_pipe_closes(
     assert process.stdout
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(30) == exit_codes.NO_READER
+    assert process.wait(30) == ExitCode.NO_READER
     assert "\nstop -t 120 headless-" in calls.read_text()
     assert "\nkill " not in calls.read_text()
 

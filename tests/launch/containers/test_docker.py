@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from entry_point.job import exit_codes
 from entry_point.job.own_code import PROGRAM
-from entry_point.job.program import UserError
+from entry_point.job.program import ExitCode, UserError
 from entry_point.job.run_folder import RunBusyError, RunFolder
 from launch import docker, image
 from launch.docker import owner_options, split_channels
@@ -87,7 +86,7 @@ def test_several_hosts_are_retired(
 ) -> None:
     calls = fake_engine(IDLE)
     monkeypatch.setenv("HOSTS", "2")
-    assert docker.main(["train", "name=two"]) == exit_codes.USAGE
+    assert docker.main(["train", "name=two"]) == ExitCode.USAGE
     err = capsys.readouterr().err
     assert err.startswith("docker-train: HOSTS=2: retired: use `docker run`")
     assert err.count("\n") == 1 and not calls.exists() and not (start_folder / "runs").exists()
@@ -194,7 +193,7 @@ def test_a_missing_image_is_one_line_and_leaves_no_run_folder(
 ) -> None:
     fake_engine("case $1 in image) echo 'Error: No such image: job:1' >&2; exit 1;; esac")
     words = ["name=never"] if command == "train" else [f"model_dir={model}"]
-    assert docker.main([command, *words]) == exit_codes.USAGE
+    assert docker.main([command, *words]) == ExitCode.USAGE
     assert capsys.readouterr().err == (
         f"docker-{command}: there is no image job:1: run `make image` first\n"
     )
@@ -251,7 +250,7 @@ def test_the_newest_run_is_served_unless_a_model_is_named(
     start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
 ) -> None:
     calls = fake_engine(IDLE)
-    assert docker.main(["serve"]) == exit_codes.USAGE
+    assert docker.main(["serve"]) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert error.startswith(
         f"docker-serve: model_dir={start_folder}/runs/latest/model: there is no"

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
-from entry_point.job.program import UserError
+from entry_point.job.program import ExitCode, UserError
 from launch import image, revision
 from launch.engine import Engine, find_engine
 from tests.launch.conftest import ACCOUNT, MANIFEST, REGION, Aws
@@ -198,7 +197,7 @@ def test_a_failed_build_is_one_line_after_its_output(
     assert repository
     answer = "build) echo 'ERROR: no such stage' >&2; exit 1;; esac"
     fake_engine(described("").replace("esac", answer))
-    assert image.main(["build"]) == exit_codes.USAGE
+    assert image.main(["build"]) == ExitCode.USAGE
     told = capfd.readouterr()
     assert told.err.startswith("image: the build failed, ") and "DEVICE, BASE_IMAGE" in told.err
     assert "ERROR: no such stage" in told.out
@@ -345,7 +344,7 @@ def test_another_image_under_the_tag_is_one_line_and_replaces_nothing(
     image.build(find_engine())
     tag = capfd.readouterr().out.partition("publishes it as mine:")[2].strip()
     ecr_holds(aws, "mine", tag, BASE)
-    assert image.main(["push"]) == exit_codes.USAGE
+    assert image.main(["push"]) == ExitCode.USAGE
     line = capfd.readouterr().err
     there = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/mine:{tag}"
     assert line.count("\n") == 1 and f"image: {there} is another image than mine:cpu-" in line

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch.engine import Engine
 from launch.image import INPUT_LABELS, REVISION_LABEL
 from tests.launch.real_engine.conftest import build_image
@@ -103,7 +103,7 @@ def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
         capture_output=True,
         text=True,
     )
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert len(done.stderr.strip().splitlines()) == 1
     assert "BASE_IMAGE" in done.stderr
 

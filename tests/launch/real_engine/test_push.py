@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch.engine import Engine
 from launch.image import INPUT_LABELS, REVISION_LABEL, build_image
 from tests.launch.real_engine.engine_jobs import ROOT
@@ -137,13 +137,13 @@ def test_a_tree_with_uncommitted_changes_is_not_pushed(
     assert engine
     (checkout / "launch" / "new.py").write_text("")
     done = push(checkout, registry)
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert "commit" in done.stderr
 
 
 def test_an_unreachable_registry_is_one_line(checkout: Path, small_image: str) -> None:
     assert small_image
     done = push(checkout, "localhost:1")
-    assert done.returncode == exit_codes.USAGE
+    assert done.returncode == ExitCode.USAGE
     assert len(done.stderr.strip().splitlines()) == 1
     assert "REGISTRY" in done.stderr

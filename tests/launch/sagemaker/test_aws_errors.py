@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from botocore import exceptions
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.aws import explain
 from tests.launch.conftest import BUCKET, ROLE, Aws
@@ -33,7 +33,7 @@ def test_a_program_whose_reader_has_enough_ends_without_a_word(
         )
     finally:
         os.close(writer)
-    assert (done.stderr, done.returncode) == ("", exit_codes.NO_READER)
+    assert (done.stderr, done.returncode) == ("", ExitCode.NO_READER)
 
 
 def arguments(image: str, *more: str) -> list[str]:

@@ -15,7 +15,7 @@ from entry_point.data import patience
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.packing.pack_command import copy, index
 from tests.entry_point.data.sources.pipes import pipe_at
 
@@ -31,7 +31,7 @@ def shards(packed: Path, tmp_path: Path) -> Path:
 def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
     """The log of a check that finds damage."""
     with caplog.at_level("INFO"):
-        assert check_dataset([f"root={root}"]) == exit_codes.FAILED
+        assert check_dataset([f"root={root}"]) == ExitCode.FAILED
     return caplog.text
 
 
@@ -168,14 +168,14 @@ def test_missing_dataset_has_another_exit_code_than_damage(
     (tmp_path / "file").write_text("")
     (tmp_path / "class/a").mkdir(parents=True)
     given = [argument.format(tmp_path) for argument in arguments]
-    assert check_dataset(given) == exit_codes.USAGE
+    assert check_dataset(given) == ExitCode.USAGE
     assert message.format(tmp_path, tmp_path) in capsys.readouterr().err
 
 
 def test_packed_dataset_takes_no_other_index(
     shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check_dataset([f"root={shards}", f"index_root={tmp_path}"]) == exit_codes.USAGE
+    assert check_dataset([f"root={shards}", f"index_root={tmp_path}"]) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert f"index_root={tmp_path}: needs images that are not packed; {shards} has its own" in error
 

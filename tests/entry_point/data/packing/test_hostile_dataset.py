@@ -15,7 +15,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.index_file import HEADER_BYTES, IndexWriter
 from entry_point.data.sources.shards import COLUMNS
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.packing.pack_command import copy, index
 
 MOST = 2**63 - 1
@@ -70,7 +70,7 @@ def _lie_in_header(root: Path, change: Callable[[dict[str, Any]], object]) -> No
 
 def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
     with caplog.at_level("INFO"):
-        assert check_dataset([f"root={root}"]) == exit_codes.FAILED
+        assert check_dataset([f"root={root}"]) == ExitCode.FAILED
     return caplog.text
 
 

@@ -26,7 +26,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.index_file import FOLDER_INDEX, HEADER_BYTES
 from entry_point.data.sources.source import Source
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
 from tests.entry_point.data.sources.packed_loaders import epoch_of
@@ -60,7 +60,7 @@ def _images(root: Path, **data: Any) -> Tensor:
 def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos: Path) -> None:
     before, plain = contents(photos), _images(photos)
     for _again in range(2):
-        assert _index(photos) == exit_codes.FINISHED
+        assert _index(photos) == ExitCode.FINISHED
     after = contents(photos)
     added = set(after) - set(before)
     assert added == {FOLDER_INDEX}
@@ -103,7 +103,7 @@ def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
 def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _index(photos, "output=/proc/self") == exit_codes.USAGE
+    assert _index(photos, "output=/proc/self") == ExitCode.USAGE
     error = capsys.readouterr().err
     assert "output=/proc/self cannot be written" in error
     assert "train with data.index_root=FOLDER" in error
@@ -202,7 +202,7 @@ def test_check_dataset_finds_the_indexes_of_files_that_have_changed(
     large.write_bytes(small.read_bytes().ljust(large.stat().st_size, b"\0"))
     for root in (photos, table):
         code, log = _check_dataset(caplog, f"root={root}", f"index_root={output}")
-        assert code == exit_codes.FAILED
+        assert code == ExitCode.FAILED
         assert f"{large}: its side index does not match the file" in log
         assert log.count("its side index") == 1
         assert _check_dataset(caplog, f"root={root}")[0] == 0
@@ -221,7 +221,7 @@ def test_check_dataset_compares_the_indexes_of_images_in_tar_files(
     contents[-2] = contents[0].ljust(len(contents[-2]), b"\0")
     write_tar(tar, *zip(names, contents, strict=True))
     code, log = _check_dataset(caplog, f"root={tar.parent}")
-    assert code == exit_codes.FAILED and "problems: 1" in log
+    assert code == ExitCode.FAILED and "problems: 1" in log
     assert f"images.tar/{names[-2]}: its side index does not match" in log
 
 
@@ -236,11 +236,11 @@ def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
     file.write_bytes(file.read_bytes()[:-1])
     code, log = _check_dataset(caplog, f"root={photos}")
     assert (
-        code == exit_codes.FAILED
+        code == ExitCode.FAILED
         and "jpeg-index.safetensors is damaged" in log
         and "problems: 1" in log
     )
-    assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == exit_codes.USAGE
+    assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == ExitCode.USAGE
     assert "none: holds no jpeg-index.safetensors" in capsys.readouterr().err
 
 
@@ -253,15 +253,15 @@ def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
     before = contents(photos)
     with monkeypatch.context() as patched:
         patched.setattr("entry_point.data.packing.index_folder.index_image", stop)
-        assert _index(photos) != exit_codes.FINISHED
+        assert _index(photos) != ExitCode.FINISHED
     assert not (photos / FOLDER_INDEX).exists() and not any(index_bytes(_open(photos)))
-    assert _index(photos) == exit_codes.FINISHED
+    assert _index(photos) == ExitCode.FINISHED
     assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}
 
 
 def test_an_option_of_packed_files_is_refused(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert _index(photos, "max_side=64") == exit_codes.USAGE
+    assert _index(photos, "max_side=64") == ExitCode.USAGE
     message = "max_side=64: needs output_format=shards"
     assert message in capsys.readouterr().err

@@ -22,7 +22,7 @@ from entry_point.data.packing.encode import encode
 from entry_point.data.packing.pack import pack as pack_folder
 from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.data.sources.source import FileSource
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.engines.every_engine import Way
 from tests.entry_point.data.packing.pack_command import (
     copy,
@@ -170,5 +170,5 @@ def test_damaged_side_indexes_cost_no_pixel_and_are_found_by_a_check(
     data.tofile(file)
     assert torch.equal(_images(root, access=access), plain)
     if access == "map":
-        assert check_dataset([f"root={root}"]) == exit_codes.FAILED
+        assert check_dataset([f"root={root}"]) == ExitCode.FAILED
         assert "its side indexes are damaged" in caplog.text

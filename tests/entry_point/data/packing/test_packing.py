@@ -16,7 +16,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
 from entry_point.data.packing.scan import Listing
 from entry_point.data.sources.dataset_description import read_dataset
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.packing.pack_command import contents, copy, index, pack, report
 from tests.entry_point.data.sources.class_folders import class_folder
 
@@ -86,7 +86,7 @@ def test_packing_again_changes_nothing_and_other_options_are_an_error(
 ) -> None:
     before = contents(packed)
     assert pack(photo_folder, packed) == 0
-    assert pack(photo_folder, packed, "quality=80") == exit_codes.USAGE
+    assert pack(photo_folder, packed, "quality=80") == ExitCode.USAGE
     assert "made from other files or with other options" in capsys.readouterr().err
     assert contents(packed) == before
     assert [file.name for file in packed.parent.iterdir()] == [packed.name]
@@ -101,7 +101,7 @@ def test_packing_again_after_a_file_changed_in_place_is_an_error(
     data = bytearray(file.read_bytes())
     data[-100] ^= 1
     file.write_bytes(data)
-    assert pack(source, tmp_path / "packed") == exit_codes.USAGE
+    assert pack(source, tmp_path / "packed") == ExitCode.USAGE
     assert "made from other files" in capsys.readouterr().err
 
 
@@ -112,7 +112,7 @@ def test_output_may_be_an_empty_folder_and_any_other_is_left_unchanged(
     assert pack(photo_folder, tmp_path / "empty", "max_side=64") == 0
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.txt").write_text("mine")
-    assert pack(photo_folder, tmp_path / "full") == exit_codes.USAGE
+    assert pack(photo_folder, tmp_path / "full") == ExitCode.USAGE
     assert "full holds other files" in capsys.readouterr().err
     assert contents(tmp_path / "full") == {"thesis.txt": b"mine"}
 
@@ -155,7 +155,7 @@ def test_split_without_usable_images_is_an_error_and_such_a_class_a_warning(
     assert check_dataset([f"root={tmp_path / 'packed'}"]) == 0
     for file in (source / "val").rglob("*.jpg"):
         file.write_text("no image")
-    assert pack(source, tmp_path / "none") == exit_codes.USAGE
+    assert pack(source, tmp_path / "none") == ExitCode.USAGE
     assert "8 of 8 classes have no usable image" in capsys.readouterr().err
     assert not _visible(tmp_path / "none")
 

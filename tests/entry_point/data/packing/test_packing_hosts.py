@@ -12,7 +12,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import (
     contents,
@@ -153,7 +153,7 @@ def test_a_part_that_does_not_belong_to_the_others_is_refused_before_it_is_packe
     root = copy(halves, tmp_path / "copy")
     (root / "dataset-1-of-2.json").unlink()
     before = contents(root)
-    assert pack(photo_folder, root, *options) == exit_codes.USAGE
+    assert pack(photo_folder, root, *options) == ExitCode.USAGE
     assert message in capsys.readouterr().err
     assert contents(root) == before
 
@@ -240,7 +240,7 @@ def test_failure_reason_is_written_where_the_platform_reads_it(
     photo_folder: Path, tmp_path: Path, host: Path, arguments: list[str], reason: str
 ) -> None:
     _prepare(host, 0, 2, photo_folder, tmp_path / "s3")
-    assert optimize(arguments) == exit_codes.USAGE
+    assert optimize(arguments) == ExitCode.USAGE
     assert (host / "output/message").read_text().startswith(reason)
     assert contents(tmp_path / "s3") == {}
 
@@ -250,5 +250,5 @@ def test_current_host_outside_the_host_list_is_an_error(
 ) -> None:
     _prepare(host, 0, 2, photo_folder, tmp_path / "s3")
     (host / "config/resourceconfig.json").write_text('{"current_host": "x", "hosts": ["y"]}')
-    assert optimize([]) == exit_codes.USAGE
+    assert optimize([]) == ExitCode.USAGE
     assert "'x' is not among hosts ['y']" in capsys.readouterr().err

@@ -22,7 +22,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import RejectedError, encode
 from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.source import FileSource
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 
@@ -48,8 +48,8 @@ def test_class_folders_are_packed_whatever_files_lie_beside_them(
 ) -> None:
     for name in ("backup.tar", "predictions.parquet", "train/old.tar"):
         (source / name).write_bytes(b"x")
-    assert pack(source, tmp_path / "packed") == exit_codes.FINISHED
-    assert check_dataset.main([f"root={source}"]) == exit_codes.FINISHED
+    assert pack(source, tmp_path / "packed") == ExitCode.FINISHED
+    assert check_dataset.main([f"root={source}"]) == ExitCode.FINISHED
 
 
 def _rejection(file: Path, **options: Any) -> str:
@@ -311,7 +311,7 @@ def test_unusable_source_is_an_error_with_the_reason(
     for name in files:
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "source" / name).write_bytes(name.encode("utf-8", "surrogateescape"))
-    assert pack(tmp_path / "source", tmp_path / "packed") == exit_codes.USAGE
+    assert pack(tmp_path / "source", tmp_path / "packed") == ExitCode.USAGE
     assert message in capsys.readouterr().err
     assert not (tmp_path / "packed").exists()
 
@@ -336,7 +336,7 @@ def test_output_inside_the_source_is_refused_and_the_source_stays_as_it_is(
     (tmp_path / "link").symlink_to(source / "train")
     output = (tmp_path if place.startswith("link") else source) / place
     before = sorted(tmp_path.rglob("*"))
-    assert pack(source, output) == exit_codes.USAGE
+    assert pack(source, output) == ExitCode.USAGE
     assert f"output={output} lies in source={source}" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -358,7 +358,7 @@ def nobody() -> Iterator[Path]:
 
 
 def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pack(nobody / "source", nobody / "packed") == exit_codes.USAGE
+    assert pack(nobody / "source", nobody / "packed") == ExitCode.USAGE
     error = capsys.readouterr().err
     assert f"dataset: output={nobody}/packed cannot be written: Permission denied" in error
 
@@ -372,5 +372,5 @@ def test_unlistable_folder_is_named(nobody: Path) -> None:
 def test_output_where_no_file_can_be_created_is_named_without_waiting(
     photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert pack(photo_folder, Path("/proc/self/packed")) == exit_codes.USAGE
+    assert pack(photo_folder, Path("/proc/self/packed")) == ExitCode.USAGE
     assert "dataset: output=/proc/self/packed cannot be written" in capsys.readouterr().err

@@ -14,7 +14,7 @@ from entry_point.config.data_config import Access, DataConfig, TableConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import copy, index_bytes, pack, rejected, report
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
@@ -100,7 +100,7 @@ def test_checking_a_packed_table_finds_nothing(
     shards: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        assert check_dataset([f"root={shards}"]) == exit_codes.FINISHED
+        assert check_dataset([f"root={shards}"]) == ExitCode.FINISHED
     assert "72 images checked, problems: 0" in caplog.text
 
 
@@ -214,7 +214,7 @@ def test_what_a_table_cannot_be_packed_into_is_one_line(
     file = write(tmp_path / "labels.csv", rows_of(photo_folder))
     code = pack(file, tmp_path / "packed", f"images={photo_folder}", *options)
     error = capsys.readouterr().err
-    assert code == exit_codes.USAGE and message in error and len(error.splitlines()) == 1
+    assert code == ExitCode.USAGE and message in error and len(error.splitlines()) == 1
 
 
 def test_a_table_of_train_and_test_is_packed_and_checked_as_it_would_be_trained(
@@ -245,5 +245,5 @@ def test_a_whole_table_is_checked(
             config(file, images=str(photo_folder), table=TableConfig(prefix="x:/")), "train", file
         )
     command = str(raised.value).split('ARGS="')[1].split('"')[0]
-    assert check_dataset(command.split()) == exit_codes.FAILED
+    assert check_dataset(command.split()) == ExitCode.FAILED
     assert f"row 4: {photo_folder}/gone.jpg: cannot be read" in caplog.text

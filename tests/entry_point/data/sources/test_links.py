@@ -9,7 +9,7 @@ from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from entry_point.optimize import main as optimize
 from tests.entry_point.data.packing.pack_command import pack
 
@@ -71,5 +71,5 @@ def test_a_row_whose_path_leads_out_is_refused_by_training_packing_and_checks(
         (optimize, to_index),
         (check_dataset, [f"root={table}"]),
     ):
-        assert command(arguments) != exit_codes.FINISHED
+        assert command(arguments) != ExitCode.FINISHED
         assert refused in capsys.readouterr().err

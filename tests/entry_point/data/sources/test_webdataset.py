@@ -19,7 +19,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.webdataset import expanded
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 SPLITS = ("train", "val")
@@ -157,7 +157,7 @@ def test_tars_of_train_and_test_are_divided_packed_and_checked(
         assert check_dataset.main([f"root={packed}"]) == check_dataset.main([f"root={tars}"]) == 0
     assert caplog.text.count("200 images checked") == 2
     write_tar(tmp_path / "none" / "train.tar", ("notes.md", b"words"))
-    assert check_dataset.main([f"root={tmp_path / 'none'}"]) == exit_codes.USAGE
+    assert check_dataset.main([f"root={tmp_path / 'none'}"]) == ExitCode.USAGE
 
 
 def test_tars_below_folders_of_any_name_are_checked(

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.job import exit_codes
 from entry_point.job.known_tasks import Metric
+from entry_point.job.program import ExitCode
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import weights
@@ -103,7 +103,7 @@ def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, photo_folder: Path) 
     best = tmp_path / "checkpoints" / "best.pt"
     best.write_bytes(best.read_bytes()[:1000])
     again = [*overrides, "trainer.export=best"]
-    assert forked.run(tmp_path, photo_folder, again) == exit_codes.FAILED
+    assert forked.run(tmp_path, photo_folder, again) == ExitCode.FAILED
     failure = (tmp_path / "output" / "failure").read_text()
     assert f"{best} is damaged" in failure and "set trainer.export=last" in failure
 
@@ -112,6 +112,6 @@ def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, photo_folder: Path) 
 def test_another_task_does_not_resume(change: str, tmp_path: Path, photo_folder: Path) -> None:
     overrides = [*OVERRIDES, "trainer.report=false", "trainer.epochs=1"]
     assert forked.run(tmp_path, photo_folder, overrides) == 0
-    assert forked.run(tmp_path, photo_folder, [*overrides, change]) == exit_codes.USAGE
+    assert forked.run(tmp_path, photo_folder, [*overrides, change]) == ExitCode.USAGE
     failure = (tmp_path / "output" / "failure").read_text()
     assert f"{change}: the checkpoint was made with {change.partition('=')[0]}=" in failure

@@ -17,8 +17,8 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices
+from entry_point.job.program import ExitCode
 from entry_point.job.whole_file import replacing
 from entry_point.training import checkpoints
 from entry_point.training.checkpoints import (
@@ -241,7 +241,7 @@ def test_a_model_with_infinite_constants_trains_averages_and_resumes(
     assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0
     root = tmp_path / "resumed"
     code = forked.run_until_step(root, photo_folder, overrides, 4, signal.SIGTERM)
-    assert code == exit_codes.STOPPED
+    assert code == ExitCode.STOPPED
     assert forked.run(root, photo_folder, overrides) == 0
     assert_same_end(root, tmp_path / "whole")
     averaged = load_file(root / "model" / "model.safetensors")
@@ -263,7 +263,7 @@ def test_infinite_gradients_leave_only_finite_checkpoints(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.exploding_net"]
-    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
+    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.FAILED
     (line,) = (tmp_path / "output" / "failure").read_text().splitlines()
     saved = sorted((tmp_path / "checkpoints").glob("step-*.pt"))
     assert line.endswith("and use another name to restart from scratch")
@@ -275,7 +275,7 @@ def test_infinite_gradients_leave_only_finite_checkpoints(
 
 def test_a_nan_validation_loss_stops_the_job(tmp_path: Path, photo_folder: Path) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.blind_net"]
-    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
+    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.FAILED
     assert "val_loss=nan after epoch 1" in (tmp_path / "output" / "failure").read_text()
     assert not [record for record in read_records(tmp_path) if "val_loss" in record]
 
@@ -288,7 +288,7 @@ def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: P
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "asked").touch()
     assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0
-    assert forked.run(tmp_path / "run", photo_folder, overrides) == exit_codes.STOPPED
+    assert forked.run(tmp_path / "run", photo_folder, overrides) == ExitCode.STOPPED
     assert forked.run(tmp_path / "run", photo_folder, overrides) == 0
     assert_same_end(tmp_path / "run", tmp_path / "whole")
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.job.test_processes import TWO_RANKS
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import failing_reads
@@ -43,7 +43,7 @@ def _resume(root: Path, data: Path, overrides: list[str], ranks: int) -> None:
     more = [*overrides, f"trainer.epochs={epochs}"]
     # The server that forks has the environment of an earlier test.
     environment = {failing_reads.VARIABLE: str(trigger), failing_reads.PAUSE: "0"}
-    assert forked.run(root, data, more, ranks, environment) == exit_codes.FINISHED
+    assert forked.run(root, data, more, ranks, environment) == ExitCode.FINISHED
     assert f"checkpoints/step-{stopped_at:09d}.pt" in (root / "log").read_text()
     assert [r["step"] for r in read_records(root) if "loss" in r] == [*range(1, 3 * epochs + 1)]
 
@@ -70,7 +70,7 @@ def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     wait_until(lambda: steps_of(root) > 2, process)
     trigger(split)
     output, _ = process.communicate(timeout=240)
-    assert process.returncode == exit_codes.FAILED, output
+    assert process.returncode == ExitCode.FAILED, output
     reason = [line for line in output.splitlines() if line.startswith("train: ")]
     assert len(reason) == 1 and f"/{split}/" in reason[0] and "Traceback" not in output
     assert "could not be read (Input/output error)" in reason[0]
@@ -95,7 +95,7 @@ def test_job_of_two_ranks_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     wait_until(lambda: steps_of(root) > 2, process)
     trigger(split)
     output, _ = process.communicate(timeout=240)
-    assert process.returncode == exit_codes.FAILED, output
+    assert process.returncode == ExitCode.FAILED, output
     assert output.count("train: ") == 1 and "could not be read" in output
     assert "Traceback" not in output and "killed" not in output
     _resume(root, photo_folder, overrides, ranks=2)
@@ -118,6 +118,6 @@ def test_job_that_waits_for_its_disk_stops_when_asked(
     wait_until((tmp_path / "fail.reached").exists, process)
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=240)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert "could not be read (Input/output error); trying again in 100000 s" in output
     _resume(root, photo_folder, overrides, ranks=1)

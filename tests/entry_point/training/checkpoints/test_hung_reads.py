@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.data.engines.every_engine import has_ended
 from tests.entry_point.job.test_processes import TWO_RANKS
 from tests.entry_point.training import forked
@@ -33,14 +33,14 @@ def wait_until(condition: Callable[[], object], process: Program | None = None) 
 def _stop(process: Program) -> str:
     process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=240)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     assert "stopped on request" in output
     return output
 
 
 def _resume(root: Path, data: Path, overrides: list[str], trigger: Path, ranks: int) -> None:
     reads = {hung_reads.VARIABLE: str(trigger)}
-    assert forked.run(root, data, overrides, ranks, environment=reads) == exit_codes.FINISHED
+    assert forked.run(root, data, overrides, ranks, environment=reads) == ExitCode.FINISHED
 
 
 def steps_of(root: Path) -> int:

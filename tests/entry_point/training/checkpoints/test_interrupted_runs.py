@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from torch.utils._pytree import tree_leaves
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.job import exit_codes
 from entry_point.job.known_tasks import LOSS
+from entry_point.job.program import ExitCode
 from entry_point.training.progress import Progress
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records, timeless
@@ -70,7 +70,7 @@ def test_a_run_killed_at_three_random_steps_ends_bit_identical(
     for step in sorted(draw.sample(range(1, STEPS - 2), 3)):
         number = draw.choice([signal.SIGTERM, signal.SIGKILL])
         codes.append(forked.run_until_step(root, data, overrides, step, number))
-    assert set(codes) <= {exit_codes.STOPPED, -signal.SIGKILL}, (root / "log").read_text()
+    assert set(codes) <= {ExitCode.STOPPED, -signal.SIGKILL}, (root / "log").read_text()
     assert forked.run(root, data, overrides) == 0
     assert_same_end(root, tmp_path / "uninterrupted")
 
@@ -78,7 +78,7 @@ def test_a_run_killed_at_three_random_steps_ends_bit_identical(
 def test_a_stop_between_checkpoints_loses_no_steps(tmp_path: Path, photo_folder: Path) -> None:
     overrides = [*OVERRIDES, "trainer.checkpoint_every_steps=1000"]
     code = forked.run_until_step(tmp_path, photo_folder, overrides, 4, signal.SIGTERM)
-    assert code == exit_codes.STOPPED
+    assert code == ExitCode.STOPPED
     done = read_records(tmp_path)[-1]["step"]
     assert forked.run(tmp_path, photo_folder, overrides) == 0
     log = (tmp_path / "log").read_text()
@@ -182,7 +182,7 @@ def test_another_jobs_checkpoint_is_refused_with_both_values(
     forked.run_until_step(tmp_path, photo_folder, OVERRIDES, 2, signal.SIGTERM)
     code = forked.run(tmp_path, photo_folder, [*OVERRIDES, change])
     log = (tmp_path / "log").read_text()
-    assert code == exit_codes.USAGE, log
+    assert code == ExitCode.USAGE, log
     assert message in log
     assert (
         "use another name to restart from scratch" in (tmp_path / "output" / "failure").read_text()
@@ -213,7 +213,7 @@ def test_a_changed_dataset_is_refused_within_an_epoch_and_named_between_two(
     if split == "val":
         assert code == 0 and log.count(line) == 1
         return
-    assert code == exit_codes.USAGE
+    assert code == ExitCode.USAGE
     last = log.splitlines()[-1]
     assert "the dataset has changed since the checkpoint, within epoch 1: the training" in last
 
@@ -231,7 +231,7 @@ def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(
     assert code == 0
     assert "complete (epoch 2 of 2): nothing to train; set trainer.epochs=3 or more" in log
     code, log = run(1)
-    assert code == exit_codes.USAGE
+    assert code == ExitCode.USAGE
     assert "trainer.epochs=1: the checkpoint is already at epoch 2, step 0" in log
     code, log = run(3)
     assert code == 0
@@ -251,7 +251,7 @@ def test_a_nan_loss_stops_the_job_in_one_line_and_keeps_a_good_checkpoint(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.poisoned_net"]
-    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.FAILED
+    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.FAILED
     failure = (tmp_path / "output" / "failure").read_text()
     assert failure.startswith("loss=nan in step 2 of epoch 0: lower optim.lr=")
     assert failure.endswith("use another name to restart from scratch") and "\n" not in failure
@@ -265,7 +265,7 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
     first = forked.start(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=1000"])
     while not (tmp_path / "output" / "data" / "metrics.jsonl").exists():
         assert first.is_alive(), (tmp_path / "log").read_text()
-    assert forked.run(tmp_path, photo_folder, OVERRIDES) == exit_codes.USAGE
+    assert forked.run(tmp_path, photo_folder, OVERRIDES) == ExitCode.USAGE
     first.kill()
     first.join()
     log = (tmp_path / "log").read_text()

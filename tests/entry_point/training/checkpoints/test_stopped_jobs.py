@@ -20,8 +20,8 @@ from torch.optim.swa_utils import update_bn
 from entry_point import predict
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices
+from entry_point.job.program import ExitCode
 from entry_point.job.ranks import ONE_REQUEST_S
 from entry_point.job.stop import export_within
 from entry_point.training.input import loader_spec
@@ -61,7 +61,7 @@ def stop(process: Program, number: signal.Signals = signal.SIGTERM) -> str:
     """Stop the job; returns its output."""
     process.send_signal(number)
     output, _ = process.communicate(timeout=120)
-    assert process.returncode == exit_codes.STOPPED, output
+    assert process.returncode == ExitCode.STOPPED, output
     return output
 
 
@@ -158,7 +158,7 @@ def test_the_best_weights_so_far_are_exported_if_the_run_would_export_the_best(
     overrides = [*WORSENS, *averaged, *ENDLESS, "trainer.report=false", "trainer.export=best"]
     # In the third epoch or later.
     code = forked.run_until_step(tmp_path, photo_folder, overrides, 7, signal.SIGTERM)
-    assert code == exit_codes.STOPPED, (tmp_path / "log").read_text()
+    assert code == ExitCode.STOPPED, (tmp_path / "log").read_text()
     best = torch.load(tmp_path / "checkpoints/best.pt", weights_only=True)
     assert_exported(tmp_path, best, "ema" if best["weights"] == "averaged" else "model")
 
@@ -167,7 +167,7 @@ def test_the_last_weights_are_exported_if_no_epoch_is_the_best_yet(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = ["model.name=tests.own_models.stopping_in_evaluation_net", "trainer.export=best"]
-    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED
+    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.STOPPED
     assert not (tmp_path / "checkpoints/best.pt").exists()
     assert_exported(tmp_path, newest_checkpoint(tmp_path))
     assert unfinished(tmp_path) == {"epoch": 0, "step": 3}
@@ -176,7 +176,7 @@ def test_the_last_weights_are_exported_if_no_epoch_is_the_best_yet(
 def test_steps_that_only_measure_are_not_in_the_model(tmp_path: Path, photo_folder: Path) -> None:
     """The fourth step repeats one of the first epoch's three, as if input was free."""
     overrides = ["model.name=tests.own_models.stopping_net", "trainer.diagnose=headspace"]
-    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED
+    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.STOPPED
     assert_exported(tmp_path, newest_checkpoint(tmp_path))
     assert unfinished(tmp_path) == {"epoch": 1, "step": 3}
 
@@ -195,7 +195,7 @@ def test_batch_statistics_fit_the_averaged_weights_that_a_stop_within_an_epoch_l
         "pipeline.num_workers=1",
     ]
     code = forked.run_until_step(tmp_path, photo_folder, overrides, 5, signal.SIGTERM)
-    assert code == exit_codes.STOPPED, (tmp_path / "log").read_text()
+    assert code == ExitCode.STOPPED, (tmp_path / "log").read_text()
     found = load_file(tmp_path / "model/model.safetensors")
     saved = newest_checkpoint(tmp_path)["ema"]
     learned = [name for name, _ in small_net(8, width=8).named_parameters()]
@@ -225,7 +225,7 @@ def test_the_first_rank_exports_what_only_another_one_was_asked_for(
     os.kill(second.pid, signal.SIGTERM)
     for process in (first, second):
         process.join(timeout=120)
-        assert process.exitcode == exit_codes.STOPPED, (tmp_path / "log").read_text()
+        assert process.exitcode == ExitCode.STOPPED, (tmp_path / "log").read_text()
     assert_exported(tmp_path, newest_checkpoint(tmp_path))
 
 
@@ -246,7 +246,7 @@ def test_of_two_hosts_the_first_leaves_the_model_even_if_only_the_second_is_stop
     wait_for_steps(roots[0], hosts[0], 4)
     hosts[1].send_signal(signal.SIGTERM)
     for host, root in zip(hosts, roots, strict=True):
-        assert host.wait(timeout=120) == exit_codes.STOPPED, (root / "log").read_text()
+        assert host.wait(timeout=120) == ExitCode.STOPPED, (root / "log").read_text()
     assert_exported(roots[0], newest_checkpoint(roots[0]))
     assert not (roots[1] / "model").exists()
 
@@ -336,5 +336,5 @@ def test_a_second_request_during_the_export_leaves_nothing_of_it(
     time.sleep(ONE_REQUEST_S)
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=120)
-    assert process.returncode == exit_codes.FAILED
+    assert process.returncode == ExitCode.FAILED
     assert files(tmp_path) == []

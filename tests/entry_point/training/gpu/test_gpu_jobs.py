@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.job import exit_codes
 from entry_point.job.hosts import usable_gpus
+from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import TINY, read_records, run_job, start_job
 
 pytestmark = [
@@ -34,7 +34,7 @@ def test_a_nan_loss_on_a_gpu_ends_the_job_and_is_named_with_its_step(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     poisoned = [*ON_GPU, "model.name=tests.own_models.poisoned_net"]
-    log = run_job(tmp_path, photo_folder, poisoned, code=exit_codes.FAILED)
+    log = run_job(tmp_path, photo_folder, poisoned, code=ExitCode.FAILED)
     assert "loss=nan in step 2 of epoch 0" in log
 
 
@@ -49,7 +49,7 @@ def test_a_stopped_job_on_a_gpu_resumes_and_repeats_or_loses_no_step(
         time.sleep(0.01)
     job.send_signal(signal.SIGTERM)
     output, _ = job.communicate(timeout=100)
-    assert job.returncode == exit_codes.STOPPED, output
+    assert job.returncode == ExitCode.STOPPED, output
     done = read_records(tmp_path)[-1]["step"]
     epochs = math.ceil(done / 3) + 1
     log = run_job(tmp_path, photo_folder, [*long, f"trainer.epochs={epochs}"])

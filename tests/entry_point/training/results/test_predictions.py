@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from entry_point import predict
-from entry_point.job import exit_codes
+from entry_point.job.program import ExitCode
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training.training_jobs import read_records
 
@@ -39,7 +39,7 @@ def test_the_error_for_a_damaged_model_folder_is_one_line_that_names_the_file(
         (model / file).write_bytes(content)
     assert (
         predict.main([f"model_dir={model}", f"input={run}", f"output_dir={tmp_path / 'output'}"])
-        == exit_codes.USAGE
+        == ExitCode.USAGE
     )
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert error.startswith("predict: ") and str(model) in error and file in error
@@ -67,7 +67,7 @@ def test_damaged_images_are_listed(
     for number in range(21):
         (images / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
     arguments = [f"model_dir={run / 'model'}", f"input={images}", "pipeline.num_workers=1"]
-    assert predict.main([*arguments, f"output_dir={output}"]) == exit_codes.FINISHED
+    assert predict.main([*arguments, f"output_dir={output}"]) == ExitCode.FINISHED
     error = capsys.readouterr().err
     assert f"{images / '0.jpg'}: not a JPEG" in error
     assert error.count(": not a JPEG") == 20
@@ -101,7 +101,7 @@ def test_the_error_for_a_wrong_request_is_one_line(
     latest.symlink_to("other-run")
     paths = {"model": run / "model", "latest": latest}
     filled = [argument.format(**paths) for argument in arguments]
-    assert predict.main(filled) == exit_codes.USAGE
+    assert predict.main(filled) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert message.format(**paths) in error
     assert error.count("\n") == 1

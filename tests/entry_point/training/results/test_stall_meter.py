@@ -11,9 +11,9 @@ import torch
 
 from entry_point.config.train_config import load_train_config
 from entry_point.data.batch import Batch
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.metrics_line import METRICS, STEP_PARTS, STEP_TIMES
+from entry_point.job.program import ExitCode
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize
@@ -288,7 +288,7 @@ def test_a_stop_during_headspace_keeps_the_epochs_checkpoint(
     """An epoch has three steps, so the fourth is part of the measurement."""
     net = "model.name=tests.own_models.stopping_net"
     overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.diagnose=headspace"]
-    assert forked.run(tmp_path, photo_folder, overrides) == exit_codes.STOPPED
+    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.STOPPED
     (newest,) = sorted((tmp_path / "checkpoints").glob("*3*"))[-1:]
     state = torch.load(newest, weights_only=False)
     assert (state["epoch"], state["step"]) == (1, 0)

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from entry_point.config.train_config import load_train_config
-from entry_point.job import exit_codes
 from entry_point.job.devices import Devices
+from entry_point.job.program import ExitCode
 from entry_point.training.learner import Learner
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked
@@ -77,7 +77,7 @@ def test_the_advice_for_a_diverged_run_works(photo_folder: Path, tmp_path: Path)
     diverging.append(
         "optim.schedule=tests.entry_point.training.tasks.test_regression_defaults.late"
     )
-    assert forked.run(tmp_path / "first", table, diverging) == exit_codes.FAILED
+    assert forked.run(tmp_path / "first", table, diverging) == ExitCode.FAILED
     log = (tmp_path / "first" / "log").read_text()
     assert "Traceback" not in log
     (line,) = [line for line in log.splitlines() if line.startswith("train: loss=")]
