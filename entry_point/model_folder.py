@@ -47,7 +47,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import Crop
 from entry_point.config.resolve import TIMM
 from entry_point.config.schema import SETTINGS, Int
-from entry_point.config.train_config import ModelConfig, TrainConfig
+from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
@@ -352,7 +352,9 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     try:
         takes = getattr(task_class(config.task.name), "takes", "class")
         task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
-        network = build_model(_without_weights(config.model), task.outputs, image_size=size)
+        kwargs = {k: _WITHOUT_WEIGHTS.get(k, value) for k, value in config.model.kwargs.items()}
+        model = replace(config.model, weights=None, kwargs=kwargs)
+        network = build_model(model, task.outputs, image_size=size)
     except ConfigError as error:
         raise ModelError(f"{folder / CONFIG}: {error}") from error
     try:
@@ -432,8 +434,3 @@ class _NoImages:
     def labels(self) -> Tensor:
         is_class = self.kind == "class"
         return torch.zeros(1, dtype=torch.int64) if is_class else torch.zeros(1, len(self.classes))
-
-
-def _without_weights(config: ModelConfig) -> ModelConfig:
-    kwargs = {name: _WITHOUT_WEIGHTS.get(name, value) for name, value in config.kwargs.items()}
-    return replace(config, weights=None, kwargs=kwargs)

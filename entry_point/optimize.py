@@ -28,17 +28,15 @@ def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
         return ExitCode.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-
-    def program(job: ProcessingJob | None) -> int:
-        run(load_config("optimize", OptimizeConfig, arguments), job)
-        return ExitCode.FINISHED
-
-    return run_command("dataset", program)
+    return run_command(
+        "dataset", lambda job: run(load_config("optimize", OptimizeConfig, arguments), job)
+    )
 
 
 @without_group("source")
-def run(config: OptimizeConfig, job: ProcessingJob | None) -> None:
-    """Pack as configured; in a job, folders default to the job's and each host packs a part."""
+def run(config: OptimizeConfig, job: ProcessingJob | None) -> int:
+    """Pack as configured; in a job, folders default to the job's and each host packs a part.
+    Returns the exit code."""
     source = _chosen("source", config.source, job.input if job else None)
     if config.output_format == "index" and job is None:
         folder = Path(config.output) if config.output else None
@@ -48,6 +46,7 @@ def run(config: OptimizeConfig, job: ProcessingJob | None) -> None:
         part, own_files = _part(config, job, source)
         pack(source, output, config, part, own_files)
     log.info("the dataset is in %s", output)
+    return ExitCode.FINISHED
 
 
 def _chosen(key: str, value: str | None, default: Path | None) -> Path:

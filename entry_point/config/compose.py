@@ -87,7 +87,10 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
         if override.key_or_group == "experiment":
             _check_experiments(override.value())
     try:
-        groups = _groups(name)
+        with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
+            listed = (yaml.safe_load(file) or {}).get("defaults", ())
+        # Those of which the file has an option, as in `model: resnet18`.
+        groups = {group for each in listed if isinstance(each, dict) for group in each}
         opened = [_opened(override, groups) for override in parsed]
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             plain = OmegaConf.to_container(compose(name, opened), resolve=True)
@@ -129,13 +132,6 @@ def _parse(parser: OverridesParser, override: str) -> Override:
                 return parser.parse_override(f"{key}='{value}'")
         must = "not an override as in key=value; quote a value that has any of ,[]{}'"
         raise ConfigError(override, must=must) from error
-
-
-def _groups(name: str) -> set[str]:
-    """Returns the groups of which `configs/<name>.yaml` has an option, as in `model: resnet18`."""
-    with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
-        listed = (yaml.safe_load(file) or {}).get("defaults", ())
-    return {group for each in listed if isinstance(each, dict) for group in each}
 
 
 def _opened(override: Override, groups: Collection[str]) -> str:

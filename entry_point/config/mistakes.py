@@ -123,17 +123,24 @@ def settled(node: Node, whole: Node) -> Node:
 
 
 def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: str) -> ConfigError:
-    key, name = dotted(path, group), str(path[-1])
+    """Says what else the user may have meant."""
+    key, above, name = dotted(path, group), dotted(path[:-1], group), str(path[-1])
     same = [each for each in _keys(whole, whole) if each.endswith(f".{name}")]
     known = list(node_at(path[:-1], whole).get("properties", ()))
     elsewhere = len(path) == 1 or not near(name, known)
     if "." in name:
-        above, _, below = name.partition(".")
-        must = f"a file nests keys: write {above}: {{{below}: VALUE}}"
+        first, _, rest = name.partition(".")
+        must = f"a file nests keys: write {first}: {{{rest}: VALUE}}"
     elif elsewhere and not group and 0 < len(same) <= _MOST_SUGGESTED:
         must = f"no such key; did you mean {' or '.join(same)}?"
+    elif not above and name in _OF_LAUNCH:
+        must = _FOR_LAUNCH
+    elif advice := near(name, known):
+        must = f"no such key{advice}"
+    elif 0 < len(known) <= _MOST_NAMES:
+        must = f"no such key; {above or 'the top level'} has {', '.join(known)}"
     else:
-        must = _no_such_key(name, known, dotted(path[:-1], group))
+        must = f"no such key; docs/settings.md lists those of {above or 'the top level'}"
     return ConfigError(key, must=must) if isinstance(value, dict) else ConfigError(key, value, must)
 
 
@@ -142,17 +149,6 @@ def no_such_option(group: str) -> str:
     if group in _OF_LAUNCH:
         return _FOR_LAUNCH
     return f"no such option here; its keys are set as in {group}.NAME=VALUE"
-
-
-def _no_such_key(name: str, known: Sequence[str] = (), group: str = "") -> str:
-    """Returns the words after the key: what else the user may have meant."""
-    if not group and name in _OF_LAUNCH:
-        return _FOR_LAUNCH
-    if advice := near(name, known):
-        return f"no such key{advice}"
-    if not 0 < len(known) <= _MOST_NAMES:
-        return f"no such key; docs/settings.md lists those of {group or 'the top level'}"
-    return f"no such key; {group or 'the top level'} has {', '.join(known)}"
 
 
 def _keys(node: Node, whole: Node, prefix: str = "") -> Iterator[str]:

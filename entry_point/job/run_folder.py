@@ -51,11 +51,6 @@ class ContractError(UserError):
 class RunBusyError(ContractError):
     """Another process is training in the run folder, so nothing there may change."""
 
-    def __init__(self, root: Path) -> None:
-        super().__init__(
-            f"another process is training in {root}; wait for it, stop it, or use another name"
-        )
-
 
 def read_json(path: Path) -> dict[str, Any]:
     """Returns a file's JSON object; an empty one if there is no file. Raises ContractError."""
@@ -207,7 +202,10 @@ class RunFolder:
             except BlockingIOError as error:
                 if time.monotonic() > deadline:
                     file.close()
-                    raise RunBusyError(self.root) from error
+                    raise RunBusyError(
+                        f"another process is training in {self.root}; wait for it, stop it, or use "
+                        "another name"
+                    ) from error
             except OSError as error:
                 if error.errno not in UNSUPPORTED:
                     raise

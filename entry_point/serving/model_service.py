@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ class ModelService:
                 device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
                 model = load_model(self._folder, device)
                 is_half = self.config.precision == "bf16"
-                predictors[gpu] = _Predictor(model, is_half, self._max_batch)
+                predictors[gpu] = _Predictor(model, is_half, self._max_batch, usable_cores())
             self.model = predictors[places[0]].model
             self._decoder = ImageDecoder(
                 self.model.image_size, self.model.resize, self.model.crop, self.model.gray_bits
@@ -254,20 +255,22 @@ class _Request:
             each.cancel()
 
 
+@dataclass(frozen=True)
 class _Predictor:
     """Decoded images -> answers, on one device; any number of workers may call it."""
 
-    def __init__(self, model: Model, is_half: bool, max_batch: int) -> None:
-        self.model, self._is_half, self._max_batch = model, is_half, max_batch
-        self._cores = usable_cores()
+    model: Model
+    is_half: bool
+    max_batch: int
+    cores: int
 
     def __call__(self, photos: Sequence[Photo], at_work: int) -> Sequence[Tensor]:
         """Returns the answer for each image, see `Model.predict`."""
         # Of this thread's calls; takes less than a microsecond.
-        torch.set_num_threads(max(1, self._cores // at_work))
+        torch.set_num_threads(max(1, self.cores // at_work))
         batch = torch.cat([photo.view for photo in photos])
         device = self.model.device.type
-        with torch.autocast(device, torch.bfloat16) if self._is_half else nullcontext():
+        with torch.autocast(device, torch.bfloat16) if self.is_half else nullcontext():
             return self.model.predict(batch).unbind()
 
     def warm_up(self) -> None:
@@ -275,5 +278,5 @@ class _Predictor:
         side = self.model.image_size
         view = torch.zeros(1, side, side, 3, dtype=torch.uint8).movedim(-1, 1)
         photo = Photo(view, side, side)
-        for count in (1, self._max_batch, 1):
+        for count in (1, self.max_batch, 1):
             self([photo] * count, 1)
