@@ -45,8 +45,8 @@ def _write_to(output: Path, *, terminal: bool) -> None:
         os.dup2(number, stream)
     os.close(number)
     # Those of the fork server remember that they write to a file, in which one can seek.
-    sys.stdout = sys.__stdout__ = os.fdopen(1, "w")
-    sys.stderr = sys.__stderr__ = os.fdopen(2, "w", buffering=1)
+    sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w", buffering=1)
+    vars(sys).update(__stdout__=sys.stdout, __stderr__=sys.stderr)  # what keeps both open
     forked_ranks.prepare()
 
 
