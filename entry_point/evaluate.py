@@ -106,8 +106,10 @@ def _check_format(data: DataConfig, config: EvaluateConfig, folder: Path) -> Non
     """Raise ConfigError if the model folder, which may be a stranger's, names other code."""
     is_own = data.format.startswith(f"{PACKAGE}.") or "format" in config.data
     if "." in data.format and not is_own:
-        must = f"comes from {folder}, not from you; if you trust it, add data.format={data.format}"
-        raise ConfigError("data.format", data.format, must)
+        message = (
+            f"comes from {folder}, not from you; if you trust it, add data.format={data.format}"
+        )
+        raise ConfigError("data.format", data.format, message)
 
 
 def evaluate(

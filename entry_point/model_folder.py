@@ -385,8 +385,8 @@ def read_config(folder: Path) -> SavedConfig:
         return load_resolved(read_text(folder / CONFIG), SavedConfig)
     except (ConfigError, DataError, OSError, ValueError, RecursionError, YAMLError) as error:
         reason = " ".join(str(error).split())
-        must = "use the image that trained the model, or copy the file again"
-        raise ModelError(f"{folder / CONFIG}: {reason}: {must}") from error
+        message = "use the image that trained the model, or copy the file again"
+        raise ModelError(f"{folder / CONFIG}: {reason}: {message}") from error
 
 
 def _read_json(file: Path) -> Any:
@@ -404,8 +404,8 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
     paths = list(_dotted_paths(config))
     for key, path in paths:
         if not path.startswith(f"{PACKAGE}."):
-            must = f"a model folder may name known words and its own {CODE}/{PACKAGE} only"
-            raise ModelError(f"{folder / CONFIG}: {key}={path}: {must}; import it in {PACKAGE}/")
+            message = f"a model folder may name known words and its own {CODE}/{PACKAGE} only"
+            raise ModelError(f"{folder / CONFIG}: {key}={path}: {message}; import it in {PACKAGE}/")
     if not paths:
         return
     if not (folder / CODE / PACKAGE).is_dir():

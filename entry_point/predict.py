@@ -164,7 +164,7 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
     if value is not None:
         return Path(value)
     if default is None:
-        raise ConfigError(key, must=f"has no value; add {key}=PATH")
+        raise ConfigError(key, message=f"has no value; add {key}=PATH")
     return default
 
 

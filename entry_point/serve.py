@@ -50,8 +50,8 @@ def model_folder(config: ServeConfig) -> Path:
     default = RunFolder.from_environment().model if in_container else _LATEST
     folder = Path(named) if named is not None else default
     if not folder.is_dir():
-        must = "there is no such folder; name the model folder of a finished run"
-        raise ConfigError("model_dir", folder, must)
+        message = "there is no such folder; name the model folder of a finished run"
+        raise ConfigError("model_dir", folder, message)
     return folder.absolute()
 
 

@@ -91,8 +91,8 @@ def _require_same(folder: Path, runs: Sequence[Sequence[str]]) -> None:
     for number, (before, now) in enumerate(zip(earlier, values, strict=False)):
         if before != now and (folder / str(number)).exists():
             had = " ".join(before) or "no varied values"
-            must = f"its run {number} has {had}; repeat that command, or choose another name"
-            raise ConfigError("name", folder.name, must)
+            message = f"its run {number} has {had}; repeat that command, or choose another name"
+            raise ConfigError("name", folder.name, message)
     folder.mkdir(parents=True, exist_ok=True)
     write_text(file, json.dumps([*values, *earlier[len(values) :]], indent=1) + "\n")
 
@@ -101,7 +101,7 @@ def sweep(arguments: Sequence[str]) -> int:
     """Train every combination, then print the table; returns the exit code."""
     names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
     if len(names) != 1 or not names[0]:
-        raise ConfigError("name", must="must be given once, as in name=rates")
+        raise ConfigError("name", message="must be given once, as in name=rates")
     runs = combinations([a for a in arguments if not a.startswith("name=")])
     folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
     _require_same(RUNS / names[0], runs)

@@ -108,8 +108,8 @@ class Boxes(Task):
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         if config.data.crop != "squash":
-            must = "boxes are answered in pixels of the whole image; set squash"
-            raise ConfigError("data.crop", config.data.crop, must)
+            message = "boxes are answered in pixels of the whole image; set squash"
+            raise ConfigError("data.crop", config.data.crop, message)
         self.names, self.outputs = list(train.classes), len(train.classes)
         self.head, self._side = nn.Identity(), config.data.image_size
         nothing = nn.Identity()

@@ -142,9 +142,9 @@ def main(extras: Sequence[str]) -> int:
             # Not above: a Python that is too old may not read it.
             from entry_point.config.retired import retired
 
-            must = retired(*(f"EXTRAS={extra}" for extra in unknown))
-            must = must or f"must be one or more of {', '.join(REQUIREMENTS)}"
-            raise SetupError(f"extras={','.join(unknown)}: {must}")
+            message = retired(*(f"EXTRAS={extra}" for extra in unknown))
+            message = message or f"must be one or more of {', '.join(REQUIREMENTS)}"
+            raise SetupError(f"extras={','.join(unknown)}: {message}")
         with locked(ROOT / ".setup.lock"):
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)

@@ -108,8 +108,8 @@ def build_arguments(base: str) -> list[str]:
             values[name] = value
     if extras := values.get("EXTRAS"):
         for extra in extras.split():
-            if must := retired(f"EXTRAS={extra}"):
-                raise UserError(f"EXTRAS={extra}: {must}")
+            if message := retired(f"EXTRAS={extra}"):
+                raise UserError(f"EXTRAS={extra}: {message}")
         values["EXTRAS"] = " ".join(sorted({*extras.split()}))
     settings = [f"--build-arg={name}={value}" for name, value in values.items()]
     return [*settings, *shlex.split(os.environ.get("BUILD_OPTIONS", ""))]

@@ -86,8 +86,8 @@ class SimClr(Task):
         if config.data.views < 2:
             raise ConfigError("data.views", config.data.views, "must be at least 2 for SimClr")
         if config.optim.accumulate > 1:
-            must = "must be 1: SimClr compares the images of a step with each other"
-            raise ConfigError("optim.accumulate", config.optim.accumulate, must)
+            message = "must be 1: SimClr compares the images of a step with each other"
+            raise ConfigError("optim.accumulate", config.optim.accumulate, message)
         self.names = [f"feature_{number}" for number in range(features)]
         self.outputs, self._views = projection, config.data.views
         self.head = nn.Identity()
@@ -114,8 +114,8 @@ class SimClr(Task):
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """`(0, class, features)`: the loss is one of all samples together, see `measure`."""
         if outputs.shape[1] != len(self.names):
-            must = f"must be {outputs.shape[1]}, the features of the model"
-            raise ConfigError("task.kwargs.features", len(self.names), must)
+            message = f"must be {outputs.shape[1]}, the features of the model"
+            raise ConfigError("task.kwargs.features", len(self.names), message)
         numbers = torch.stack([torch.zeros_like(targets), targets], 1)
         return torch.cat([numbers.double(), functional.normalize(outputs).double()], 1)
 

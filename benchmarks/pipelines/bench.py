@@ -84,22 +84,22 @@ class BenchConfig:
     def __post_init__(self) -> None:
         for way in self.ways or ():
             if way not in (known := (*ENGINES, *MODULES)):
-                must = f"must be one of {', '.join(known)}{near(way, known)}"
-                raise ConfigError("ways", way, must)
+                message = f"must be one of {', '.join(known)}{near(way, known)}"
+                raise ConfigError("ways", way, message)
         every = self.publish and self.ways is None
         if every and (missing := [p for p in PEERS if not installed(PEERS[p].module)]):
-            must = f'needs {", ".join(missing)}: run `make setup EXTRAS="dev bench"` first'
-            raise ConfigError("publish", self.publish, must)
+            message = f'needs {", ".join(missing)}: run `make setup EXTRAS="dev bench"` first'
+            raise ConfigError("publish", self.publish, message)
         if self.images < self.batch_size:
             raise ConfigError(
                 "images", self.images, f"must be at least batch_size={self.batch_size}"
             )
         if self.augment.own and self.augment.per == "batch":
-            must = "augments batches on the device, which is not measured; use a policy"
-            raise ConfigError("augment.name", self.augment.name, must)
+            message = "augments batches on the device, which is not measured; use a policy"
+            raise ConfigError("augment.name", self.augment.name, message)
         if self.augment.on_samples and (peers := sorted(MODULES.keys() & set(self.ways or ()))):
-            must = f"cannot take augment.name={self.augment.name}; remove it"
-            raise ConfigError("ways", peers[0], must)
+            message = f"cannot take augment.name={self.augment.name}; remove it"
+            raise ConfigError("ways", peers[0], message)
 
 
 def worker_counts(cores: int) -> list[int]:
@@ -109,8 +109,8 @@ def worker_counts(cores: int) -> list[int]:
 
 def cases(config: BenchConfig, images: Images) -> list[Case]:
     if images.count < config.batch_size:
-        must = f"must be at most the number of training images, {images.count}"
-        raise ConfigError("batch_size", config.batch_size, must)
+        message = f"must be at most the number of training images, {images.count}"
+        raise ConfigError("batch_size", config.batch_size, message)
     augments = config.augment.on_samples
     found = [way for way, module in MODULES.items() if installed(module) and not augments]
     if images.files is None:
@@ -121,8 +121,8 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     augment = json.dumps(asdict(config.augment))
     size = (config.image_size, config.batch_size, config.seconds, augment)
     if images.files is None and (need := sorted(set(NEED_FILES) & set(ways))):
-        must = f"cannot have {need[0]}, which reads plain files: the data is packed; remove it"
-        raise ConfigError("ways", config.ways, must)
+        message = f"cannot have {need[0]}, which reads plain files: the data is packed; remove it"
+        raise ConfigError("ways", config.ways, message)
     result = []
     for way in ways:
         root, kind = (images.files, "folder") if way in NEED_FILES else (images.shards, "shards")

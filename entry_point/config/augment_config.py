@@ -40,11 +40,11 @@ class AugmentConfig:
         elif self.kwargs:
             raise ConfigError("augment.kwargs", self.kwargs, "needs augment.name")
         if self.per == "sample" and (self.name is None or self.name in POLICIES):
-            must = "is for your own augmentation, a dotted path in augment.name; remove it"
-            raise ConfigError("augment.per", self.per, must)
+            message = "is for your own augmentation, a dotted path in augment.name; remove it"
+            raise ConfigError("augment.per", self.per, message)
         if self.name == "erase" and self.erase:
-            must = "augment.name=erase does that, too; set augment.kwargs.p instead"
-            raise ConfigError("augment.erase", self.erase, must)
+            message = "augment.name=erase does that, too; set augment.kwargs.p instead"
+            raise ConfigError("augment.erase", self.erase, message)
         self.policy()
 
     def policy(self) -> Policy | None:

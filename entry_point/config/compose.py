@@ -97,14 +97,14 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
     except MissingConfigException as error:
         raise _no_such_option(error) from error
     except OmegaConfBaseException as error:
-        raise ConfigError(str(error.full_key), must=str(error.msg).splitlines()[0]) from error
+        raise ConfigError(str(error.full_key), message=str(error.msg).splitlines()[0]) from error
     except yaml.YAMLError as error:
         raise _not_yaml(error) from error
     except (HydraException, ValueError) as error:
         # What follows is Hydra's advice for its own command line.
         first, _, rest = (str(error) or str(error.__cause__)).partition("\n")
         reason = f"{first} {rest.splitlines()[0]}" if first.endswith(":") and rest else first
-        raise ConfigError("configuration", must=reason) from error
+        raise ConfigError("configuration", message=reason) from error
     refuse_in_value("", plain)
     return cast(dict[str, Any], plain)
 
@@ -130,8 +130,8 @@ def _parse(parser: OverridesParser, override: str) -> Override:
         if equals and re.fullmatch(_PLAIN_TEXT, value):
             with suppress(HydraException):
                 return parser.parse_override(f"{key}='{value}'")
-        must = "not an override as in key=value; quote a value that has any of ,[]{}'"
-        raise ConfigError(override, must=must) from error
+        message = "not an override as in key=value; quote a value that has any of ,[]{}'"
+        raise ConfigError(override, message=message) from error
 
 
 def _opened(override: Override, groups: Collection[str]) -> str:
@@ -141,14 +141,14 @@ def _opened(override: Override, groups: Collection[str]) -> str:
     """
     text, key = override.input_line or "", override.key_or_group
     if override.is_sweep_override():
-        must = (
+        message = (
             "has several values, which `make sweep` takes; write a list as [A,B], a text as 'A,B'"
         )
-        raise ConfigError(text, must=must)
+        raise ConfigError(text, message=message)
     if text.startswith("~") or re.search("[/@]", key) or key in groups:
         return text
     if (CONFIGS / key).is_dir():
-        raise ConfigError(text, must=no_such_option(key))
+        raise ConfigError(text, message=no_such_option(key))
     return f"++{text.lstrip('+')}"
 
 
@@ -159,25 +159,29 @@ def _check_experiments(names: Any) -> None:
         try:
             text = file.read_text(encoding="utf-8") if file.is_file() else _PACKAGE_LINE
         except UnicodeDecodeError as error:
-            must = f"{_shown(file)} must be UTF-8 text ({error})"
-            raise ConfigError("experiment", name, must) from error
+            message = f"{_shown(file)} must be UTF-8 text ({error})"
+            raise ConfigError("experiment", name, message) from error
         if not re.match(_PACKAGE_HEADER, text):
-            must = f"the first line of {_shown(file)} must be `{_PACKAGE_LINE}`, before all others"
+            message = (
+                f"the first line of {_shown(file)} must be `{_PACKAGE_LINE}`, before all others"
+            )
             if text.startswith("\ufeff"):
-                must += "; save it without a byte-order mark"
-            raise ConfigError("experiment", name, must)
+                message += "; save it without a byte-order mark"
+            raise ConfigError("experiment", name, message)
 
 
 def _not_yaml(error: yaml.YAMLError) -> ConfigError:
     """Names the file and the line."""
     if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return ConfigError("configuration", must=" ".join(str(error).split()))
+        return ConfigError("configuration", message=" ".join(str(error).split()))
     mark, begun = error.problem_mark, error.context_mark
     reason = f"{error.problem}"
     if error.context and begun is not None and begun.line != mark.line:
         reason += f", {error.context} that begins in line {begun.line + 1}"
-    must = f"line {mark.line + 1} is not valid YAML ({reason}); indent with spaces, never with tabs"
-    return ConfigError(_shown(Path(mark.name)), must=must)
+    message = (
+        f"line {mark.line + 1} is not valid YAML ({reason}); indent with spaces, never with tabs"
+    )
+    return ConfigError(_shown(Path(mark.name)), message=message)
 
 
 def _shown(file: Path) -> str:
@@ -190,6 +194,6 @@ def _no_such_option(error: MissingConfigException) -> ConfigError:
     group, _, option = (error.missing_cfg_file or "").rpartition("/")
     options = sorted(error.options or ())
     if not options:
-        return ConfigError("configuration", must=" ".join(str(error).split()))
+        return ConfigError("configuration", message=" ".join(str(error).split()))
     allowed = ", ".join(options) + _BESIDE_OPTIONS.get(group, "")
     return ConfigError(group, option, f"must be one of {allowed}{near(option, options)}")

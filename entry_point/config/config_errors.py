@@ -17,14 +17,14 @@ _NO_VALUE = object()
 class ConfigError(UserError, ValueError):
     """One line: the key and its value as the user would type them, what is allowed, what to do."""
 
-    def __init__(self, key: str, value: object = _NO_VALUE, must: str = "") -> None:
+    def __init__(self, key: str, value: object = _NO_VALUE, message: str = "") -> None:
         """The text is `key=value: must`, or `key: must` for a key without a value.
 
         For a key or value that is retired, `must` is what to use instead.
         """
         typed = key if value is _NO_VALUE else f"{key}={shown(value)}"
-        must = retired(key, typed) or must
-        super().__init__(f"{typed}: {must}" if must else typed)
+        message = retired(key, typed) or message
+        super().__init__(f"{typed}: {message}" if message else typed)
 
 
 def shown(value: object) -> str:

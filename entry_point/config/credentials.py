@@ -34,5 +34,5 @@ def refuse_in_value(key: str, value: object) -> None:
             refuse_in_value(key, item)
     elif isinstance(value, str) and _CREDENTIALS.search(value):
         named = "an argument" if _CREDENTIALS.search(key) else key
-        must = "put it into an environment variable (on SageMaker, job.environment.NAME)"
-        raise ConfigError(named, must=f"has credentials in a URI: {must}")
+        message = "put it into an environment variable (on SageMaker, job.environment.NAME)"
+        raise ConfigError(named, message=f"has credentials in a URI: {message}")

@@ -80,8 +80,8 @@ class TableConfig(PathsConfig):
         if not self.separator:
             raise ConfigError(f"{group}.separator", repr(self.separator), "must not be empty")
         if self.kind == "class" and len(self.labels) > 1:
-            must = f"{group}.kind=class takes one column; use {group}.kind=labels or numbers"
-            raise ConfigError(f"{group}.labels", self.labels, must)
+            message = f"{group}.kind=class takes one column; use {group}.kind=labels or numbers"
+            raise ConfigError(f"{group}.labels", self.labels, message)
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"{group}.labels", self.labels, "names a column twice")
 
@@ -175,37 +175,37 @@ class DataConfig:
         if self.format == "demo":
             self.demo()
             if not self.root:
-                must = "data=demo needs a folder to generate into"
-                raise ConfigError("data.root", self.root, must)
+                message = "data=demo needs a folder to generate into"
+                raise ConfigError("data.root", self.root, message)
         self._check_sizes()
         for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
                 raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
         if self.access == "stream" and self.format not in ("auto", "shards"):
-            must = f"needs data=shards, not data={self.format}"
-            raise ConfigError("data.access", self.access, must)
+            message = f"needs data=shards, not data={self.format}"
+            raise ConfigError("data.access", self.access, message)
 
     def _check_sizes(self) -> None:
         if self.crop == "center" and self.resize < self.image_size:
-            must = f"must be at least data.image_size={self.image_size}"
-            raise ConfigError("data.resize", self.resize, must)
+            message = f"must be at least data.image_size={self.image_size}"
+            raise ConfigError("data.resize", self.resize, message)
         starts = [pair[0] for pair in self.progressive]
         if not all(len(pair) == 2 and 1 <= pair[1] <= SIZE_LIMIT for pair in self.progressive):
-            must = f"must be pairs of an epoch and a size of at most {SIZE_LIMIT}"
-            raise ConfigError("data.progressive", self.progressive, must)
+            message = f"must be pairs of an epoch and a size of at most {SIZE_LIMIT}"
+            raise ConfigError("data.progressive", self.progressive, message)
         if starts and (starts[0] != 0 or starts != sorted(set(starts))):
-            must = "must start at epoch 0, with ascending epochs, as in [[0,128],[10,160]]"
-            raise ConfigError("data.progressive", self.progressive, must)
+            message = "must start at epoch 0, with ascending epochs, as in [[0,128],[10,160]]"
+            raise ConfigError("data.progressive", self.progressive, message)
 
     def _check_format(self) -> None:
         known = self.format in FORMATS
         parts = self.format.split(".")
         if not known and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
-            must = f"must be one of {', '.join(FORMATS)}, or a dotted path to your own source"
-            raise ConfigError("data.format", self.format, must + near(self.format, FORMATS))
+            message = f"must be one of {', '.join(FORMATS)}, or a dotted path to your own source"
+            raise ConfigError("data.format", self.format, message + near(self.format, FORMATS))
         if known and self.kwargs and self.format != "demo":
-            must = "are arguments of your own source; set data.format to its dotted path"
-            raise ConfigError("data.kwargs", self.kwargs, must)
+            message = "are arguments of your own source; set data.format to its dotted path"
+            raise ConfigError("data.kwargs", self.kwargs, message)
         if known and self.format not in ("auto", "manifest", "masks"):
             if self.images is not None:
                 raise ConfigError(
@@ -218,11 +218,13 @@ class DataConfig:
             if self.format in ("parquet", "webdataset"):
                 unused = replace(unused, separator=TableConfig().separator)
             if unused != TableConfig():
-                raise ConfigError("data.table", must=f"needs data=manifest, not data={self.format}")
+                raise ConfigError(
+                    "data.table", message=f"needs data=manifest, not data={self.format}"
+                )
         undivided = ("demo", "shards")
         if self.val_fraction is not None and (not known or self.format in undivided):
-            must = "needs data=folder, manifest, webdataset, parquet or masks"
-            raise ConfigError("data.val_fraction", self.val_fraction, must)
+            message = "needs data=folder, manifest, webdataset, parquet or masks"
+            raise ConfigError("data.val_fraction", self.val_fraction, message)
         self._check_repeats()
 
     def _check_repeats(self) -> None:
@@ -230,9 +232,9 @@ class DataConfig:
         for key, value in repeating.items():
             if value is not None and self.streams:
                 is_parquet = self.format == "parquet"
-                must = "does not go with data=parquet" if is_parquet else "needs data.access=map"
-                must += ": a stream reads each shard once"
-                raise ConfigError(f"data.{key}", value, must)
+                message = "does not go with data=parquet" if is_parquet else "needs data.access=map"
+                message += ": a stream reads each shard once"
+                raise ConfigError(f"data.{key}", value, message)
 
     @property
     def streams(self) -> bool:
@@ -306,8 +308,8 @@ class PipelineConfig:
 
     def __post_init__(self) -> None:
         if self.engine == "dali" and self.decoder == "pillow":
-            must = "needs pipeline.engine=threads or workers: dali decodes itself"
-            raise ConfigError("pipeline.decoder", "pillow", must)
+            message = "needs pipeline.engine=threads or workers: dali decodes itself"
+            raise ConfigError("pipeline.decoder", "pillow", message)
 
     def name(self) -> str:
         """Returns the engine and, unless it is the operator, what decodes."""

@@ -63,7 +63,7 @@ def _explain(mistake: Any, whole: Node, group: str) -> ConfigError:
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
         return _unknown_key(path, value, whole, group)
     if kind in ("missing", "missing_argument"):
-        return ConfigError(key, must=f"has no value; add {key}=VALUE")
+        return ConfigError(key, message=f"has no value; add {key}=VALUE")
     if kind == "dataclass_type":
         return ConfigError(key, value, f"must name a key, as in {key}.NAME=VALUE")
     if kind in _MUST_BE:
@@ -130,18 +130,22 @@ def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: s
     elsewhere = len(path) == 1 or not near(name, known)
     if "." in name:
         first, _, rest = name.partition(".")
-        must = f"a file nests keys: write {first}: {{{rest}: VALUE}}"
+        message = f"a file nests keys: write {first}: {{{rest}: VALUE}}"
     elif elsewhere and not group and 0 < len(same) <= _MOST_SUGGESTED:
-        must = f"no such key; did you mean {' or '.join(same)}?"
+        message = f"no such key; did you mean {' or '.join(same)}?"
     elif not above and name in _OF_LAUNCH:
-        must = _FOR_LAUNCH
+        message = _FOR_LAUNCH
     elif advice := near(name, known):
-        must = f"no such key{advice}"
+        message = f"no such key{advice}"
     elif 0 < len(known) <= _MOST_NAMES:
-        must = f"no such key; {above or 'the top level'} has {', '.join(known)}"
+        message = f"no such key; {above or 'the top level'} has {', '.join(known)}"
     else:
-        must = f"no such key; docs/settings.md lists those of {above or 'the top level'}"
-    return ConfigError(key, must=must) if isinstance(value, dict) else ConfigError(key, value, must)
+        message = f"no such key; docs/settings.md lists those of {above or 'the top level'}"
+    return (
+        ConfigError(key, message=message)
+        if isinstance(value, dict)
+        else ConfigError(key, value, message)
+    )
 
 
 def no_such_option(group: str) -> str:

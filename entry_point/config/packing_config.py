@@ -31,8 +31,8 @@ class Part:
             number, count = map(int, text.split("/"))
             return cls(number, count)
         except ValueError as error:
-            must = "must be N/M with N from 1 to M, as in part=3/16"
-            raise ConfigError("part", text, must) from error
+            message = "must be N/M with N from 1 to M, as in part=3/16"
+            raise ConfigError("part", text, message) from error
 
     def __str__(self) -> str:
         return f"part {self.number} of {self.count}"

@@ -33,8 +33,8 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if name not in known and not is_path:
         words = f"one of {', '.join(known)}, or " if known else ""
-        must = f"must be {words}a dotted path to your own code{near(name, known)}"
-        raise ConfigError(key, name, must)
+        message = f"must be {words}a dotted path to your own code{near(name, known)}"
+        raise ConfigError(key, name, message)
 
 
 def _import(key: str, path: str) -> Any:
@@ -48,8 +48,8 @@ def _import(key: str, path: str) -> Any:
         raise ConfigError(key, path, f"{module_name} cannot be imported ({reason})") from error
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
-        must = f"{module_name} has no {attribute}{near(attribute, names)}"
-        raise ConfigError(key, path, must)
+        message = f"{module_name} has no {attribute}{near(attribute, names)}"
+        raise ConfigError(key, path, message)
     return getattr(module, attribute)
 
 
@@ -85,8 +85,8 @@ def check_call(
     for name, value in kwargs.items():
         if name not in taken and not takes_any:
             allowed = [each for each in list(taken)[len(given) :] if each not in named]
-            must = f"no such argument; {_name(function)} takes {', '.join(allowed) or 'none'}"
-            raise ConfigError(f"{key}.{name}", value, f"{must}{near(name, allowed)}")
+            message = f"no such argument; {_name(function)} takes {', '.join(allowed) or 'none'}"
+            raise ConfigError(f"{key}.{name}", value, f"{message}{near(name, allowed)}")
     try:
         signature.bind(*given, **named, **kwargs)
     except TypeError as error:

@@ -66,8 +66,8 @@ def load_serve_config(
     Later ones win. Raises ConfigError.
     """
     if environment.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true":
-        must = "this server has one model; create the endpoint with single-model mode"
-        raise ConfigError("SAGEMAKER_MULTI_MODEL", environment["SAGEMAKER_MULTI_MODEL"], must)
+        message = "this server has one model; create the endpoint with single-model mode"
+        raise ConfigError("SAGEMAKER_MULTI_MODEL", environment["SAGEMAKER_MULTI_MODEL"], message)
     platform = [
         f"{k}={_quoted(environment[n])}" for n, k in _PLATFORM.items() if environment.get(n)
     ]
@@ -75,8 +75,8 @@ def load_serve_config(
     try:
         own = shlex.split(text)
     except ValueError as error:
-        must = f"must be overrides separated by spaces, quoted as in a shell ({error})"
-        raise ConfigError(OVERRIDES, text, must) from error
+        message = f"must be overrides separated by spaces, quoted as in a shell ({error})"
+        raise ConfigError(OVERRIDES, text, message) from error
     return load_config("serve", ServeConfig, [*platform, *own, *overrides])
 
 

@@ -60,8 +60,8 @@ class TaskConfig:
         weights = self.class_weights
         if weights is not None and weights != "auto":
             if not isinstance(weights, list) or not weights or not all(map(_is_weight, weights)):
-                must = "must be auto, null, or a list of numbers of at least 0, one per class"
-                raise ConfigError("task.class_weights", weights, must)
+                message = "must be auto, null, or a list of numbers of at least 0, one per class"
+                raise ConfigError("task.class_weights", weights, message)
         if len(self.metrics) > MOST_OWN_METRICS:
             raise ConfigError("task.metrics", self.metrics, f"at most {MOST_OWN_METRICS} names")
         for name in self.metrics:
@@ -79,12 +79,12 @@ class TaskConfig:
         if self.loss is not None:
             check_name("task.loss", self.loss, task.losses)
         if self.class_weights is not None and task.takes == "numbers":
-            must = f"task.name={self.name} has no classes; set null"
-            raise ConfigError("task.class_weights", self.class_weights, must)
+            message = f"task.name={self.name} has no classes; set null"
+            raise ConfigError("task.class_weights", self.class_weights, message)
         metrics = [metric.name for metric in (*task.metrics, LOSS)]
         if self.best is not None and self.best not in metrics:
-            must = f"must be one of {', '.join(metrics)}{near(self.best, metrics)}"
-            raise ConfigError("task.best", self.best, must)
+            message = f"must be one of {', '.join(metrics)}{near(self.best, metrics)}"
+            raise ConfigError("task.best", self.best, message)
 
 
 def _is_weight(value: Any) -> bool:

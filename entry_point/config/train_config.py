@@ -65,8 +65,8 @@ class ModelConfig:
     def __post_init__(self) -> None:
         library, _, name = self.name.rpartition("/")
         if library not in ("", "timm") or not re.fullmatch(r"\w+([.-]\w+)*", name):
-            must = "must be a torchvision model's name, timm/NAME, or package.function"
-            raise ConfigError("model.name", repr(self.name), must)
+            message = "must be a torchvision model's name, timm/NAME, or package.function"
+            raise ConfigError("model.name", repr(self.name), message)
 
 
 @dataclass(config=SETTINGS)
@@ -118,11 +118,11 @@ class OptimConfig:
         check_name("optim.name", self.name, OPTIMIZERS)
         check_name("optim.schedule", self.schedule, SCHEDULES)
         if self.schedule_kwargs and self.schedule == "cosine":
-            must = "optim.schedule=cosine has none; remove it"
-            raise ConfigError("optim.schedule_kwargs", self.schedule_kwargs, must)
+            message = "optim.schedule=cosine has none; remove it"
+            raise ConfigError("optim.schedule_kwargs", self.schedule_kwargs, message)
         if "weight_decay" in self.kwargs:
-            must = "remove it, and set optim.weight_decay"
-            raise ConfigError("optim.kwargs.weight_decay", self.kwargs["weight_decay"], must)
+            message = "remove it, and set optim.weight_decay"
+            raise ConfigError("optim.kwargs.weight_decay", self.kwargs["weight_decay"], message)
 
 
 @dataclass(config=SETTINGS)
@@ -184,10 +184,12 @@ def check_ranks(trainer: TrainerConfig, ranks: int, accumulate: int) -> None:
     """Raise ConfigError unless `ranks` ranks can share a batch equally, each in equal pieces."""
     pieces = ranks * accumulate
     if trainer.batch_size % pieces:
-        must = f"must be a multiple of the {ranks} ranks that share it"
+        message = f"must be a multiple of the {ranks} ranks that share it"
         if accumulate > 1:
-            must = f"must be a multiple of {pieces}, ranks={ranks} x optim.accumulate={accumulate}"
-        raise ConfigError("trainer.batch_size", trainer.batch_size, must)
+            message = (
+                f"must be a multiple of {pieces}, ranks={ranks} x optim.accumulate={accumulate}"
+            )
+        raise ConfigError("trainer.batch_size", trainer.batch_size, message)
 
 
 NAMES_OF_DATASETS = {"data", "data.root", "data.format", "experiment"}
@@ -217,8 +219,8 @@ class TrainConfig:
         words = [name.rpartition(".")[2] for name in self.loggers]
         for word, kwargs in self.logger_kwargs.items():
             if word not in words:
-                must = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
-                raise ConfigError(f"logger_kwargs.{word}", kwargs, must)
+                message = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
+                raise ConfigError(f"logger_kwargs.{word}", kwargs, message)
         if (task := TASKS.get(self.task.name)) is not None:
             # The default task reads any labels, as nobody has chosen it.
             if self.data.table.kind is None and (task.takes == "labels" or task.takes == "numbers"):
@@ -228,12 +230,14 @@ class TrainConfig:
         if self.pipeline.engine == "dali" and self.augment.on_samples:
             key = "augment.erase" if self.augment.erase else "augment.name"
             value = self.augment.erase or self.augment.name
-            must = "augments samples, which pipeline=dali cannot; use pipeline=threads"
-            raise ConfigError(key, value, must)
+            message = "augments samples, which pipeline=dali cannot; use pipeline=threads"
+            raise ConfigError(key, value, message)
         for name in ("mixup", "cutmix"):
             if self.data.views > 1 and (alpha := getattr(self.optim, f"{name}_alpha")):
-                must = f"blends neighbors, but data.views={self.data.views} puts views of one image"
-                raise ConfigError(f"optim.{name}_alpha", alpha, f"{must} side by side; set 0")
+                message = (
+                    f"blends neighbors, but data.views={self.data.views} puts views of one image"
+                )
+                raise ConfigError(f"optim.{name}_alpha", alpha, f"{message} side by side; set 0")
         check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)
 
 

@@ -272,8 +272,8 @@ def _strip_ppm(content: memoryview) -> Stripped:
         raise UnusableImageError("not a PPM with a header of at most 64 kB")
     kind, *numbers = [each for each in header.groups() if each is not None]
     if kind in b"123":
-        must = "convert it to PNG, or to binary PPM (P4 to P6)"
-        raise UnusableImageError(f"plain PPM (P{kind.decode()}), whose pixels are text: {must}")
+        message = "convert it to PNG, or to binary PPM (P4 to P6)"
+        raise UnusableImageError(f"plain PPM (P{kind.decode()}), whose pixels are text: {message}")
     pixels: Any = content[header.end() :]
     if kind in b"56" and numbers[2] not in (b"255", b"65535" if kind == b"5" else b"255"):
         width, height, most = map(int, numbers)

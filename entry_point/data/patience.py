@@ -50,8 +50,8 @@ def patiently(
             failed = f"{printable(str(error.filename or name(*arguments)))}: could not be read"
             pause = next(pauses, None)
             if pause is None or _hurried.is_set():
-                must = "also when tried again; check its disk or network"
-                raise ReadError(f"{failed} ({reason}), {must}") from error
+                message = "also when tried again; check its disk or network"
+                raise ReadError(f"{failed} ({reason}), {message}") from error
             log.warning("%s (%s); trying again in %g s", failed, reason, pause)
             _hurried.wait(pause)
 

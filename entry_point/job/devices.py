@@ -199,7 +199,7 @@ class _Rendezvous:
             if len(set(counts)) > 1:
                 raise ConfigError(
                     "trainer.nproc_per_host",
-                    must=f"the hosts start {', '.join(map(str, counts))} ranks, in their order; "
+                    message=f"the hosts start {', '.join(map(str, counts))} ranks, in their order; "
                     "every host must start as many: use machines of one type, or set "
                     f"trainer.nproc_per_host={min(counts)} on all of them",
                 )

@@ -156,8 +156,8 @@ def _read_form(body: bytes | bytearray, content_type: str) -> Instances:
         parser.write(bytes(body))
         parser.finalize()
     except FormParserError as error:
-        must = "must be a form with the boundary that Content-Type names"
-        raise RequestError(400, f"the body: {must}") from error
+        message = "must be a form with the boundary that Content-Type names"
+        raise RequestError(400, f"the body: {message}") from error
     return Instances(contents, names)
 
 
@@ -220,8 +220,8 @@ def format_predictions(predictions: list[dict[str, Any]], kind: str) -> bytes:
     of the only image. In JSON, it is text in base64."""
     if kind == PNG:
         if len(predictions) > 1:
-            must = f"accept {PNG}: answers one image; send one, or accept {JSON}"
-            raise RequestError(406, must)
+            message = f"accept {PNG}: answers one image; send one, or accept {JSON}"
+            raise RequestError(406, message)
         return next(each for each in predictions[0].values() if isinstance(each, bytes))
     if kind == JSON:
         return msgspec.json.encode({"predictions": predictions})

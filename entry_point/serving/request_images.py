@@ -85,8 +85,8 @@ def check_images(contents: Sequence[bytes | bytearray], max_payload_mb: int) -> 
             raise numbered(error, number) from error
         together += pixels
         if together > most:
-            must = f"must have at most {most // _MEGA} megapixels"
-            raise RequestError(413, f"the images of a request together: {must}")
+            message = f"must have at most {most // _MEGA} megapixels"
+            raise RequestError(413, f"the images of a request together: {message}")
         images.append(image)
     return images
 

@@ -142,8 +142,8 @@ class Routes:
                 raise RequestError(503, "the model is loading")
             kind, accept = _text(headers, b"content-type"), _text(headers, b"accept")
             if (encoding := _text(headers, b"content-encoding").lower()) not in ("", "identity"):
-                must = "must be absent or identity"
-                raise RequestError(415, f"content encoding {encoding!r}: {must}")
+                message = "must be absent or identity"
+                raise RequestError(415, f"content encoding {encoding!r}: {message}")
             largest_mb = self._config.max_payload_mb
             timeout_s = max(BODY_S, largest_mb / _SLOWEST_MB_PER_S)
             await self._memory.read(receive, headers, body, largest_mb * MB, timeout_s)

@@ -98,8 +98,8 @@ def listen(config: ServerConfig) -> socket.socket:
     try:
         listening = socket.create_server((config.host, config.port), backlog=2048)
     except OSError as error:
-        must = f"cannot listen on {config.host} ({error.strerror or error}); choose another port"
-        raise ConfigError("serve.port", config.port, must) from error
+        message = f"cannot listen on {config.host} ({error.strerror or error}); choose another port"
+        raise ConfigError("serve.port", config.port, message) from error
     # Connections inherit both. An answer is several writes: Nagle's algorithm would hold back all
     # but the first until the client acknowledges it, which takes most clients 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

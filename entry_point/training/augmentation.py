@@ -37,8 +37,8 @@ class BatchAugmentation:
         mixes: list[v2.Transform] = []
         for name, (mix, alpha) in wanted.items():
             if alpha and name not in task.blends:
-                must = f"task.name={config.task.name} cannot learn from what it blends; set 0"
-                raise ConfigError(f"optim.{name}_alpha", alpha, must)
+                message = f"task.name={config.task.name} cannot learn from what it blends; set 0"
+                raise ConfigError(f"optim.{name}_alpha", alpha, message)
             if alpha:
                 mixes.append(mix(alpha=alpha, num_classes=count))
         self._mix = v2.RandomChoice(mixes) if mixes else None
@@ -61,16 +61,16 @@ def build_augmentation(config: AugmentConfig) -> Augmentation:
     build: Callable[..., object] = resolve("augment.name", config.name, {})
     made = call("augment.kwargs", build, config.kwargs)
     if not callable(made):
-        must = f"must return a function from images to images, not {type(made).__name__}"
-        raise ConfigError("augment.name", config.name, must)
+        message = f"must return a function from images to images, not {type(made).__name__}"
+        raise ConfigError("augment.name", config.name, message)
     name, augment = config.name, made
 
     def checked(images: torch.Tensor) -> torch.Tensor:
         augmented = augment(images)
         if not isinstance(augmented, torch.Tensor) or augmented.shape != images.shape:
             found = getattr(augmented, "shape", type(augmented).__name__)
-            must = f"must return images of the shape {tuple(images.shape)}, not {found}"
-            raise ConfigError("augment.name", name, must)
+            message = f"must return images of the shape {tuple(images.shape)}, not {found}"
+            raise ConfigError("augment.name", name, message)
         return augmented
 
     return checked

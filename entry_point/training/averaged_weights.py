@@ -114,12 +114,12 @@ def _copy(source: nn.Module, decay: float) -> nn.Module:
         return copy.deepcopy(source)
     except Exception as error:  # a module may raise anything while it is copied
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        must = (
+        message = (
             f"averages a copy of the model, and {type(source).__name__} cannot be copied "
             f"({reason}); give it a __deepcopy__, use parametrizations.weight_norm in the place of "
             "weight_norm, or set null"
         )
-        raise ConfigError("optim.ema_decay", decay, must) from error
+        raise ConfigError("optim.ema_decay", decay, message) from error
 
 
 def _pairs(tensors: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> _Pairs:

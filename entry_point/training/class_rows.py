@@ -38,11 +38,11 @@ def read_class_names(path: Path, content: Any) -> list[str] | None:
     try:
         names = json.loads(read_text(beside))
     except (OSError, DataError, ValueError, RecursionError) as error:
-        must = f"{beside} cannot be read ({error}); correct or remove it"
-        raise ConfigError("model.weights", path, must) from error
+        message = f"{beside} cannot be read ({error}); correct or remove it"
+        raise ConfigError("model.weights", path, message) from error
     if not isinstance(names, list):
-        must = f"{beside} must be a JSON list of the classes' names; correct or remove it"
-        raise ConfigError("model.weights", path, must)
+        message = f"{beside} must be a JSON list of the classes' names; correct or remove it"
+        raise ConfigError("model.weights", path, message)
     return [*map(str, names)]
 
 

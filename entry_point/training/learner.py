@@ -223,12 +223,12 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
     if not names:
         return
     layers = sorted({name.rpartition(".")[0] or name for name in names})
-    must = (
+    message = (
         f"a step does not use {some(names)}, whose gradients several ranks exchange; remove what "
         f"is unused, or freeze it with optim.groups={{{layers[0]}*:{{lr:0}}}}; if steps skip "
         "layers at random, set trainer.find_unused_parameters=true"
     )
-    raise ConfigError("model.name", model, must)
+    raise ConfigError("model.name", model, message)
 
 
 def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:
@@ -274,30 +274,34 @@ def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigErr
     if isinstance(error, UserError):
         return None
     if isinstance(error, torch.OutOfMemoryError):
-        must = (
+        message = (
             f"does not fit into the GPU's memory ({str(error).partition('. ')[0]}); lower it, or "
             f"raise optim.accumulate={pieces} to compute each batch in more pieces"
         )
-        return ConfigError("trainer.batch_size", batch, must)
+        return ConfigError("trainer.batch_size", batch, message)
     if "Expected more than 1 value per channel" in str(error):
-        must = (
+        message = (
             f"is one image for each of {ranks * pieces}, ranks={ranks} x "
             f"optim.accumulate={pieces}, and this model's batch normalization needs two; set "
             f"trainer.batch_size={2 * ranks * pieces} or more"
         )
-        return ConfigError("trainer.batch_size", batch, must + (", or fewer pieces" * (pieces > 1)))
+        return ConfigError(
+            "trainer.batch_size", batch, message + (", or fewer pieces" * (pieces > 1))
+        )
     if "Expected more than 1 spatial element" in str(error):
-        must = "leaves instance normalization a map of one pixel; raise it, or use another model"
-        return ConfigError("data.image_size", config.data.image_size, must)
+        message = "leaves instance normalization a map of one pixel; raise it, or use another model"
+        return ConfigError("data.image_size", config.data.image_size, message)
     if "find_unused_parameters=True" in str(error):
-        must = (
+        message = (
             "the last of optim.accumulate pieces does not use all parameters that several ranks "
             "exchange; set trainer.find_unused_parameters=true"
         )
-        return ConfigError("model.name", config.model.name, must)
+        return ConfigError("model.name", config.model.name, message)
     if config.trainer.compile and isinstance(error, torch._dynamo.exc.TorchDynamoException):
-        must = f"cannot compile this model ({compiler_reason(error)}); trainer.compile=null trains "
-        return ConfigError("trainer.compile", config.trainer.compile, must + "without")
+        message = (
+            f"cannot compile this model ({compiler_reason(error)}); trainer.compile=null trains "
+        )
+        return ConfigError("trainer.compile", config.trainer.compile, message + "without")
     return None
 
 

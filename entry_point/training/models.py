@@ -51,8 +51,8 @@ def build_model(
         own = resolve("model.name", config.name, {})
         model = call("model.kwargs", own, config.kwargs, num_classes=num_classes)
         if not isinstance(model, nn.Module):
-            must = f"must return a torch.nn.Module, not {type(model).__name__}"
-            raise ConfigError("model.name", config.name, must)
+            message = f"must return a torch.nn.Module, not {type(model).__name__}"
+            raise ConfigError("model.name", config.name, message)
     else:
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
@@ -99,8 +99,8 @@ def _construct(
         if unknown is None or unknown[1] not in config.kwargs:
             raise
         name = unknown[1]
-        must = f"no such argument of {config.name}"
-        raise ConfigError(f"model.kwargs.{name}", config.kwargs[name], must) from error
+        message = f"no such argument of {config.name}"
+        raise ConfigError(f"model.kwargs.{name}", config.kwargs[name], message) from error
     except (AssertionError, ValueError) as error:
         given = f"data.image_size={image_size}{' and model.kwargs' if config.kwargs else ''}"
         raise ConfigError("model.name", config.name, f"cannot take {given} ({error})") from error
@@ -152,8 +152,8 @@ def _take_logits(name: str, model: nn.Module, _images: object, answer: Any) -> t
     if not isinstance(logits, torch.Tensor):
         inside = f" of {', '.join(map(str, answer))}" if isinstance(answer, Mapping) else ""
         inside = f" of {len(answer)} items" if isinstance(answer, (tuple, list)) else inside
-        must = f"returns a {type(answer).__name__}{inside}; return its logits alone, a tensor"
-        raise ConfigError("model.name", name, must)
+        message = f"returns a {type(answer).__name__}{inside}; return its logits alone, a tensor"
+        raise ConfigError("model.name", name, message)
     return logits
 
 
@@ -162,8 +162,10 @@ def checkpoint_gradients(model: nn.Module, name: str) -> None:
     try:
         model.set_grad_checkpointing()  # type: ignore[operator]
     except (AttributeError, AssertionError) as error:
-        must = f"model.name={name} has no set_grad_checkpointing(), as timm's have; set it to false"
-        raise ConfigError("model.gradient_checkpointing", True, must) from error
+        message = (
+            f"model.name={name} has no set_grad_checkpointing(), as timm's have; set it to false"
+        )
+        raise ConfigError("model.gradient_checkpointing", True, message) from error
 
 
 def describe_parameters(model: nn.Module) -> str:
@@ -211,13 +213,15 @@ def require_timm_model(key: str, name: str) -> str:
     wanted = name.removeprefix(TIMM)
     architecture, _, tag = wanted.partition(".")
     if not timm.is_model(architecture):
-        must = f"timm {timm.__version__} has no such model{near(architecture, timm.list_models())}"
-        raise ConfigError(key, name, must)
+        message = (
+            f"timm {timm.__version__} has no such model{near(architecture, timm.list_models())}"
+        )
+        raise ConfigError(key, name, message)
     tags = [each.partition(".")[2] for each in timm.list_pretrained(f"{architecture}.*")]
     if tag and tag not in tags:
         has = f"it has {', '.join(tags)}" if tags else "it has none"
-        must = f"timm has no such weights of {architecture}; {has}{near(tag, tags)}"
-        raise ConfigError(key, name, must)
+        message = f"timm has no such weights of {architecture}; {has}{near(tag, tags)}"
+        raise ConfigError(key, name, message)
     return wanted
 
 

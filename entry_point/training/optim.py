@@ -44,13 +44,13 @@ def build_optimizer(
             raise
         raise ConfigError("optim.name", config.name, f"cannot be built ({error})") from error
     if not isinstance(optimizer, torch.optim.Optimizer):
-        must = f"must return a torch.optim.Optimizer, not {type(optimizer).__name__}"
-        raise ConfigError("optim.name", config.name, must)
+        message = f"must return a torch.optim.Optimizer, not {type(optimizer).__name__}"
+        raise ConfigError("optim.name", config.name, message)
     for pattern, arguments in config.groups.items():
         for name in arguments.keys() - optimizer.defaults.keys():
             key, taken = f"optim.groups.{pattern}.{name}", list(optimizer.defaults)
-            must = f"no such argument of a group; {config.name} takes {', '.join(taken)}"
-            raise ConfigError(key, arguments[name], must + near(name, taken))
+            message = f"no such argument of a group; {config.name} takes {', '.join(taken)}"
+            raise ConfigError(key, arguments[name], message + near(name, taken))
     return optimizer
 
 
@@ -95,15 +95,15 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
         if not members[pattern, True] and not members[pattern, False]:
             names = [name for name, _ in members["*", True] + members["*", False]]
             some = ", ".join(names if len(names) < 5 else [*names[:2], "...", *names[-2:]])
-            must = f"matches none of the parameters {some}"
-            raise ConfigError("optim.groups", pattern, must)
+            message = f"matches none of the parameters {some}"
+            raise ConfigError("optim.groups", pattern, message)
     frozen = [pattern for pattern, arguments in config.groups.items() if arguments.get("lr") == 0]
     for pattern in frozen:
         for decays in (True, False):
             for _, parameter in members.pop((pattern, decays)):
                 parameter.requires_grad_(False)
     if not any(members.values()):
-        raise ConfigError("optim.groups", must="freezes all parameters; leave some to train")
+        raise ConfigError("optim.groups", message="freezes all parameters; leave some to train")
     return [
         {
             "name": pattern if decays else f"{pattern} undecayed",
@@ -157,8 +157,8 @@ def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[
         epoch = step / steps_per_epoch
         value = call("optim.schedule_kwargs", function, config.schedule_kwargs, epoch, epochs)
         if not isinstance(value, float | int) or not math.isfinite(value):
-            must = f"must return a finite number, not {value!r} at epoch {epoch:g}"
-            raise ConfigError("optim.schedule", config.schedule, must)
+            message = f"must return a finite number, not {value!r} at epoch {epoch:g}"
+            raise ConfigError("optim.schedule", config.schedule, message)
         return value
 
     shape(0)  # an error ends the job before it trains

@@ -87,21 +87,21 @@ def weights_file(config: ModelConfig, channels: Path | None) -> Path:
         for folder in (Path(PRETRAINED), inputs / PRETRAINED):
             if (folder / found.file).is_file():
                 return folder / found.file
-        must = (
+        message = (
             f"there is no {found.file} in the folder or channel {PRETRAINED}; run "
             f"`make weights ARGS={config.name}` on a machine with a network"
         )
-        raise ConfigError("model.weights", PRETRAINED, must)
+        raise ConfigError("model.weights", PRETRAINED, message)
     path = Path(weights)
     if path.is_file():
         return path
     folder = path if path.is_dir() else inputs / weights
     files = sorted(p for p in folder.glob("*") if p.suffix in WEIGHT_SUFFIXES and p.is_file())
     if len(files) != 1:
-        must = (
+        message = (
             f"must be a file, or a folder or channel with exactly one "
             f"{' or '.join(f'*{suffix}' for suffix in WEIGHT_SUFFIXES)}; "
             f"found {len(files)} in {folder}"
         )
-        raise ConfigError("model.weights", weights, must)
+        raise ConfigError("model.weights", weights, message)
     return files[0]

@@ -113,8 +113,8 @@ def _load_encoder(encoder: nn.Module, tensors: Mapping[str, Tensor], path: Path)
     state, _ = _state_dict(tensors, encoder.state_dict())
     missing, _ = encoder.load_state_dict(state, strict=False)
     if missing:
-        must = f"does not fit the encoder; missing {missing[:3]}"
-        raise ConfigError("model.weights", path, must)
+        message = f"does not fit the encoder; missing {missing[:3]}"
+        raise ConfigError("model.weights", path, message)
     logger.info("the encoder's weights from %s", path)
 
 
@@ -129,8 +129,8 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
     except (DamagedFileError, SafetensorError) as error:
         kind = "a safetensors file" if is_safetensors else _STATE_DICT
         reason = str(error).partition("\n")[0]
-        must = f"must be {kind} ({reason})"
-        raise ConfigError("model.weights", path, must) from error
+        message = f"must be {kind} ({reason})"
+        raise ConfigError("model.weights", path, message) from error
     tensors = {
         _DENSE_LAYER.sub(r"\1", name.replace(_COMPILED, "")): tensor
         for name, tensor in _named_tensors(content)
@@ -138,10 +138,10 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
     if not tensors:
         inside = [content, *(content.values() if isinstance(content, dict) else ())]
         skipped = [type(each).__name__ for each in inside if isinstance(each, Skipped)]
-        must = "must be a torch state dict: names and tensors"
+        message = "must be a torch state dict: names and tensors"
         if skipped:
-            must = f"must be {_STATE_DICT}, not a pickled {skipped[0]}"
-        raise ConfigError("model.weights", path, must)
+            message = f"must be {_STATE_DICT}, not a pickled {skipped[0]}"
+        raise ConfigError("model.weights", path, message)
     return tensors, content
 
 

@@ -102,7 +102,7 @@ def require_sendable(
     report = ParamValidator().validate(request, shape)
     if report.has_errors():
         raise UserError(*report.generate_report().splitlines())
-    if lines := [f"{key}: {must}" for key, must in _refused(request, shape, (), given or {})]:
+    if lines := [f"{key}: {message}" for key, message in _refused(request, shape, (), given or {})]:
         raise UserError(*lines)
 
 
@@ -117,23 +117,23 @@ def _refused(
         for name, member in value.items():
             below = given.get(name) if isinstance(given, dict) else None
             inner = shape.members[name] if kind == "structure" else shape.value
-            if kind == "map" and (must := _limit(name, shape.key)):
-                yield _setting((*path, name), given, named), must
+            if kind == "map" and (message := _limit(name, shape.key)):
+                yield _setting((*path, name), given, named), message
             yield from _refused(member, inner, (*path, name), below, named)
     elif kind == "list":
         for number, member in enumerate(value):
             below = given[number] if isinstance(given, list) else None
             yield from _refused(member, shape.member, (*path, f"[{number}]"), below, named)
     asked = path[-1:] == ("InstanceType",) and given is not None
-    if must := _limit(value, shape, is_asked_for=asked):
+    if message := _limit(value, shape, is_asked_for=asked):
         key = _setting(path, given, named)
-        if must.startswith("unknown"):
-            sys.stderr.write(f"{key}={value}: {must}\n")
+        if message.startswith("unknown"):
+            sys.stderr.write(f"{key}={value}: {message}\n")
         else:
             if key == "target.instance_type":
-                must += f" (job.request.{'.'.join(path)} sends a type that is new at AWS)"
+                message += f" (job.request.{'.'.join(path)} sends a type that is new at AWS)"
             text = str(value)
-            yield (f"{key}={text if len(text) < 80 else f'{text[:77]}...'}", must)
+            yield (f"{key}={text if len(text) < 80 else f'{text[:77]}...'}", message)
 
 
 def _setting(path: Sequence[str], given: Any, named: str) -> str:

@@ -206,7 +206,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     for text, override in zip(arguments, parse_overrides(arguments), strict=True):
         if override.is_sweep_override():
             raise ConfigError(
-                text, must="is a sweep; launch.notebook.tuner trains a job for each value"
+                text, message="is a sweep; launch.notebook.tuner trains a job for each value"
             )
         first = override.key_or_group.replace("/", ".").split(".")[0]
         if first in _LAUNCH_KEYS:

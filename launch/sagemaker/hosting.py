@@ -67,8 +67,8 @@ def main(arguments: Sequence[str]) -> int:
 
 def _deploy(arguments: Sequence[str]) -> int:
     """A dry run asks AWS nothing: it takes image, role and output from the launch config."""
-    if arguments and (must := retired(f"sagemaker-deploy {arguments[0]}")):
-        raise UserError(f"{arguments[0]}: {must}")
+    if arguments and (message := retired(f"sagemaker-deploy {arguments[0]}")):
+        raise UserError(f"{arguments[0]}: {message}")
     names, overrides = split_names(arguments)
     job_name = one_name(names)
     launch, others = load_launch_config(overrides)

@@ -47,8 +47,8 @@ def test_a_wrong_file_or_setting_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert show(tmp_path, tmp_path / "picture.txt") == 2
-    must = "must be a file that ends in one of [.png,.jpg,.svg]"
-    assert must in capsys.readouterr().err
+    message = "must be a file that ends in one of [.png,.jpg,.svg]"
+    assert message in capsys.readouterr().err
     assert show(tmp_path, tmp_path / "picture.png", "augment.name=trivail") == 2
     assert "did you mean trivial?" in capsys.readouterr().err
 

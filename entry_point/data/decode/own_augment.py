@@ -49,8 +49,8 @@ class OwnAugmentation:
         build: Callable[..., object] = resolve("augment.name", name, {})
         made = call("augment.kwargs", build, self.augment.kwargs)
         if not callable(made):
-            must = f"must return a function from an image to an image, not {type(made).__name__}"
-            raise ConfigError("augment.name", name, must)
+            message = f"must return a function from an image to an image, not {type(made).__name__}"
+            raise ConfigError("augment.name", name, message)
         from torchvision.transforms import v2  # takes a second, which other jobs can do without
 
         self._function = partial(_transformed, made) if isinstance(made, v2.Transform) else made
@@ -74,8 +74,8 @@ class OwnAugmentation:
             found = f"{tuple(changed.shape)} of {changed.dtype}"
         else:
             found = type(changed).__name__
-        must = f"must return an image {tuple(image.shape)} of {image.dtype}, not {found}"
-        raise ConfigError("augment.name", self.augment.name, must)
+        message = f"must return an image {tuple(image.shape)} of {image.dtype}, not {found}"
+        raise ConfigError("augment.name", self.augment.name, message)
 
 
 def _transformed(transform: nn.Module, image: Tensor, generator: torch.Generator) -> Any:

@@ -168,17 +168,17 @@ def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
     try:
         image = Image.open(io.BytesIO(stripped.content), formats=FORMATS)
     except UnidentifiedImageError as error:
-        must = f"not an image in one of the formats {', '.join(FORMATS)}"
-        raise UnusableImageError(must) from error
+        message = f"not an image in one of the formats {', '.join(FORMATS)}"
+        raise UnusableImageError(message) from error
     except Image.DecompressionBombError as error:
         raise TooManyPixelsError(f"more than {MOST_PIXELS} pixels: shrink it") from error
     if image.width * image.height > MOST_PIXELS:
         size = f"{image.width}x{image.height}"
         raise TooManyPixelsError(f"{size}: more than {MOST_PIXELS} pixels: shrink it")
     if any(part.codec_name in Image.DECODERS for part in image.tile):
-        must = "which Pillow decodes in Python, in up to minutes: convert it to PNG"
+        message = "which Pillow decodes in Python, in up to minutes: convert it to PNG"
         raise UnusableImageError(
-            f"{image.format} in the rare form {image.tile[0].codec_name}, {must}"
+            f"{image.format} in the rare form {image.tile[0].codec_name}, {message}"
         )
     if stripped.exif:
         image.info["exif"] = stripped.exif

@@ -46,8 +46,8 @@ class WorkerEngine:
         # fork, the first to write to a page gets a copy, while the device keeps the original.
         several_hosts = spec.world_size > int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if self._workers and several_hosts and spec.device.type == "cuda":
-            must = "forks the trainer, which is unsafe with NCCL on several hosts"
-            raise ConfigError("pipeline.engine", "workers", f"{must}; use pipeline=threads")
+            message = "forks the trainer, which is unsafe with NCCL on several hosts"
+            raise ConfigError("pipeline.engine", "workers", f"{message}; use pipeline=threads")
         self._batches = _Batches(maker, shared_memory if self._workers else reused_memory)
         self._running = _outcomes(iter(()))
 

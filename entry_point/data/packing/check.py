@@ -84,8 +84,8 @@ def check_dataset(config: CheckConfig) -> Checked:
     images: Iterable[Image]
     if dataset.data.format == "shards":
         if config.index_root is not None:
-            must = f"needs images that are not packed; {dataset.root} has its own side indexes"
-            raise ConfigError("index_root", config.index_root, must)
+            message = f"needs images that are not packed; {dataset.root} has its own side indexes"
+            raise ConfigError("index_root", config.index_root, message)
         packed = read_dataset(dataset.root)
         total = sum(map(packed.samples, dataset.splits))
         parts = (_packed_images(dataset.root, packed, split, damage) for split in dataset.splits)

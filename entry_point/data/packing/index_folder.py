@@ -37,8 +37,8 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     dataset = open_dataset(options.dataset(str(source)), source, for_training=False)
     images = dataset.source(WHOLE)
     if not isinstance(images, FileSource):
-        must = f"needs files or tar files, not data.format={dataset.data.format}"
-        raise ConfigError("output_format", "index", must)
+        message = f"needs files or tar files, not data.format={dataset.data.format}"
+        raise ConfigError("output_format", "index", message)
     root = source if source.is_dir() else Path(images.folder)
     file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"

@@ -84,8 +84,8 @@ class EpochPlan(Plan):
         step = self.batch_size * self.world_size
         if self.train and self.count < step:
             most = self.count // self.world_size * self.world_size
-            must = f"must be at most {most}, as the train split has {self.count} images"
-            raise ConfigError("trainer.batch_size", step, must)
+            message = f"must be at most {most}, as the train split has {self.count} images"
+            raise ConfigError("trainer.batch_size", step, message)
 
     @property
     def samples_per_epoch(self) -> int:
@@ -156,8 +156,8 @@ def draw_weights(kind: str, labels: Tensor, classes: int) -> Weights:
     ConfigError for other kinds.
     """
     if kind not in ("class", "labels"):
-        must = f"needs classes or labels, but the dataset has {kind}; remove it"
-        raise ConfigError("data.balance", "classes", must)
+        message = f"needs classes or labels, but the dataset has {kind}; remove it"
+        raise ConfigError("data.balance", "classes", message)
     if kind == "class":
         numbers = labels.numpy()
         shares: Weights = 1 / np.maximum(np.bincount(numbers, minlength=classes), 1)

@@ -59,8 +59,10 @@ class StreamPlan:
         self._rows = np.split(by_shard, starts[1:])
         if train and not self.steps_per_epoch:
             share = self.samples_per_epoch
-            must = f"must be at most {share * ranks}, as each rank streams {share} training images"
-            raise ConfigError("trainer.batch_size", batch_size * ranks, must)
+            message = (
+                f"must be at most {share * ranks}, as each rank streams {share} training images"
+            )
+            raise ConfigError("trainer.batch_size", batch_size * ranks, message)
 
     @property
     def samples_per_epoch(self) -> int:

@@ -152,11 +152,11 @@ def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
             "task=segmentation"
         )
     if data.format == "parquet" and find_spec("pyarrow") is None:
-        must = (
+        message = (
             "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
             "`make image EXTRAS=parquet`"
         )
-        raise ConfigError("data.format", "parquet", must)
+        raise ConfigError("data.format", "parquet", message)
     reader = resolve("data.format", READERS[data.format], {})
     found: Listing = reader(root, data, labeled)
     return found
@@ -299,11 +299,11 @@ def _own(data: DataConfig, root: Path) -> Dataset:
 def _check(path: str, source: object, split: str) -> None:
     """Raise ConfigError unless your own source has what `Source` asks for."""
     if not isinstance(source, Source):
-        must = f"must return a Source; {type(source).__name__} is not one"
-        raise ConfigError("data.format", path, must)
+        message = f"must return a Source; {type(source).__name__} is not one"
+        raise ConfigError("data.format", path, message)
     if missing := [name for name in ("classes", "labels") if not hasattr(source, name)]:
-        must = f"must return a source that has {' and '.join(missing)}"
-        raise ConfigError("data.format", path, must)
+        message = f"must return a source that has {' and '.join(missing)}"
+        raise ConfigError("data.format", path, message)
     if source.kind not in KINDS:
         raise ConfigError("data.format", path, f"its kind must be one of {', '.join(KINDS)}")
     if not len(source):
@@ -317,8 +317,10 @@ def _check(path: str, source: object, split: str) -> None:
     shape = (len(source),) if is_class else (len(source), len(source.classes))
     types = (torch.int32, torch.int64) if is_class else (torch.float32,)
     if not isinstance(labels, torch.Tensor) or labels.shape != shape or labels.dtype not in types:
-        must = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
-        raise ConfigError("data.format", path, must)
+        message = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
+        raise ConfigError("data.format", path, message)
     if is_class and not 0 <= int(labels.min()) <= int(labels.max()) < len(source.classes):
-        must = f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"
-        raise ConfigError("data.format", path, must)
+        message = (
+            f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"
+        )
+        raise ConfigError("data.format", path, message)

@@ -115,8 +115,8 @@ class _Reader(NamedTuple):
             if kind == "class":
                 wrong = column.list.len() != 1
                 shown = quoted(column[wrong.arg_max() or 0].to_list())
-                must = "set data.table.kind=labels"
-                self.refuse(wrong, f"the label {shown} is not one class: {must}")
+                message = "set data.table.kind=labels"
+                self.refuse(wrong, f"the label {shown} is not one class: {message}")
             frame = frame.filter(column.list.len() > 0).explode("item")
         elif kind == "labels":
             separator = self.settings.separator
@@ -137,8 +137,8 @@ class _Reader(NamedTuple):
             for name, each in parts.items():
                 if len(each) > 1 and all(count[part] > 1 for part in each):
                     place = (column.str.strip_chars() == name).arg_max() or 0
-                    must = f"set data.table.separator='{separator}', or data.table.kind=class"
-                    reason = f"the label {quoted(name)} looks like several: {must} if it is one"
+                    message = f"set data.table.separator='{separator}', or data.table.kind=class"
+                    reason = f"the label {quoted(name)} looks like several: {message} if it is one"
                     raise self.cells.error(place, reason)
 
     def numbers(self, columns: list[pl.Series], kind: Kind) -> Labels:
@@ -157,14 +157,14 @@ class _Reader(NamedTuple):
         for i, column in enumerate(columns):
             numbers = column.str.strip_chars().cast(pl.Float64, strict=False).cast(pl.Float32)
             wrong = ~numbers.is_finite().fill_null(False)
-            must = "correct it, remove the row, or set data.table.kind=class"
+            message = "correct it, remove the row, or set data.table.kind=class"
             shown = quoted(column[wrong.arg_max() or 0])
-            self.refuse(wrong, f"the label {shown} is not a finite number: {must}")
+            self.refuse(wrong, f"the label {shown} is not a finite number: {message}")
             if kind == "labels":
                 wrong = (numbers != 0) & (numbers != 1)
-                must = "must be 0 or 1, or set data.table.kind=numbers"
+                message = "must be 0 or 1, or set data.table.kind=numbers"
                 shown = quoted(column[wrong.arg_max() or 0])
-                self.refuse(wrong, f"{quoted(names[i])} is {shown}: {must}")
+                self.refuse(wrong, f"{quoted(names[i])} is {shown}: {message}")
             values[:, i] = numbers.to_numpy()
         return Labels(kind, names, values.astype(np.uint8) if kind == "labels" else values)
 
@@ -185,8 +185,8 @@ def text_column(file: Path, column: pl.Series) -> pl.Series:
     if inner.is_nested() or inner in (pl.Binary, pl.Object):
         fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
         is_image = dtype == pl.Binary or any(field.name == "bytes" for field in fields)
-        must = "read it with data=parquet, or choose a column of paths" if is_image else MUST_BE
-        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {must}")
+        message = "read it with data=parquet, or choose a column of paths" if is_image else MUST_BE
+        raise DataError(f"{file}: the column {quoted(column.name)} is of type {dtype}: {message}")
     return column.cast(pl.String if inner is dtype else pl.List(pl.String))
 
 

@@ -79,13 +79,13 @@ class MaskSource(FileSource):
         mask = _read_mask(file)
         if mask.shape != (height, width):
             size = f"{mask.shape[1]}x{mask.shape[0]}"
-            must = f"its image is {width}x{height} upright"
-            raise DataError(f"{printable(file)}: is {size} pixels, but {must}")
+            message = f"its image is {width}x{height} upright"
+            raise DataError(f"{printable(file)}: is {size} pixels, but {message}")
         found = np.flatnonzero(np.bincount(mask.reshape(-1)))
         wrong = found[(found >= len(self.classes)) & (found != IGNORED)]
         if len(wrong):
-            must = f"{CLASSES} names the classes 0 to {len(self.classes) - 1}; 255 means ignore"
-            raise DataError(f"{printable(file)}: has pixels of {wrong[0]}, but {must}")
+            message = f"{CLASSES} names the classes 0 to {len(self.classes) - 1}; 255 means ignore"
+            raise DataError(f"{printable(file)}: has pixels of {wrong[0]}, but {message}")
         return mask if self._numbers is None else self._numbers[mask]
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
@@ -145,8 +145,8 @@ def _read_mask(file: str) -> NDArray[np.uint8]:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{printable(file)}: cannot be read as a mask: {reason}") from error
     if mode not in _MODES:
-        must = "must be a PNG with one number of at most 8 bits per pixel, the class"
-        raise DataError(f"{printable(file)}: {must}; it has the mode {mode}")
+        message = "must be a PNG with one number of at most 8 bits per pixel, the class"
+        raise DataError(f"{printable(file)}: {message}; it has the mode {mode}")
     return mask if scale == 1 else mask // scale
 
 
@@ -173,8 +173,8 @@ def _read_classes(file: Path) -> list[str]:
         names = read_bytes(file).numpy().tobytes().decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8"
-        must = "must name the classes of the masks, one per line, from number 0 on"
-        raise DataError(f"{file}: {reason}; it {must}") from error
+        message = "must name the classes of the masks, one per line, from number 0 on"
+        raise DataError(f"{file}: {reason}; it {message}") from error
     names = [name.strip() for name in names]
     while names and not names[-1]:
         names.pop()

@@ -331,14 +331,14 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
     for place in odd.to_list():
         path, shown = given[place], f"the path {quoted(given[place])}"
         if "://" in path:
-            must = f"set data.table.prefix to the part of it that the folder {folder} stands for"
-            raise rows.error(place, f"{shown} is not a file: {must}")
+            message = f"set data.table.prefix to the part of it that the folder {folder} stands for"
+            raise rows.error(place, f"{shown} is not a file: {message}")
         if not path.strip() or path.endswith("/") or "\0" in path:
             raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
-            must = "set data.images to a folder that holds all images"
-            raise rows.error(place, f"{shown} leads out of the folder {folder}: {must}")
+            message = "set data.images to a folder that holds all images"
+            raise rows.error(place, f"{shown} leads out of the folder {folder}: {message}")
     return paths.scatter(odd, found) if found else paths
 
 

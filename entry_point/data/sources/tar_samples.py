@@ -200,9 +200,9 @@ def _read_label(tar: _TarFile, member: _Member) -> str | list[str]:
     if isinstance(found, dict):
         keys = [key for key in LABEL_KEYS if key in found]
         if not keys:
-            must = f"must hold one of {', '.join(LABEL_KEYS)}"
+            message = f"must hold one of {', '.join(LABEL_KEYS)}"
             raise DataError(
-                f"{where}: holds {', '.join(map(printable, found)) or 'nothing'}: {must}"
+                f"{where}: holds {', '.join(map(printable, found)) or 'nothing'}: {message}"
             )
         found = found[keys[0]]
     labels = found if isinstance(found, list) else [found]

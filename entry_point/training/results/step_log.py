@@ -144,6 +144,6 @@ class LossGuard:
             if not math.isfinite(loss):
                 found = f"loss={loss} in step {step} of epoch {epoch}"
                 if epoch == step == 0:  # no rate has had an effect
-                    must = "check the model, model.weights and task.loss"
-                    raise DivergedError(f"{found}, before the first update: {must}")
+                    message = "check the model, model.weights and task.loss"
+                    raise DivergedError(f"{found}, before the first update: {message}")
                 raise DivergedError.of(found, self._optim, self._checkpoints)

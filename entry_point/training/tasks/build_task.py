@@ -31,8 +31,8 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     """
     settings = config.task
     if train.kind == "targets" and config.augment.name in _MOVING:
-        must = "moves pixels, and targets would not follow; use color_jitter or simclr"
-        raise ConfigError("augment.name", config.augment.name, must)
+        message = "moves pixels, and targets would not follow; use color_jitter or simclr"
+        raise ConfigError("augment.name", config.augment.name, message)
     build = task_class(settings.name)
     _check_kind(settings.name, getattr(build, "takes", None), train)
     _check_complete(settings.name, sorted(getattr(build, "__abstractmethods__", ())))
@@ -55,8 +55,8 @@ def task_class(name: str) -> Callable[..., Task]:
 
 def _check_complete(name: str, missing: list[str]) -> None:
     if missing:
-        must = f"has no {', '.join(missing)}; see entry_point/training/tasks/task.py"
-        raise ConfigError("task.name", name, must)
+        message = f"has no {', '.join(missing)}; see entry_point/training/tasks/task.py"
+        raise ConfigError("task.name", name, message)
 
 
 def _check_kind(name: str, takes: str | None, train: Source) -> None:
@@ -64,11 +64,11 @@ def _check_kind(name: str, takes: str | None, train: Source) -> None:
         return
     fitting = [known for known, task in TASKS.items() if task.takes == train.kind]
     other = f"task={fitting[0]}" if fitting else "your own task"
-    must = (
+    message = (
         f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[train.kind]}; "
         f"use {other}, or other labels"
     )
-    raise ConfigError("task.name", name, must)
+    raise ConfigError("task.name", name, message)
 
 
 def tracked_metric(config: TaskConfig, task: Task) -> Metric:
@@ -77,6 +77,6 @@ def tracked_metric(config: TaskConfig, task: Task) -> Metric:
         return task.metrics[0]
     known = {metric.name: metric for metric in (*task.metrics, LOSS)}
     if config.best not in known:
-        must = f"must be one of {', '.join(known)}{near(config.best, known)}"
-        raise ConfigError("task.best", config.best, must)
+        message = f"must be one of {', '.join(known)}{near(config.best, known)}"
+        raise ConfigError("task.best", config.best, message)
     return known[config.best]

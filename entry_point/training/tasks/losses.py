@@ -24,8 +24,8 @@ def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:
     name = config.loss or next(iter(known))
     loss: Loss = resolve("task.loss", name, known)
     if name not in known and config.class_weights is not None:
-        must = f"task.loss={name} is your own, which gets no weights; set null"
-        raise ConfigError("task.class_weights", config.class_weights, must)
+        message = f"task.loss={name} is your own, which gets no weights; set null"
+        raise ConfigError("task.class_weights", config.class_weights, message)
     return loss
 
 
@@ -84,8 +84,8 @@ def require_columns(outputs: Tensor, count: int, config: ModelConfig) -> None:
     """Raise ConfigError unless the model answers with `(N, count)`."""
     if outputs.shape[1:] != (count,):
         answer = ", ".join(["N", *map(str, outputs.shape[1:])])
-        must = f"returns ({answer}), must return (N, {count}): use its argument num_classes"
-        raise ConfigError("model.name", config.name, must)
+        message = f"returns ({answer}), must return (N, {count}): use its argument num_classes"
+        raise ConfigError("model.name", config.name, message)
 
 
 def class_weights(
@@ -105,8 +105,8 @@ def class_weights(
         return automatic(train.labels, count).float().to(device)
     if len(config.class_weights) != count:
         order = f"{', '.join(train.classes[:5])}{', ...' if count > 5 else ''}"
-        must = f"must have {count} numbers, one for each of {order}"
-        raise ConfigError("task.class_weights", config.class_weights, must)
+        message = f"must have {count} numbers, one for each of {order}"
+        raise ConfigError("task.class_weights", config.class_weights, message)
     return torch.tensor(config.class_weights, dtype=torch.float32, device=device)
 
 

@@ -40,15 +40,15 @@ class Segmentation(Task):
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
         if config.data.crop != "squash":
-            must = "task.name=segmentation evaluates and predicts whole images; set squash"
-            raise ConfigError("data.crop", config.data.crop, must)
+            message = "task.name=segmentation evaluates and predicts whole images; set squash"
+            raise ConfigError("data.crop", config.data.crop, message)
         self._model = config.model.name
         self.names = list(train.classes)
         self.outputs = len(self.names)
         self.head: nn.Module = nn.Softmax(dim=1)
         if config.task.class_weights == "auto":
-            must = "task.name=segmentation does not count pixels; list a number per class"
-            raise ConfigError("task.class_weights", "auto", must)
+            message = "task.name=segmentation does not count pixels; list a number per class"
+            raise ConfigError("task.class_weights", "auto", message)
         weights = class_weights(config.task, train, lambda *_: torch.empty(0), device)
         smoothing = config.task.label_smoothing
         known = {"cross_entropy": partial(_cross_entropy, weights=weights, smoothing=smoothing)}
@@ -56,9 +56,9 @@ class Segmentation(Task):
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.dim() != 4:
-            must = "must predict every pixel, as deeplabv3_resnet50, lraspp_mobilenet_v3_large "
-            must += "and timm/NAME with model.kwargs.features_only=true do"
-            raise ConfigError("model.name", self._model, must)
+            message = "must predict every pixel, as deeplabv3_resnet50, lraspp_mobilenet_v3_large "
+            message += "and timm/NAME with model.kwargs.features_only=true do"
+            raise ConfigError("model.name", self._model, message)
         if outputs.shape[-2:] != targets.shape[-2:]:
             outputs = functional.interpolate(outputs, targets.shape[-2:], mode="bilinear")
         return self._loss(outputs, targets.long())

@@ -181,8 +181,8 @@ def test_the_pieces_of_a_batch_must_divide_each_ranks_share() -> None:
     load_train_config([*settings, "optim.accumulate=8"])
     with pytest.raises(ConfigError) as caught:
         load_train_config([*settings, "optim.accumulate=16"])
-    must = "must be a multiple of 64, ranks=4 x optim.accumulate=16"
-    assert str(caught.value) == f"trainer.batch_size=32: {must}"
+    message = "must be a multiple of 64, ranks=4 x optim.accumulate=16"
+    assert str(caught.value) == f"trainer.batch_size=32: {message}"
 
 
 def test_a_dollar_sign_can_be_escaped() -> None:

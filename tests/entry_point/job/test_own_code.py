@@ -86,8 +86,8 @@ def test_code_other_than_what_was_sent_is_refused_before_any_of_it_runs(
     assert done.returncode == ExitCode.USAGE
     assert not ran.exists()
     (line,) = done.stderr.splitlines()
-    must = f"must hold the code with the hash {sent} that was sent, has {found}"
-    assert line == f"{command}: {run.channels / 'code'}: {must}"
+    message = f"must hold the code with the hash {sent} that was sent, has {found}"
+    assert line == f"{command}: {run.channels / 'code'}: {message}"
     if command == "train":
         assert run.failure.read_text() == line.removeprefix("train: ")
 

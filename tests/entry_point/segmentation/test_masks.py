@@ -292,8 +292,8 @@ def test_another_layout_has_the_same_samples(
 def test_images_and_masks_are_not_taken_for_two_classes(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    must = "holds images and their masks, not classes: train on them with data=masks"
-    with pytest.raises(DataError, match=must):
+    message = "holds images and their masks, not classes: train on them with data=masks"
+    with pytest.raises(DataError, match=message):
         open_source(DataConfig(format="folder", root=str(root)), "train", Path())
     assert optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 2
     assert "such as masks, which are not packed" in capfd.readouterr().err

@@ -244,8 +244,12 @@ def test_a_whole_model_is_refused_by_its_name(
 ) -> None:
     path = tmp_path / "a.pth"
     torch.save(content, path, _use_new_zipfile_serialization=new_format)
-    must = r"must be a state dict, as torch\.save\(model\.state_dict\(\), FILE\) writes it, not a "
-    with pytest.raises(ConfigError, match=must + r"pickled torchvision\.models\.resnet\.ResNet$"):
+    message = (
+        r"must be a state dict, as torch\.save\(model\.state_dict\(\), FILE\) writes it, not a "
+    )
+    with pytest.raises(
+        ConfigError, match=message + r"pickled torchvision\.models\.resnet\.ResNet$"
+    ):
         build_model(ModelConfig(weights=str(path)), 3)
 
 

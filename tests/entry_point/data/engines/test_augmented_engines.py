@@ -248,6 +248,6 @@ def test_the_example_changes_each_sample_by_a_few_levels(photo_folder: Path) -> 
 
 def test_what_your_function_returns_is_checked(photo_folder: Path) -> None:
     own = AugmentConfig(f"{OWN}.halved", per="sample")
-    must = r"must return an image \(3, 64, 64\) of torch.uint8, not \(3, 32, 64\)"
-    with pytest.raises(ConfigError, match=must):
+    message = r"must return an image \(3, 64, 64\) of torch.uint8, not \(3, 32, 64\)"
+    with pytest.raises(ConfigError, match=message):
         images(photo_folder, "threads", own)
