@@ -313,7 +313,7 @@ def test_masks_are_read_as_advised(tmp_path: Path) -> None:
     line = line_of("data=folder", f"data.root={tmp_path}")
     assert "train on them with data=masks task=segmentation" in line
     advised = ("data=masks", "task=segmentation", f"data.root={tmp_path}")
-    assert "write the second class of classes.txt as 1" in line_of(*advised)
+    assert "store the second class of classes.txt as 1" in line_of(*advised)
     for split in ("train", "val"):
         for number in range(8):
             mask = tmp_path / f"{split}/masks/{number}.png"

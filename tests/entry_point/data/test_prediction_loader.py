@@ -11,6 +11,7 @@ from entry_point.data.loader import Loader, build_prediction_loader
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.prediction.predicted import center_crop
+from tests.photographs import write_photo_folder
 
 SIZE, RESIZE = 40, 48
 
@@ -23,12 +24,13 @@ def loader_of(files: list[Path], engine: Way, samples: range | None = None) -> L
 
 
 @pytest.fixture
-def files(photo_folder: Path, tmp_path: Path) -> list[Path]:
+def files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     """JPEGs of all kinds, other formats and modes; 5, 9 and 11 are not images.
 
     The end of the PNG looks like that of a JPEG.
     """
-    jpegs = sorted((photo_folder / "val").rglob("*.jpg"))
+    photos = write_photo_folder(tmp_path_factory.mktemp("photos"))
+    jpegs = sorted((photos / "val").rglob("*.jpg"))
     photo = Image.open(jpegs[0]).convert("RGB")
     photo.convert("RGBA").save(tmp_path / "a.png")
     with (tmp_path / "a.png").open("ab") as png:

@@ -39,7 +39,7 @@ WAYS = [
 
 def pack_photos(folder: Path, output: Path) -> Path:
     """Pack a folder of photographs into several shards."""
-    pack(folder, output, OptimizeConfig(shard_mb=0.5))
+    pack(folder, output, OptimizeConfig(shard_mb=0.125))
     return output
 
 

@@ -68,7 +68,7 @@ def test_dali_gives_the_samples_of_threads_within_its_rounding(
     root = photo_folder
     if format == "shards":
         root = tmp_path / "packed"
-        assert optimize([f"source={photo_folder}", f"output={root}", "shard_mb=0.3"]) == 0
+        assert optimize([f"source={photo_folder}", f"output={root}", "shard_mb=0.08"]) == 0
     threads = _loader(root, "threads", split, format=format)
     dali = _loader(root, "dali", split, device, format=format)
     expected, found = list(threads.epoch(1)), list(dali.epoch(1))

@@ -11,6 +11,7 @@ import pytest
 
 from entry_point.config.data_config import PipelineConfig
 from entry_point.data.batch import Batch
+from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.engines.batch_maker import BatchMaker
 from entry_point.data.loader import Loader, _engine
 from entry_point.data.loader_spec import LoaderSpec
@@ -46,10 +47,10 @@ def maker_of(make: Callable[[int, Ints], Batch]) -> BatchMaker:
 
     @dataclass(frozen=True)
     class Maker:
+        decoder = OperatorDecoder()
+
         def __call__(self, epoch: int, indices: Ints, *_: object, **__: object) -> Batch:
             return make(epoch, indices)
-
-        def close(self) -> None: ...
 
     return Maker()  # type: ignore[return-value]
 

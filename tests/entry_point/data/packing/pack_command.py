@@ -22,7 +22,7 @@ def pack(source: Path, output: Path, *options: str) -> int:
 
 
 def arguments(source: Path, output: Path, *options: str) -> list[str]:
-    return [f"source={source}", f"output={output}", "shard_mb=0.5", *options]
+    return [f"source={source}", f"output={output}", "shard_mb=0.125", *options]
 
 
 def command(source: Path, output: Path) -> list[str]:

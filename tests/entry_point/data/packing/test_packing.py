@@ -74,9 +74,9 @@ def test_report_has_sizes_before_and_after_and_class_balance(
 
 
 def test_max_side_shrinks_only_larger_images(photo_folder: Path, tmp_path: Path) -> None:
-    assert pack(photo_folder, tmp_path / "packed", "max_side=400") == 0
+    assert pack(photo_folder, tmp_path / "packed", "max_side=200") == 0
     rows = index(tmp_path / "packed")
-    assert max(*rows["height"], *rows["width"]) == 400
+    assert max(*rows["height"], *rows["width"]) == 200
     counts = report(tmp_path / "packed")["splits"]["train"]["how"]
     assert counts["shrunk"] > 5 and counts["indexed"] > 5
 

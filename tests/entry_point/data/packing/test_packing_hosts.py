@@ -166,7 +166,7 @@ def test_hosts_of_a_job_make_the_dataset_of_one_host(
     for number in range(2):
         _prepare(host, number, 2, photo_folder, output, sharded=sharded)
         for _again in range(2):
-            assert optimize(["shard_mb=0.5"]) == 0
+            assert optimize(["shard_mb=0.125"]) == 0
     if not sharded:
         assert _files(output) == _files(packed)
     for split in ("train", "val"):
@@ -194,7 +194,7 @@ def test_hosts_that_see_different_classes_make_a_dataset_of_all(
         for file in (host / "processing/input/val").rglob("*.jpg") if number else ():
             file.unlink()
         shutil.rmtree(host / "processing/input/val" / missing)
-        assert optimize(["shard_mb=0.5"]) == 0
+        assert optimize(["shard_mb=0.125"]) == 0
     assert read_dataset(output).classes == read_dataset(packed).classes
     assert len(read_dataset(output).parts[0].classes) == 7
     whole = samples(packed, "train")
@@ -221,7 +221,7 @@ def test_single_host_makes_the_complete_dataset(
 ) -> None:
     _prepare(host, 0, 1, photo_folder, tmp_path / "s3")
     for _again in range(2):
-        assert optimize(["shard_mb=0.5"]) == 0
+        assert optimize(["shard_mb=0.125"]) == 0
         made, expected = contents(tmp_path / "s3"), contents(packed)
         differing = {
             name for name in made.keys() | expected if made.get(name) != expected.get(name)

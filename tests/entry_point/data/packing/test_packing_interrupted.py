@@ -162,7 +162,7 @@ def test_full_disk_error_names_the_file_and_the_next_run_resumes(
     photo_folder: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "data"
-    error = _run_limited(photo_folder, output, 300_000)
+    error = _run_limited(photo_folder, output, 75_000)
     assert f"{tmp_path / WORK}/data/train/shard-0000" in error
     assert "File too large: free up space and run" in error
     index = tmp_path / WORK / "data/train/index.safetensors.part"

@@ -32,6 +32,7 @@ from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.class_folders import class_folder
+from tests.photographs import write_photo_folder
 
 
 @pytest.fixture(autouse=True)
@@ -215,15 +216,16 @@ def test_a_damaged_database_costs_one_warning(
 
 
 def test_a_full_cache_keeps_what_it_holds(
-    photo_folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(index_cache, "MOST_BYTES", 5 * 8192)
-    expected = epochs(photo_folder, 2, index=False)
-    for new, old in zip(epochs(photo_folder, 2), expected, strict=True):
+    photos = write_photo_folder(tmp_path / "photos")  # with larger indexes than small ones have
+    expected = epochs(photos, 2, index=False)
+    for new, old in zip(epochs(photos, 2), expected, strict=True):
         assert torch.equal(new, old)
     (warning,) = warnings_of(caplog)
     assert "full" in warning
-    source = open_folder(photo_folder)
+    source = open_folder(photos)
     numbers = np.arange(len(source))
     source.keep_indexes(numbers, [index_jpeg(source.read(i)) for i in range(len(source))])
     assert 0 < sum(map(bool, map(len, source.indexes(numbers) or ()))) < len(source)

@@ -181,7 +181,7 @@ def test_threads_read_a_shard_once_although_nothing_reads_ahead(
     monkeypatch.setattr(source, "_read_shard", slow)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(first_of_each, range(4)))
-    assert reads == source.split_shards and len(reads) > 3
+    assert reads == source.split_shards and len(reads) > 2
 
 
 def test_a_column_of_bytes_and_labels_of_text_are_read(tmp_path: Path) -> None:

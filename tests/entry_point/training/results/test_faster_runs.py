@@ -72,7 +72,7 @@ def test_large_photographs_lead_to_a_command_after_which_nothing_is_advised(
     line = advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62)
     assert line is not None
     assert line.startswith("input-bound: 62 % of each step waits for data")
-    assert "of 640 x 480 pixels" in line and "JPEGs again, of quality 95" in line
+    assert "of 640 x 480 pixels" in line and "as JPEGs of quality 95" in line
     found = re.search(r'`make dataset ARGS="(.*?)"`', line)
     assert found is not None and optimize.main(shlex.split(found[1])) == 0
     packed = tmp_path / f"photos-{ENOUGH}"

@@ -123,7 +123,7 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
         (
             ["loggers=[tensorbord]"],
             "loggers=tensorbord: must be one of tensorboard, mlflow, wandb, or a dotted path to "
-            "your own; did you mean tensorboard?",
+            "your own code; did you mean tensorboard?",
         ),
         (
             ["loggers=[tests.own_loggers.Failed]"],

@@ -109,7 +109,9 @@ def test_a_model_that_answers_in_another_shape_is_named(name: str, shape: tuple[
 
 def test_one_class_is_not_trained_on() -> None:
     """As of a dataset in a folder of its own, below which the classes are."""
-    with pytest.raises(DataError, match=r"all images are of the class 'a'.* name it as data\.root"):
+    with pytest.raises(
+        DataError, match=r"all images belong to the class 'a'.* set data\.root to it"
+    ):
         task_of(classes(1))
 
 
