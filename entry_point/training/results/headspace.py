@@ -117,5 +117,6 @@ def cores_needed(
     step, wait = (float(steps[:, STEP_PARTS.index(part)].mean()) for part in ("step", "data_wait"))
     free = step / speedup if speedup else max(step - wait, 0.01 * step)
     of_rank, cores = " per rank" if ranks > 1 else "", input_cpu / free
-    need = f"need {cores:.{1 if cores >= 1 else 2}f} cores for input"
-    return f"{images / free:,.0f} images/s{of_rank} {need}; {cores_per_rank()} are here"
+    count = f"{cores:.{1 if cores >= 1 else 2}f}" if cores >= 0.05 else "less than 0.05"
+    rate = f"{images / free:,.0f} images/s{of_rank}"
+    return f"{rate} need {count} cores for input; {cores_per_rank()} are here"
