@@ -67,7 +67,7 @@ def record(folder: Path) -> dict[str, str]:
 def packed(photos: Path, output: Path) -> Path:
     from tests.entry_point.data.packing.pack_command import pack
 
-    assert pack(photos, output) == 0
+    assert pack(photos, output, "shard_mb=0.5") == 0
     return output
 
 
