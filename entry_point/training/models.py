@@ -77,8 +77,8 @@ def require_model(config: ModelConfig, image_size: int = 224) -> None:
         build = resolve("model.name", name, {})
         check_call("model.kwargs", build, config.kwargs, num_classes=2)
     elif config.kwargs:
-        # RuntimeError: the model computes with its weights while it is built.
-        with torch.device("meta"), suppress(RuntimeError):
+        # A model that computes with its weights while it is built raises one of these here only.
+        with torch.device("meta"), suppress(RuntimeError, TypeError):
             build_model(replace(config, weights=None), 2, image_size=image_size)
     elif name.startswith(TIMM):
         require_timm_model("model.name", name)
