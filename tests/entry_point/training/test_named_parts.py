@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+import torch
 
+from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import ExitCode
+from entry_point.training.models import require_model
 from tests.entry_point.training.training_jobs import run_job
 
 
@@ -57,3 +60,13 @@ def refusal(folder: Path, *overrides: str) -> str:
     nothing = folder / "nothing"  # opening it would be the first error
     nothing.mkdir()
     return run_job(folder / "run", nothing, overrides, code=ExitCode.USAGE)
+
+
+def test_a_model_that_computes_while_it_is_built_is_left_to_the_real_build(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def build(**_: object) -> torch.nn.Module:
+        return torch.nn.Linear(*torch.ones(2).int().numpy())
+
+    monkeypatch.setattr("entry_point.training.models.torchvision_builder", lambda _: build)
+    require_model(ModelConfig(name="resnet18", kwargs={"width_per_group": 32}))
