@@ -1,4 +1,4 @@
-"""Items that wait share a batch; an item that finds the server idle is answered at once."""
+"""Items that wait share a batch; an item that is the only one is answered at once."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Batcher:
     """A queue, and one thread per worker that answers its items in batches.
 
     A worker that is free takes what waits, up to `max_batch` items. If that is less, and the oldest
-    item found the server busy, the worker waits for more until that item is `max_wait_s` old.
-    The first free worker is the one to take it, so that a server with little to do keeps one
-    thread's memory in the caches.
+    item was not the only one, the worker waits for more until that item is `max_wait_s` old. The
+    first free worker is the one to take it, so that a server with little to do keeps one thread's
+    memory in the caches; the others sleep.
     """
 
     def __init__(
@@ -95,10 +95,13 @@ class Batcher:
         with self._lock:
             return sum(not job.future.cancelled() for job in self._queue)
 
-    def submit(self, item: Any) -> Future[Any]:
-        """Queue an item. Cancel the future if nobody wants the answer any more."""
+    def submit(self, item: Any, *, others_come: bool = False) -> Future[Any]:
+        """Queue an item. Cancel the future if nobody wants the answer any more.
+
+        `others_come`: more items are on their way, and could share its batch.
+        """
         with self._lock:
-            job = _Job(item, may_wait=bool(self._queue or self._busy))
+            job = _Job(item, may_wait=bool(others_come or self._queue or self._busy))
             self._queue.append(job)
             # In between, an idle worker that knows of the first item already waits for more.
             if len(self._queue) in (1, self._max_batch):
@@ -147,12 +150,14 @@ class Batcher:
                         return picked
                     continue
                 self._idle[number] = awake
-                awake.wait(patience if self._queue else None)
+                takes_next = self._queue and number == min(self._idle)
+                awake.wait(patience if takes_next else None)
                 del self._idle[number]
 
     def _patience(self) -> float:
         """Seconds to wait for a larger batch."""
-        if not self._queue or not self._queue[0].may_wait or len(self._queue) >= self._max_batch:
+        is_full = len(self._queue) >= self._max_batch
+        if not self._queue or not self._queue[0].may_wait or is_full or self._is_stopping:
             return 0.0
         return self._queue[0].arrived + self._max_wait_s - time.monotonic()
 

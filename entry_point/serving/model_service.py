@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 _MOST_WORKERS = 8
 MAX_WAIT_S = 0.002
-"""How long an image that finds the workers busy may wait for others to share its batch."""
+"""How long an image may wait for others to share its batch, unless its request is the only one."""
 MAX_QUEUE = 256
 """Requests that may wait."""
 DEFAULT_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
@@ -160,7 +160,7 @@ class ModelService:
             if request.answer.done():
                 return
             photo = self._decoder.decode(request.images[number])
-            computing = self._batcher.submit(photo)
+            computing = self._batcher.submit(photo, others_come=self._unanswered > 1)
             request.decoded(computing)
             computing.add_done_callback(partial(self._computed, request, number, photo))
             self._decode_more(request)

@@ -243,13 +243,15 @@ class BodyMemory:
 
     async def _take(self, size: int) -> None:
         """Wait until there is room. Raises RequestError (503)."""
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                while self._used + size > self._limit:
-                    self._freed.clear()
-                    await self._freed.wait()
-        except TimeoutError as error:
-            raise RequestError(503, "too many large requests at once; try again later") from error
+        if self._used + size > self._limit:
+            try:
+                async with asyncio.timeout(_PATIENCE_S):
+                    while self._used + size > self._limit:
+                        self._freed.clear()
+                        await self._freed.wait()
+            except TimeoutError as error:
+                full = "too many large requests at once; try again later"
+                raise RequestError(503, full) from error
         self._used += size
 
     def free(self, size: int) -> None:

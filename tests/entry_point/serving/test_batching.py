@@ -81,6 +81,16 @@ def test_a_request_that_found_the_server_busy_waits_for_a_full_batch() -> None:
     assert model.batches == [[0], [1, 2]]
 
 
+def test_an_idle_worker_waits_for_what_is_on_its_way() -> None:
+    model = Model()
+    model.may_finish.release()
+    queue = batcher(model, workers=2, max_batch=2, max_wait_s=NEVER_S)
+    until_idle(queue)
+    futures = [queue.submit(0, others_come=True), queue.submit(1)]
+    assert [future.result(PATIENCE_S) for future in futures] == [0, 2]
+    assert model.batches == [[0, 1]]
+
+
 def test_a_request_that_nobody_waits_for_is_not_computed() -> None:
     model = Model()
     queue = batcher(model)
@@ -164,3 +174,13 @@ def test_stopping_answers_what_waits() -> None:
     model.may_finish.release(2)
     assert queue.stop(PATIENCE_S)
     assert [future.result(0) for future in futures] == [0, 2]
+
+
+def test_stopping_does_not_wait_for_a_larger_batch() -> None:
+    model = Model()
+    model.may_finish.release()
+    queue = batcher(model, workers=2, max_wait_s=NEVER_S)
+    until_idle(queue)
+    waits = queue.submit(0, others_come=True)
+    assert queue.stop(PATIENCE_S)
+    assert waits.result(0) == 0
