@@ -144,7 +144,8 @@ PYTEST := $(PY) -m pytest
 PARALLEL := $(PYTEST) -n 2 --dist worksteal
 test-runs- := $(PARALLEL)
 test-runs-launch := REQUIRE_SDKS=1 $(PARALLEL) tests/launch/sdk
-test-runs-dali := REQUIRE_DALI=1 $(PYTEST) tests/entry_point/data tests/benchmarks -k dali
+test-runs-dali := REQUIRE_DALI=1 $(PYTEST) tests/entry_point/data tests/benchmarks \
+	tests/launch/containers -k dali
 test-runs-gpu := $(PYTEST) -m gpu
 test-runs-container := TEST_CONTAINER=1 $(PYTEST) tests/launch/real_engine
 test-runs-fuzz := command -v clang++ >/dev/null \
