@@ -2,7 +2,8 @@
 
 `python -m benchmarks.gpu.gpu_check [PART ...] [device=cpu] [out=FOLDER]`. Each part leaves
 PART.json and its logs in FOLDER; `page` judges them and writes the page, on any machine. Without a
-part, all run in turn. `device=cpu` is a dry run of little size, whose page goes into FOLDER.
+part, all but `options` run in turn. `device=cpu` is a dry run of little size, whose page goes into
+FOLDER.
 
 A part is a list of cases. A case is a process with a deadline; cases that are timed run alone.
 """
@@ -33,7 +34,15 @@ from omegaconf import OmegaConf
 
 from benchmarks import measure
 from benchmarks.gpu import gpu_page
-from benchmarks.gpu.gpu_page import CORES, PEER_CORES, PEERS, RECIPES, ROUNDS, Outcome
+from benchmarks.gpu.gpu_page import (
+    CORES,
+    OPTION,
+    PEER_CORES,
+    PEERS,
+    RECIPES,
+    ROUNDS,
+    Outcome,
+)
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.sample_photographs import many_photographs
 from entry_point.config.compose import CONFIGS
@@ -133,14 +142,35 @@ def peers(plan: Plan) -> list[Case]:
     ]
 
 
+def options(plan: Plan) -> list[Case]:
+    """Returns the compiled ResNet-50, and in turn each change that could make its steps faster, or
+    is expected to cost little."""
+    changes = {
+        "none": (),
+        "CUDA graphs": ("trainer.compile=reduce-overhead",),
+        "4 times the batch": (f"trainer.batch_size={4 * plan.batch}",),
+        "an optimizer that is not fused": ("optim.kwargs.fused=false",),
+        "averaged weights": ("optim.ema_decay=0.999",),
+        "an evaluation after each epoch": ("trainer.evaluate_every_epochs=1",),
+    }
+    settings = training(plan, "ResNet-50", "compiled")
+    return [
+        job(plan, OPTION + name, 28, *settings, *change, cores=CORES, round=number)
+        for number in range(1, ROUNDS + 1)
+        for name, change in changes.items()
+    ]
+
+
 def serving(plan: Plan) -> list[Case]:
     return [Case(gpu_page.SERVING, ("-m", "benchmarks.gpu.gpu_serving", plan.device), 50)]
 
 
 PARTS: dict[str, Callable[[Plan], list[Case]]] = {
-    part.__name__: part for part in (tests, goal, recipes, peers, serving)
+    part.__name__: part for part in (tests, goal, recipes, options, peers, serving)
 }
 """By worth."""
+WITHOUT_A_NAME = tuple(part for part in PARTS if part != "options")
+"""What runs if no part is named: all that fits into ten minutes."""
 
 
 def training(plan: Plan, model: str, how: str) -> tuple[str, ...]:
@@ -333,7 +363,7 @@ def main(arguments: Sequence[str]) -> int:
     words = [argument.removeprefix("part=") for argument in arguments]
     options = {"device": "cuda", "out": "runs/gpu-check"}
     options |= dict(word.split("=", 1) for word in words if "=" in word)
-    parts = [word for word in words if "=" not in word] or [*PARTS, "page"]
+    parts = [word for word in words if "=" not in word] or [*WITHOUT_A_NAME, "page"]
     plan, out = PLANS.get(options["device"]), Path(options["out"])
     if plan is None or {*parts} - {*PARTS, "page"} or len(options) > 2:
         allowed = f"{', '.join([*PARTS, 'page'])}, device=cuda|cpu, out=FOLDER"

@@ -30,12 +30,15 @@ RECIPES = ("resnet50_torchvision", "resnet50_fast16", "deit_small", "vit_small")
 HOW = ("eager", "compiled")
 GOAL, COMPILED = (f"ResNet-50, {how}" for how in HOW)
 PEERS = {f"ResNet-50, fed by {peer}": peer for peer in ("dali-gpu", "dali-cpu", "torchvision")}
+OPTION, NO_OPTION = "option: ", "option: none"
 TESTS, SERVING = "tests marked gpu", "serving"
 ENDED, CUT_OFF, SKIPPED = "exit code 0", "cut off", "skipped"
 HELD, BROKEN = "held", "broken"
 NOT_MEASURED, NOT_DECIDED = "not measured", "not decided"
-STUDENT_T = 4.303
-"""For the 95 % interval of a mean of ROUNDS values."""
+STUDENT_T = {2: 12.71, 3: 4.303}
+"""Number of values -> factor of the 95 % interval of their mean."""
+WORTH = 1.01
+"""An option pays if it is more than this many times as fast."""
 LOSSES_DIFFER = 0.03
 """The most by which a compiled run's loss, over ten steps, may differ from the eager one's."""
 STABLE = 1.1
@@ -54,7 +57,8 @@ plain files: DALI with its own reader and random crop, torchvision with ImageFol
 DataLoader. `From memory` repeats the first epoch's steps on batches kept in memory. `Cores busy`
 are CPU seconds of the job's processes per second. `Cores for one GPU` are the same, scaled to the
 speed from memory; decoding on the GPU takes time from the model, which more cores do not give back.
-A promise holds or breaks if all of the 95 % interval of {ROUNDS} values does.
+A promise holds or breaks if all of the 95 % interval of {ROUNDS} values does. Options change the
+compiled ResNet-50, and alternate with it; one pays if all of that interval is above {WORTH}.
 """
 
 
@@ -172,10 +176,15 @@ def at_most(cases: Cases, most: float, case: str, key: str, base: str = "") -> J
         values = [a / b for a, b in zip(values, steps, strict=False)]
     if len(values) < ROUNDS:
         return NOT_MEASURED, f"{len(values)} of {ROUNDS} values were measured"
-    mean = statistics.mean(values)
-    half = STUDENT_T * statistics.stdev(values) / math.sqrt(ROUNDS)
+    mean, half = _interval(values)
     word = HELD if mean + half <= most else BROKEN if mean - half > most else NOT_DECIDED
     return word, f"{mean:.4g} ± {half:.2g}; at most {most:.3g}"
+
+
+def _interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns the mean, and half the width of its 95 % interval."""
+    quantile = STUDENT_T[len(values)]
+    return statistics.mean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
 def learns_alike(cases: Cases, recipe: str) -> Judged:
@@ -237,9 +246,11 @@ def write_page(results: Results, folder: Path) -> int:
     code = f"commit {commit()}" if known else "which this clone no longer has"
     made = f"files {first['files']}, {code}; {first['machine']}; {first['system']}; {first['date']}"
     rows = [(promise, f"**{word}**", _cell(reason)) for promise, word, reason in verdicts]
+    cases = by_case(results)
+    options = _options(cases) if "options" in results else ""
     path.write_text(
-        f"# Training on a GPU\n\n{dry}{_figures(by_case(results))}\n{METHOD}\n"
-        f"`make figures ONLY=gpu`; {made}.\n\n## Promises\n\n"
+        f"# Training on a GPU\n\n{dry}{_figures(cases)}\n{METHOD}\n"
+        f"`make figures ONLY=gpu`; {made}.\n\n{options}## Promises\n\n"
         + measure.table(["promise", "verdict", "found"], rows),
         encoding="utf-8",
     )
@@ -272,6 +283,29 @@ def _figures(cases: Cases) -> str:
         seconds = " ".join(f"{one.seconds:.0f}" for one in rounds)
         rows.append([case, *shown, ends, f"{seconds} ({rounds[0].estimate:.0f})"])
     return measure.table(HEAD, rows)
+
+
+def _options(cases: Cases) -> str:
+    """Returns the section that compares each option with none, round by round."""
+
+    def speeds(option: str) -> dict[int, float]:
+        ended = [one for one in cases[option] if one.ended == ENDED]
+        return {one.round: statistics.median(one.values["images_per_s"]) for one in ended}
+
+    rows, base = [], speeds(NO_OPTION)
+    for option in (case for case in cases if case.startswith(OPTION)):
+        found = speeds(option)
+        shares = [found[number] / base[number] for number in found if number in base]
+        row: list[object] = [option.removeprefix(OPTION), len(shares)]
+        if len(shares) < 2:
+            row += ["", "", NOT_MEASURED]
+        else:
+            mean, half = _interval(shares)
+            pays = "yes" if mean - half > WORTH else "no" if mean + half < WORTH else NOT_DECIDED
+            row += [f"{statistics.median(found.values()):.4g}", f"{mean:.3f} ± {half:.2g}", pays]
+        rows.append(row)
+    head = ["option", "rounds", "images/s", "of those of none", "pays"]
+    return f"## Options\n\n{measure.table(head, rows)}\n"
 
 
 def _cell(text: str) -> str:

@@ -14,7 +14,18 @@ import torch
 
 from benchmarks import measure
 from benchmarks.gpu import offline_kit
-from benchmarks.gpu.gpu_check import PARTS, PLANS, Case, main, make_data, origin, run_case, run_part
+from benchmarks.gpu.gpu_check import (
+    MINUTES,
+    PARTS,
+    PLANS,
+    WITHOUT_A_NAME,
+    Case,
+    main,
+    make_data,
+    origin,
+    run_case,
+    run_part,
+)
 from benchmarks.gpu.gpu_page import (
     BROKEN,
     COMPILED,
@@ -34,6 +45,7 @@ from benchmarks.gpu.gpu_page import (
 from entry_point.job.program import UserError
 
 FULL, DRY = PLANS["cuda"], PLANS["cpu"]
+FAILS = {"ended": "exit code 1", "why": "CUDA error"}
 Fault = tuple[str, int, dict[str, Any]]
 """A case, its round, and what is otherwise than in a run that keeps every promise."""
 
@@ -88,13 +100,48 @@ def test_real_jobs_measure_what_the_verdicts_and_the_page_read(tmp_path: Path) -
     assert "A dry run" in text and f"files {origin('cpu')['files']}, commit " in text
 
 
+def option_rows(results: dict[str, Any], folder: Path) -> dict[str, list[str]]:
+    """Option -> the cells of its row on the page of a dry run."""
+    results["options"]["gpu"] = ""
+    write_page(results, folder)
+    section = (folder / "gpu-options.md").read_text().partition("## Options\n")[2]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
+    return {row[0]: [cell.strip() for cell in row[1:]] for row in rows[2:] if len(row) == 5}
+
+
+def test_options_are_compared_with_none_of_the_same_round(tmp_path: Path) -> None:
+    def rounds(option: str, *speeds: float) -> list[Fault]:
+        case = f"option: {option}"
+        return [(case, n, {"images_per_s": [speed]}) for n, speed in enumerate(speeds, 1)]
+
+    rows = option_rows(
+        planted(
+            "options",
+            *rounds("none", 100, 200, 400),
+            *rounds("CUDA graphs", 110, 221, 439),
+            *rounds("4 times the batch", 101, 202, 440),
+            *rounds("averaged weights", 99, 197, 396),
+            ("option: an optimizer that is not fused", 1, FAILS),
+            ("option: an evaluation after each epoch", 1, FAILS),
+            ("option: an evaluation after each epoch", 3, {"ended": SKIPPED}),
+        ),
+        tmp_path,
+    )
+    assert rows["none"] == ["3", "200", "1.000 ± 0", "no"]
+    assert rows["CUDA graphs"] == ["3", "221", "1.101 ± 0.0095", "yes"]
+    assert rows["4 times the batch"][-1] == NOT_DECIDED
+    assert rows["averaged weights"][-1] == "no"
+    assert rows["an optimizer that is not fused"][0] == "2"
+    assert rows["an evaluation after each epoch"] == ["1", "", "", NOT_MEASURED]
+
+
 @pytest.mark.parametrize("part", PARTS)
 def test_without_a_fault_every_promise_is_held(part: str) -> None:
     assert words(planted(part)) <= {HELD}
-    assert (part == "peers") != bool(words(planted(part)))  # other loaders promise nothing
+    # Other loaders and options promise nothing.
+    assert (part in ("peers", "options")) != bool(words(planted(part)))
 
 
-FAILS = {"ended": "exit code 1", "why": "CUDA error"}
 LIKE = f"{RECIPES[0]}: compiled losses"
 EAGER, RECIPE = (f"{RECIPES[0]}, {how}" for how in ("eager", "compiled"))
 
@@ -193,14 +240,17 @@ def test_a_page_is_of_one_code_and_a_part_of_it_replaces_no_whole_one(
         write_page(results, tmp_path)
 
 
-def test_the_plan_alternates_three_times_and_all_but_dali_fits_into_ten_minutes() -> None:
+def test_the_plan_alternates_three_times_and_all_but_dali_and_options_fits_into_ten_minutes() -> (
+    None
+):
     goal = [(case.name, case.round, case.cores) for case in PARTS["goal"](FULL)]
     assert goal == [one for n in (1, 2, 3) for one in ((GOAL, n, 4), (COMPILED, n, 8))]
     seconds = 40.0  # the data set
-    for part, cases in PARTS.items():
-        each = [case.estimate for case in cases(FULL) if "dali" not in case.name]
+    for part in WITHOUT_A_NAME:
+        each = [case.estimate for case in PARTS[part](FULL) if "dali" not in case.name]
         seconds += max(each) if part == "tests" else sum(each)
     assert seconds < 600, seconds
+    assert sum(case.estimate for case in PARTS["options"](FULL)) < 60 * MINUTES
 
 
 @pytest.mark.parametrize(
