@@ -33,8 +33,7 @@ HEADERS = (
 
 
 def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None:
-    """Writes packages, libjpeg's header and photographs into FOLDER/KIT, 30 MB if nothing is
-    present."""
+    """Writes packages, libjpeg's header and photographs into FOLDER/KIT, about 40 MB."""
     sys.path.insert(0, str(ROOT))
     from tests.photographs import PHOTOGRAPHS  # of packages that are too large to carry
 
