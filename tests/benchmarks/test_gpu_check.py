@@ -277,7 +277,7 @@ def test_a_kit_becomes_an_environment_once(tmp_path: Path) -> None:
     kit = tmp_path / "carried" / "kit"
     shutil.make_archive(str(kit), "xztar", tmp_path / "packed")
     environment = offline_kit.unpack(kit.parent, tmp_path / "kit")
-    program = "import sample_of_ours, benchmarks.gpu.peer_jobs; print(sample_of_ours.answer)"
+    program = "import sample_of_ours, benchmarks.gpu.offline_kit; print(sample_of_ours.answer)"
     command = [sys.executable, "-c", program]
     assert subprocess.check_output(command, env=environment, cwd=tmp_path, text=True) == "42\n"
     (kept := tmp_path / "kit" / "site" / "kept").touch()

@@ -1,8 +1,6 @@
 """The benchmark of the pipelines: its cases, its advice and its pages."""
 
 import json
-import subprocess
-import sys
 import tempfile
 from dataclasses import asdict
 from pathlib import Path
@@ -18,6 +16,7 @@ from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
 from entry_point.config.config_errors import ConfigError
+from tests import forkserver
 
 
 def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
@@ -106,15 +105,13 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
 
 
 @pytest.mark.parametrize("way", ["threads", "imagefolder"])
-def test_a_case_is_measured_in_each_stage(way: str, photo_folder: Path) -> None:
-    case = Case(way, 1, str(photo_folder), "folder", 32, 4, 0.05)
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.pipelines.run_case", json.dumps(asdict(case))],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    result = Result(**json.loads(done.stdout))
+def test_a_case_is_measured_in_each_stage(way: str, photo_folder: Path, tmp_path: Path) -> None:
+    case = json.dumps(asdict(Case(way, 1, str(photo_folder), "folder", 32, 4, 0.05)))
+    arguments = ["-m", "benchmarks.pipelines.run_case", case]
+    program = forkserver.start(arguments, tmp_path / "out", errors=tmp_path / "errors")
+    output, errors = program.communicate(timeout=240)
+    assert program.returncode == 0, errors
+    result = Result(**json.loads(output))
     assert len(result.images_per_second) == len(result.cpu_ms_per_image) >= 3
     assert min(result.images_per_second) > 0 and result.megabytes > 10
 
