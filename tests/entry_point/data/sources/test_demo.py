@@ -1,9 +1,4 @@
 import io
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +14,7 @@ from entry_point.config.data_config import DataConfig, DemoConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.demo import PATTERNS, draw_jpeg, ensure_demo
+from tests import forkserver
 
 SMALL = DemoConfig(train_images=20, val_images=10)
 
@@ -87,11 +83,11 @@ def test_killed_generation_restarts_and_makes_the_same_bytes(tmp_path: Path) -> 
         "ensure_demo(Path(sys.argv[1]), DemoConfig(0, 5000, 10))\n"
     )
     root = tmp_path / "demo"
-    process = subprocess.Popen([sys.executable, "-c", code, str(root)])
+    process = forkserver.start(["-c", code, str(root)], tmp_path / "log")
     while not list(tmp_path.glob(".demo.unfinished/train/*/*.jpg")):
         assert process.poll() is None
         time.sleep(0.02)
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
     assert not root.exists()
     ensure_demo(root, SMALL)
@@ -106,6 +102,6 @@ def _generate(root: Path) -> int:
 
 
 def test_concurrent_processes_generate_once(tmp_path: Path) -> None:
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
+    with forkserver.SERVER.Pool(2) as pool:
         made = pool.map(_generate, [tmp_path / "demo"] * 2)
     assert len(set(made)) == 1
