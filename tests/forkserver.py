@@ -118,6 +118,7 @@ def run(arguments: Sequence[str]) -> None:
     sys.argv = [kind, *rest]
     try:
         if kind == "-m":
+            sys.modules.pop(program, None)  # runpy warns of a module that was imported
             runpy.run_module(program, run_name="__main__", alter_sys=True)
         else:
             exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})

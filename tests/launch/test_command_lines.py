@@ -2,13 +2,13 @@
 
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from launch import docker, image
 from launch.sagemaker import __main__ as sagemaker
+from tests import forkserver
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,11 +60,12 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_help_of_a_program_prints_its_usage(program: str) -> None:
-    command = [sys.executable, "-m", program, "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert f"python -m {program}" in done.stdout
+def test_help_of_a_program_prints_its_usage(program: str, tmp_path: Path) -> None:
+    log, errors = tmp_path / "log", tmp_path / "errors"
+    done = forkserver.start(["-m", program, "--help"], log, errors=errors)
+    told, problems = done.communicate(timeout=60)
+    assert done.returncode == 0, problems
+    assert f"python -m {program}" in told
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in sagemaker.COMMANDS)])

@@ -11,11 +11,12 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from entry_point.job import hyperparameters
+from entry_point.job import hyperparameters, run_folder
 from entry_point.job.program import UserError
 from launch import local
 from tests import forkserver
-from tests.entry_point.training import forked_ranks
+from tests.entry_point.training import forked, forked_ranks
+from tests.forkserver import Program
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = (
@@ -49,17 +50,29 @@ def start_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def local_train(start_folder: Path, *arguments: str) -> tuple[int, str]:
-    """The exit code and the output of the program, which becomes the job without an exec."""
+    """The exit code and the output of the program."""
     (log := start_folder / "log").unlink(missing_ok=True)
-    prepare = partial(_without_exec, start_folder)
-    process = forkserver.start(["-m", "launch.local", *arguments], log, prepare=prepare)
+    process = start_local_train(start_folder, log, *arguments)
     output, _ = process.communicate(timeout=240)
     return process.wait(), output
 
 
-def _without_exec(start_folder: Path) -> None:
+def start_local_train(
+    start_folder: Path, log: Path, *arguments: str, patient: bool = True
+) -> Program:
+    """Start the program, which becomes the job without an exec.
+
+    Unless it is `patient`, it does not wait for a run folder in use.
+    """
+    prepare = partial(_without_exec, start_folder, patient)
+    return forkserver.start(["-m", "launch.local", *arguments], log, prepare=prepare)
+
+
+def _without_exec(start_folder: Path, patient: bool) -> None:
     os.chdir(start_folder)
     forked_ranks.prepare()
+    if not patient:
+        forked.lose_patience()
     os.execv = _become  # type: ignore[assignment]
 
 
@@ -144,6 +157,7 @@ def test_a_mistyped_argument_is_one_line_and_leaves_no_run(
 def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(run_folder, "LOCK_PATIENCE_S", 0.0)
     output = tmp_path / "runs" / "busy" / "output"
     output.mkdir(parents=True)
     with FileLock(output / "lock"):

@@ -13,14 +13,16 @@ import pytest
 
 from entry_point.job import hyperparameters
 from entry_point.job.program import ExitCode
+from tests.entry_point.job.test_processes import wait_for_steps
 from tests.entry_point.job.test_signals import wait_for_sigterm_handler
-from tests.launch.test_local import JOB, ROOT, start_folder
+from tests.launch.test_local import JOB, ROOT, start_folder, start_local_train
 
 assert start_folder  # a fixture
 ENDLESS = (*JOB, "trainer.epochs=100000", "trainer.log_every_steps=1")
 
 
 def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start the program in a new interpreter, which it replaces by another for the job."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     return subprocess.Popen(
         [sys.executable, "-m", "launch.local", *arguments],
@@ -37,13 +39,14 @@ def read_overrides(run: Path) -> list[str]:
     return hyperparameters.decode(json.loads(text))
 
 
-def test_a_second_start_leaves_the_first_ones_settings(start_folder: Path) -> None:
+def test_a_second_start_leaves_the_first_ones_settings(start_folder: Path, tmp_path: Path) -> None:
     run = start_folder / "runs" / "twice"
-    first = start(start_folder, "name=twice", *ENDLESS)
+    first = start_local_train(start_folder, tmp_path / "first", "name=twice", *ENDLESS)
     while not (run / "input" / "config" / "inputdataconfig.json").exists():
         assert first.poll() is None, first.communicate()[0]
         time.sleep(0.005)
-    second = start(start_folder, "name=twice", *ENDLESS, "optim.lr=0.5")
+    changed = ("name=twice", *ENDLESS, "optim.lr=0.5")
+    second = start_local_train(start_folder, tmp_path / "second", *changed, patient=False)
     output, _ = second.communicate(timeout=120)
     assert second.returncode == ExitCode.USAGE, output
     assert output.startswith("local-train: another process is training in")
@@ -55,9 +58,14 @@ def test_a_second_start_leaves_the_first_ones_settings(start_folder: Path) -> No
     assert first.returncode == ExitCode.STOPPED, output
 
 
-def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_folder: Path) -> None:
+def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(
+    start_folder: Path, tmp_path: Path
+) -> None:
     own = {rate: [*JOB, "trainer.epochs=1", f"optim.lr={rate}"] for rate in (0.1, 0.2, 0.3)}
-    starts = {rate: start(start_folder, "name=race", *settings) for rate, settings in own.items()}
+    starts = {
+        rate: start_local_train(start_folder, tmp_path / f"{rate}", "name=race", *settings)
+        for rate, settings in own.items()
+    }
     outputs = {rate: process.communicate(timeout=240)[0] for rate, process in starts.items()}
     codes = {rate: process.returncode for rate, process in starts.items()}
     # A start that is slow to load may find that the first has finished, and resume it.
@@ -73,17 +81,16 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(start_fol
 
 
 def test_only_a_finished_run_becomes_the_latest_and_only_sigterm_leaves_a_model(
-    start_folder: Path,
+    start_folder: Path, tmp_path: Path
 ) -> None:
     run, latest = start_folder / "runs" / "by-hand", start_folder / "runs" / "latest"
     before = latest.resolve()
+    metrics = run / "output" / "data" / "metrics.jsonl"
     for number, models in ((signal.SIGINT, 0), (signal.SIGTERM, 1)):
-        process = start(start_folder, f"name={run.name}", *ENDLESS)
-        metrics = run / "output" / "data" / "metrics.jsonl"
-        steps = metrics.read_text().count("\n") if metrics.exists() else 0
-        while not metrics.exists() or metrics.read_text().count("\n") <= steps:
-            assert process.poll() is None, process.communicate()[0]
-            time.sleep(0.05)
+        steps = metrics.read_text().count('"loss"') if metrics.exists() else 0
+        log = tmp_path / f"{number}"
+        process = start_local_train(start_folder, log, f"name={run.name}", *ENDLESS)
+        wait_for_steps(run, process, steps + 2)  # after one, it heeds requests
         process.send_signal(number)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == ExitCode.STOPPED, output
@@ -114,7 +121,7 @@ def test_a_stop_at_any_moment_of_the_start_leaves_no_traceback_and_is_not_the_la
     assert (run.parent / "latest").resolve() != run
 
 
-def test_what_an_interrupted_run_names_resumes_it(start_folder: Path) -> None:
+def test_what_an_interrupted_run_names_resumes_it(start_folder: Path, tmp_path: Path) -> None:
     before = {run.name for run in (start_folder / "runs").glob("*")}
     process = start(start_folder, *ENDLESS)
     for line in process.stdout or ():
@@ -127,7 +134,9 @@ def test_what_an_interrupted_run_names_resumes_it(start_folder: Path) -> None:
     assert name, output
     (run,) = (run for run in (start_folder / "runs").glob("*") if run.name not in before)
     assert run.name == name[1].removeprefix("name=")
-    again = start(start_folder, *ENDLESS, name[1])
-    begins = next(line for line in again.stdout or () if line.startswith("start "))
+    again = start_local_train(start_folder, log := tmp_path / "log", *ENDLESS, name[1])
+    while not (begins := re.search(r"^start .*\n", log.read_text(), re.MULTILINE)):
+        assert again.poll() is None, log.read_text()
+        time.sleep(0.01)
     again.kill()
-    assert "epoch 0, step 0;" not in begins and str(run) in begins
+    assert "epoch 0, step 0;" not in begins[0] and str(run) in begins[0]

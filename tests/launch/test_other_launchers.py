@@ -4,7 +4,7 @@ import json
 import os
 import re
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,8 @@ from entry_point.config.train_config import load_train_config
 from entry_point.container import PROGRAMS
 from entry_point.job.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
 from entry_point.job.program import ExitCode
-from tests.entry_point.job import isolated_host
 from tests.entry_point.training.training_jobs import TINY, read_records
+from tests.forked_python import forked_python
 
 ROOT = Path(__file__).resolve().parents[2]
 SECTION = (ROOT / "docs/launch.md").read_text().split("## Kubernetes, Slurm, AWS Batch\n")[1]
@@ -100,7 +100,7 @@ def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_
 
 
 @pytest.fixture
-def submitted(tmp_path: Path, photo_folder: Path) -> Path:
+def submitted(tmp_path: Path, photo_folder: Path) -> Iterator[Path]:
     """A folder with the script for Slurm, on this test's data, and programs named as Slurm's."""
     script = example("slurm.sh").replace("data.root=/photos", f"data.root={photo_folder}")
     assert str(photo_folder) in script
@@ -109,14 +109,14 @@ def submitted(tmp_path: Path, photo_folder: Path) -> Path:
     for name, content in STUBS.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/bash\n{content}")
         (tmp_path / "bin" / name).chmod(0o755)
-    python = tmp_path / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/bash\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    return tmp_path
+    (tmp_path / ".venv/bin").mkdir(parents=True)
+    # The port of the script is free on a host of their own.
+    with forked_python(tmp_path / ".venv/bin/python", isolated=True):
+        yield tmp_path
 
 
-def run_script(folder: Path, nodes: int) -> subprocess.CompletedProcess[str]:
+def run_script(folder: Path, nodes: int) -> tuple[int, str]:
+    """The exit code and the output of the script."""
     environment = {
         **os.environ,
         "PATH": f"{folder}/bin{os.pathsep}{os.environ['PATH']}",
@@ -125,24 +125,23 @@ def run_script(folder: Path, nodes: int) -> subprocess.CompletedProcess[str]:
         "SLURM_NNODES": str(nodes),
         "SLURM_JOB_NODELIST": "node-[0-1]",
     }
-    # A network of its own, for the port of the script.
-    isolated = ["unshare", "--map-root-user", "--net", "--uts", sys.executable]
-    return subprocess.run(
-        [*isolated, isolated_host.__file__, "/bin/bash", "job.sh"],
-        cwd=folder,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-    )
+    with (folder / "log").open("w") as log:
+        done = subprocess.run(
+            ["/bin/bash", "job.sh"],
+            cwd=folder,
+            env=environment,
+            stdout=log,
+            stderr=log,
+            timeout=240,
+        )
+    return done.returncode, (folder / "log").read_text()
 
 
 def test_the_script_for_slurm_trains_on_two_nodes_together(submitted: Path) -> None:
-    done = run_script(submitted, 2)
-    assert done.returncode == ExitCode.FINISHED, done.stdout
-    assert "2 x CPU" in done.stdout
+    code, output = run_script(submitted, 2)
+    assert code == ExitCode.FINISHED, output
+    assert "2 x CPU" in output
     assert read_records(submitted / "runs/first-try/0")[-1]["step"] == 6
     assert (submitted / "runs/first-try/0/model/model.safetensors").exists()
     assert not (submitted / "runs/first-try/1/model/model.safetensors").exists()
-    assert "resuming from" in run_script(submitted, 2).stdout
+    assert "resuming from" in run_script(submitted, 2)[1]

@@ -16,6 +16,7 @@ from tests import forkserver
 from tests.entry_point.job import isolated_host
 from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import read_records, run_job, timeless, write_job
+from tests.forked_python import forked_python
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 
@@ -174,10 +175,13 @@ def test_the_job_of_one_host_ignores_the_variables_that_are_left_of_another(
 
 def test_a_torchrun_of_the_users_starts_the_ranks(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path / "ours", photo_folder, ["trainer.nproc_per_host=2"])
-    (python, *program), environment = write_job(tmp_path / "theirs", photo_folder, module="train")
+    (_, *program), environment = write_job(tmp_path / "theirs", photo_folder, module="train")
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
-    command = [python, *torchrun, "--nproc-per-node=2", *program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
+    command, log = [*torchrun, "--nproc-per-node=2", *program], tmp_path / "log"
+    environment["PYTHON_EXEC"] = str(tmp_path / "python")  # of the ranks
+    with forked_python(tmp_path / "python"):
+        done = forkserver.start(command, log, environment=environment)
+        output, _ = done.communicate(timeout=240)
+    assert done.returncode == 0, output
     ours, theirs = (timeless(read_records(tmp_path / name)) for name in ("ours", "theirs"))
     assert ours == theirs

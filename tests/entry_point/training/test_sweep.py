@@ -3,9 +3,9 @@
 import os
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,8 @@ import pytest
 from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.program import ExitCode
+from tests import forkserver
+from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import TINY, read_records
 
 
@@ -43,39 +45,76 @@ def test_a_wrong_override_is_found_before_the_first_run_starts(override: str) ->
         sweep.combinations([override])
 
 
-def test_each_run_has_its_own_folder_and_table_row(
-    tmp_path: Path,
-    photo_folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setattr(sweep, "RUNS", tmp_path)
-    arguments = [*TINY, f"data.root={photo_folder}", "trainer.epochs=1"]
-    assert sweep.main([*arguments, "name=rates", "optim.lr=0.01,0.1"]) == 0
-    header, *table = capfd.readouterr().out.splitlines()[-3:]
+POPEN = subprocess.Popen
+
+
+class ForkedRun:
+    """What a sweep uses of `subprocess.Popen`: the run is forked from it, into its group."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._pid = os.fork()
+        if not self._pid:
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            subprocess.Popen = POPEN  # type: ignore[misc]
+            os.environ.clear()
+            os.environ.update(env)
+            forked_ranks.prepare()
+            forkserver.run(command[1:])
+
+    def terminate(self) -> None:
+        os.kill(self._pid, signal.SIGTERM)
+
+    def wait(self) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+
+
+def fork_runs(folder: Path) -> None:
+    """Have the sweep that runs in this process fork its runs, below `folder`."""
+    os.chdir(folder)
+    subprocess.Popen = ForkedRun  # type: ignore[assignment,misc]
+
+
+def start_sweep(folder: Path, *arguments: str) -> forkserver.Program:
+    """Start a sweep of tiny jobs in `folder`."""
+    (log := folder / "log").unlink(missing_ok=True)
+    command = ["-m", "entry_point.sweep", *TINY, *arguments]
+    return forkserver.start(command, log, prepare=partial(fork_runs, folder))
+
+
+def run_sweep(folder: Path, *arguments: str) -> tuple[int, str]:
+    """The exit code and the output of such a sweep."""
+    process = start_sweep(folder, *arguments)
+    output, _ = process.communicate(timeout=240)
+    return process.wait(), output
+
+
+def test_each_run_has_its_own_folder_and_table_row(tmp_path: Path, photo_folder: Path) -> None:
+    arguments = [f"data.root={photo_folder}", "trainer.epochs=1"]
+    code, output = run_sweep(tmp_path, *arguments, "name=rates", "optim.lr=0.01,0.1")
+    assert code == 0, output
+    header, *table = output.splitlines()[-3:]
     assert header.split()[-1] == "optim.lr"
     best = []
     for number, row in enumerate(table):
         assert row.endswith(("  0.01", "  0.1")[number])
-        folder = tmp_path / "rates" / str(number)
+        folder = tmp_path / "runs" / "rates" / str(number)
         best.append(max(r["val_accuracy"] for r in read_records(folder) if "val_loss" in r))
         assert f"{100 * best[-1]:.2f} % accuracy" in row
+        assert (folder / "model" / "model.safetensors").is_file()
     assert ["* " in row for row in table] == [value == max(best) for value in best]
-    assert all((tmp_path / "rates" / n / "model" / "model.safetensors").is_file() for n in "01")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     number: signal.Signals, tmp_path: Path, photo_folder: Path
 ) -> None:
-    arguments = [*TINY, f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
-    command = [sys.executable, "-m", "entry_point.sweep", *arguments]
-    environment = {**os.environ, "PYTHONPATH": str(Path.cwd()), "OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen(command, cwd=tmp_path, env=environment, start_new_session=True)
+    arguments = [f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
+    process = start_sweep(tmp_path, *arguments)
     first = tmp_path / "runs" / "a" / "0"
     metrics = first / "output" / "data" / "metrics.jsonl"
     while not (metrics.exists() and '"loss"' in metrics.read_text()):
-        assert process.poll() is None
+        assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
     if number != signal.SIGTERM:
         os.killpg(process.pid, number)  # as a terminal does
@@ -94,14 +133,17 @@ def test_a_killed_run_fails_the_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
-    tmp_path: Path, photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, photo_folder: Path
 ) -> None:
-    monkeypatch.setattr(sweep, "RUNS", tmp_path)
-    once = [*TINY, "trainer.epochs=1", "name=a"]
-    assert sweep.main([*once, "data.root=nowhere"]) == ExitCode.FAILED
-    assert sweep.main([*once, f"data.root={photo_folder}"]) == ExitCode.FINISHED
-    assert sweep.main([*once, "data.root=nowhere"]) == ExitCode.FAILED
-    assert (tmp_path / "a" / "0" / "model" / "model.safetensors").is_file()
+    once = ("trainer.epochs=1", "name=a")
+    for root, expected in (
+        ("nowhere", ExitCode.FAILED),
+        (photo_folder, ExitCode.FINISHED),
+        ("nowhere", ExitCode.FAILED),
+    ):
+        code, output = run_sweep(tmp_path, *once, f"data.root={root}")
+        assert code == expected, output
+    assert (tmp_path / "runs" / "a" / "0" / "model" / "model.safetensors").is_file()
 
 
 def test_a_sweep_with_other_values_under_the_same_name_is_refused(

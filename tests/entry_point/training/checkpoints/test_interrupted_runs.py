@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -265,7 +266,9 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
     first = forked.start(tmp_path, photo_folder, [*OVERRIDES, "trainer.epochs=1000"])
     while not (tmp_path / "output" / "data" / "metrics.jsonl").exists():
         assert first.is_alive(), (tmp_path / "log").read_text()
-    assert forked.run(tmp_path, photo_folder, OVERRIDES) == ExitCode.USAGE
+        time.sleep(0.01)
+    code = forked.run(tmp_path, photo_folder, OVERRIDES, prepare=forked.lose_patience)
+    assert code == ExitCode.USAGE and first.is_alive()
     first.kill()
     first.join()
     log = (tmp_path / "log").read_text()

@@ -3,7 +3,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -28,8 +27,9 @@ from entry_point.training.input import loader_spec
 from entry_point.training.learner import statistics_steps
 from entry_point.training.models import Normalize
 from project.models import small_net
+from tests import forkserver
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
-from tests.entry_point.training import forked
+from tests.entry_point.training import forked, forked_ranks
 from tests.entry_point.training.checkpoints import hung_reads, stuck_exports
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS
 from tests.entry_point.training.checkpoints.test_hung_reads import wait_until
@@ -239,10 +239,8 @@ def test_of_two_hosts_the_first_leaves_the_model_even_if_only_the_second_is_stop
     for rank, root in enumerate(roots):
         command, environment = write_job(root, photo_folder, ENDLESS)
         environment |= {**meeting, "WORLD_SIZE": "2", "RANK": str(rank)}
-        with (root / "log").open("w") as log:
-            hosts.append(
-                subprocess.Popen(command, env=environment, stdout=log, stderr=log, text=True)
-            )
+        log, prepare = root / "log", forked_ranks.prepare
+        hosts.append(forkserver.start(command[1:], log, environment=environment, prepare=prepare))
     wait_for_steps(roots[0], hosts[0], 4)
     hosts[1].send_signal(signal.SIGTERM)
     for host, root in zip(hosts, roots, strict=True):

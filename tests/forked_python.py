@@ -1,0 +1,92 @@
+"""A command `python` that starts in milliseconds: a process that has imported torch forks for it.
+
+For what starts Python itself, such as a shell script or torchrun.
+"""
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+from tests import forkserver
+from tests.entry_point.job import isolated_host
+from tests.entry_point.training import forked_ranks
+
+COMMAND = """#!{python} -SE
+import json, os, socket, sys
+
+arguments = [each for each in sys.argv[1:] if each != "-u"]
+message = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    socket.send_fds(server, [len(message).to_bytes(8, "big")], [1, 2])
+    server.sendall(message)
+    os._exit(int(server.recv(16)))
+"""
+
+
+@contextmanager
+def forked_python(path: Path, *, isolated: bool = False) -> Iterator[None]:
+    """Write the command `path`, which runs `python -m MODULE` until the block ends.
+
+    The programs, and the ranks of a job among them, are forked. Their output must go to a file.
+    `isolated`: on a host of their own, as `tests/entry_point/job/isolated_host.py` makes it.
+    """
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        address = f"{folder}/python"
+        listener.bind(address)
+        listener.listen(16)
+        path.write_text(COMMAND.format(python=sys.executable, address=address))
+        path.chmod(0o755)
+        server = forkserver.SERVER.Process(target=_serve, args=(listener, isolated))
+        server.start()
+        yield
+        with socket.socket(socket.AF_UNIX) as end:
+            end.connect(address)  # and says nothing
+        server.join(60)
+        assert server.exitcode == 0
+
+
+def _prepare(folder: str, descriptors: Sequence[int]) -> None:
+    os.chdir(folder)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    forked_ranks.prepare()
+
+
+def _serve(listener: socket.socket, isolated: bool) -> None:
+    if isolated:
+        isolated_host.enter()
+    while True:
+        caller, _ = listener.accept()
+        header, descriptors, _, _ = socket.recv_fds(caller, 8, 2)
+        if not header:
+            break
+        if not os.fork():
+            listener.close()
+            _answer(caller, int.from_bytes(header, "big"), *descriptors)
+        for descriptor in (caller.detach(), *descriptors):
+            os.close(descriptor)
+    while True:
+        try:
+            os.wait()
+        except ChildProcessError:
+            return
+
+
+def _answer(caller: socket.socket, length: int, output: int, errors: int) -> None:
+    """Run the program in a child, and tell the caller its exit code."""
+    with caller, caller.makefile("rb") as received:
+        arguments, folder, environment = json.loads(received.read(length))
+        if not (program := os.fork()):
+            prepare = partial(_prepare, folder, (caller.fileno(), output, errors))
+            places = (Path(f"/dev/fd/{number}") for number in (output, errors))
+            forkserver.become(arguments, *places, environment, None, prepare)
+        _, status = os.waitpid(program, 0)
+        caller.sendall(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
