@@ -85,8 +85,8 @@ def _answer(caller: socket.socket, length: int, output: int, errors: int) -> Non
         arguments, folder, environment = json.loads(received.read(length))
         if not (program := os.fork()):
             prepare = partial(_prepare, folder, (caller.fileno(), output, errors))
-            places = (Path(f"/dev/fd/{number}") for number in (output, errors))
-            forkserver.become(arguments, *places, environment, None, prepare)
+            log, problems = (Path(f"/dev/fd/{number}") for number in (output, errors))
+            forkserver.become(arguments, log, problems, environment, None, prepare)
         _, status = os.waitpid(program, 0)
         caller.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)

@@ -223,12 +223,17 @@ def bucket(aws: Aws) -> Any:
     return aws.client("s3")
 
 
-def find_aws_cli() -> str:
-    """The path of an AWS CLI of version 2; another program called aws may come before it."""
+@functools.cache
+def find_aws_cli() -> tuple[str, str]:
+    """The path of an AWS CLI of version 2, and what it says of its version.
+
+    Another program called aws may come before it.
+    """
     for folder in os.get_exec_path():
-        path = shutil.which("aws", path=folder)
-        if path and b"aws-cli/2" in subprocess.run([path, "--version"], capture_output=True).stdout:
-            return path
+        if path := shutil.which("aws", path=folder):
+            done = subprocess.run([path, "--version"], capture_output=True, text=True)
+            if done.stdout.startswith("aws-cli/2"):
+                return path, done.stdout.strip()
     pytest.fail("the AWS CLI, version 2, is missing; on Debian: apt-get install awscli")
 
 
@@ -238,10 +243,15 @@ def aws_cli(aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Aws:
     from moto.cloudformation.models import ChangeSet
 
     monkeypatch.setattr(setup_aws, "MINE", tmp_path / "mine.yaml")
-    # Debian's version does not read AWS_ENDPOINT_URL.
+    path, version = find_aws_cli()
     command = tmp_path / "bin" / "aws"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec {find_aws_cli()} --endpoint-url {aws.url} "$@"\n')
+    # It repeats the version, which takes half a second to ask. Debian's does not read
+    # AWS_ENDPOINT_URL.
+    command.write_text(
+        f"#!/bin/sh\n[ \"$*\" = --version ] && echo '{version}' && exit\n"
+        f'exec {path} --endpoint-url {aws.url} "$@"\n'
+    )
     command.chmod(0o755)
 
     def apply(changes: ChangeSet) -> None:
