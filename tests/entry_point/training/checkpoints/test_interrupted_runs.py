@@ -34,7 +34,40 @@ OVERRIDES = (
     "augment.erase=0.3",
     "data.progressive=[[0,24],[2,32]]",
 )
-STEPS = 12
+STEPS, STEPS_PER_EPOCH = 12, 3
+TWO_EPOCHS = (*OVERRIDES, "trainer.epochs=2")
+
+
+def newest_step(root: Path) -> int:
+    """The step of the newest checkpoint."""
+    return max(int(path.stem.removeprefix("step-")) for path in root.glob("checkpoints/step-*.pt"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> Path:
+    """A run on the photographs that ended. Tests must not change it."""
+    root = tmp_path_factory.mktemp("uninterrupted")
+    assert forked.run(root, photo_folder, OVERRIDES) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> Path:
+    """A run on the photographs that was stopped within an epoch. Tests must not change it."""
+    root = tmp_path_factory.mktemp("stopped")
+    code = forked.run_until_step(root, photo_folder, OVERRIDES, 2, signal.SIGTERM)
+    assert code == ExitCode.STOPPED
+    if newest_step(root) % STEPS_PER_EPOCH == 0:
+        sorted((root / "checkpoints").glob("step-*.pt"))[-1].unlink()
+    return root
+
+
+@pytest.fixture(scope="module")
+def ended(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> Path:
+    """A run of one epoch on the photographs. Tests must not change it."""
+    root = tmp_path_factory.mktemp("ended")
+    assert forked.run(root, photo_folder, [*OVERRIDES, "trainer.epochs=1"]) == 0
+    return root
 
 
 def weights(root: Path) -> dict[str, Any]:
@@ -88,29 +121,26 @@ def test_a_stop_between_checkpoints_loses_no_steps(tmp_path: Path, photo_folder:
 
 
 def test_the_metrics_before_an_interruption_are_in_the_checkpoints(
-    tmp_path: Path, photo_folder: Path
+    tmp_path: Path, photo_folder: Path, uninterrupted: Path
 ) -> None:
     """After a spot interruption, the platform restores no other folder."""
-    assert forked.run(tmp_path / "uninterrupted", photo_folder, OVERRIDES) == 0
     forked.run_until_step(tmp_path / "lost", photo_folder, OVERRIDES, 5, signal.SIGKILL)
     root = tmp_path / "restored"
     shutil.copytree(tmp_path / "lost" / "checkpoints", root / "checkpoints")
     assert forked.run(root, photo_folder, OVERRIDES) == 0
     assert "resuming from" in (root / "log").read_text()
-    assert_same_end(root, tmp_path / "uninterrupted")
+    assert_same_end(root, uninterrupted)
 
 
 def test_a_checkpoint_has_as_many_parts_however_many_records_are_logged(
-    tmp_path: Path, photo_folder: Path
+    tmp_path: Path, photo_folder: Path, uninterrupted: Path
 ) -> None:
     """Each part takes time to copy and to write."""
-    parts = []
-    for every in (1, 12):
-        overrides = [*OVERRIDES, f"trainer.log_every_steps={every}"]
-        assert forked.run(tmp_path / str(every), photo_folder, overrides) == 0
-        newest = tmp_path / str(every) / "checkpoints" / "step-000000012.pt"
-        parts.append(len(tree_leaves(torch.load(newest, weights_only=True))))
-    assert len(read_records(tmp_path / "1")) == len(read_records(tmp_path / "12")) + 8
+    rarely = [*OVERRIDES, "trainer.log_every_steps=12"]
+    assert forked.run(tmp_path, photo_folder, rarely) == 0
+    assert len(read_records(uninterrupted)) == len(read_records(tmp_path)) + 8
+    newest = (root / "checkpoints" / "step-000000012.pt" for root in (uninterrupted, tmp_path))
+    parts = [len(tree_leaves(torch.load(path, weights_only=True))) for path in newest]
     assert parts[0] == parts[1]
 
 
@@ -146,9 +176,8 @@ def test_what_killed_writers_left_is_removed_at_the_next_start(
 
 
 def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_used(
-    tmp_path: Path, photo_folder: Path
+    tmp_path: Path, photo_folder: Path, uninterrupted: Path
 ) -> None:
-    assert forked.run(tmp_path / "a", photo_folder, OVERRIDES) == 0
     root = tmp_path / "b"
     forked.run_until_step(root, photo_folder, OVERRIDES, 7, signal.SIGTERM)
     older, newest = sorted((root / "checkpoints").glob("step-*.pt"))
@@ -160,7 +189,7 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_used(
     log = (root / "log").read_text()
     assert f"{newest} is damaged" in log
     assert f"resuming from {older}" in log
-    assert_same_end(root, tmp_path / "a")
+    assert_same_end(root, uninterrupted)
 
 
 @pytest.mark.parametrize(
@@ -178,45 +207,49 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_used(
     ],
 )
 def test_another_jobs_checkpoint_is_refused_with_both_values(
-    change: str, message: str, tmp_path: Path, photo_folder: Path
+    change: str, message: str, tmp_path: Path, photo_folder: Path, stopped: Path
 ) -> None:
-    forked.run_until_step(tmp_path, photo_folder, OVERRIDES, 2, signal.SIGTERM)
-    code = forked.run(tmp_path, photo_folder, [*OVERRIDES, change])
-    log = (tmp_path / "log").read_text()
+    root = Path(shutil.copytree(stopped, tmp_path / "run"))
+    code = forked.run(root, photo_folder, [*OVERRIDES, change])
+    log = (root / "log").read_text()
     assert code == ExitCode.USAGE, log
     assert message in log
-    assert (
-        "use another name to restart from scratch" in (tmp_path / "output" / "failure").read_text()
-    )
+    assert "use another name to restart from scratch" in (root / "output/failure").read_text()
+
+
+def test_a_dataset_that_was_copied_elsewhere_is_the_same(
+    tmp_path: Path, photo_folder: Path, ended: Path, stopped: Path
+) -> None:
+    data = Path(shutil.copytree(photo_folder, tmp_path / "data"))
+    for run, overrides in ((ended, TWO_EPOCHS), (stopped, OVERRIDES)):
+        root = Path(shutil.copytree(run, tmp_path / run.name))
+        assert forked.run(root, data, overrides) == 0
+        log = (root / "log").read_text()
+        assert "resuming from" in log and "has changed" not in log
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_a_changed_dataset_is_refused_within_an_epoch_and_named_between_two(
-    split: str, tmp_path: Path, photo_folder: Path
+    split: str, tmp_path: Path, photo_folder: Path, ended: Path, stopped: Path
 ) -> None:
-    """As many images of as many classes; one has another label. A copy elsewhere is the same."""
-    data = Path(shutil.copytree(photo_folder, tmp_path / "data"))
-    one_epoch = [*OVERRIDES, "trainer.epochs=1"]
-    assert forked.run(tmp_path / "ended", data, one_epoch) == 0
-    forked.run_until_step(tmp_path / "stopped", data, OVERRIDES, 2, signal.SIGTERM)
-    other = Path(shutil.copytree(data, tmp_path / "other"))
+    """As many images of as many classes; one has another label."""
+    other = Path(shutil.copytree(photo_folder, tmp_path / "other"))
     (other / split / "cat" / "000.jpg").rename(other / split / "rocket" / "zebra.jpg")
-    for root in (tmp_path / "ended", tmp_path / "stopped"):
-        shutil.copytree(root, copied := tmp_path / f"{root.name} copy")
-        assert forked.run(copied, Path(shutil.copytree(data, copied / "data")), OVERRIDES) == 0
-        assert "has changed" not in (copied / "log").read_text()
-    assert forked.run(tmp_path / "ended", other, OVERRIDES) == 0
+    between, within = (shutil.copytree(run, tmp_path / run.name) for run in (ended, stopped))
+    assert forked.run(between, other, TWO_EPOCHS) == 0
     kind = {"train": "training", "val": "validation"}[split]
     line = f"the dataset has changed since the checkpoint: the {kind} images have other names"
-    assert (tmp_path / "ended" / "log").read_text().count(line) == 1
-    code = forked.run(tmp_path / "stopped", other, OVERRIDES)
-    log = (tmp_path / "stopped" / "log").read_text()
+    assert (between / "log").read_text().count(line) == 1
+    epoch = newest_step(within) // STEPS_PER_EPOCH + 1
+    code = forked.run(within, other, OVERRIDES)
+    log = (within / "log").read_text()
     if split == "val":
         assert code == 0 and log.count(line) == 1
         return
     assert code == ExitCode.USAGE
     last = log.splitlines()[-1]
-    assert "the dataset has changed since the checkpoint, within epoch 1: the training" in last
+    refused = f"the dataset has changed since the checkpoint, within epoch {epoch}: the training"
+    assert refused in last
 
 
 def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(
