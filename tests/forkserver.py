@@ -102,14 +102,19 @@ def become(
     if tree is not None:
         os.chdir(tree)
         sys.path.insert(0, str(tree))
-        for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
-            del sys.modules[name]
+        forget()
     if prepare is not None:
         prepare()
     import torch
 
     torch.set_num_threads(1)
     run(arguments)
+
+
+def forget() -> None:
+    """Have this process import our packages anew, as an interpreter does."""
+    for name in [name for name in sys.modules if name.partition(".")[0] in OURS]:
+        del sys.modules[name]
 
 
 def run(arguments: Sequence[str]) -> None:

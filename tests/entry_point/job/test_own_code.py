@@ -11,6 +11,8 @@ import pytest
 from entry_point.job import own_code
 from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
+from tests import forkserver
+from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import write_job
 
 CONFIGS = own_code.PROGRAM / "configs"
@@ -51,11 +53,19 @@ def traps(ran: Path) -> dict[str, str]:
     return {f"{name}.py": text for name in ("omegaconf", "hydra", "torch", "gc", "uvicorn")}
 
 
-def run_interpreters(root: Path, data: Path, overrides: Sequence[str]) -> None:
-    """Run a job in new interpreters: forked ones may have imported another `project`."""
-    command, environment = write_job(root, data, overrides)
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stdout + done.stderr
+def as_new() -> None:
+    """Have this process and its ranks import our packages anew: they have another `project`."""
+    forkserver.forget()
+    forked_ranks.prepare()
+
+
+def run_as_new(root: Path, data: Path, overrides: Sequence[str]) -> None:
+    """Run a job in processes that have imported nothing of ours."""
+    (_, *arguments), environment = write_job(root, data, overrides)
+    log = root / "input" / "log"
+    job = forkserver.start(arguments, log, environment=environment, prepare=as_new)
+    output, _ = job.communicate(timeout=240)
+    assert job.returncode == 0, output
 
 
 def test_every_process_uses_the_code_that_was_sent(
@@ -69,7 +79,7 @@ def test_every_process_uses_the_code_that_was_sent(
     monkeypatch.setenv(own_code.HASH, sent_code(run, {**SENT, **configs}))
     sent = ("model.name=project.sent.net", "augment.name=project.sent.Grain", "augment.per=sample")
     ranks = ("trainer.nproc_per_host=2", "pipeline=workers", "pipeline.num_workers=1")
-    run_interpreters(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
+    run_as_new(tmp_path, photo_folder, [*sent, *ranks, "trainer.epochs=1"])
     assert "seed: 4711" in (run.model / "config.yaml").read_text()
     # The next start of the same container finds the same files.
     assert start(run, os.environ[own_code.HASH], "env").returncode == 0

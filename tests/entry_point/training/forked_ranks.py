@@ -11,10 +11,11 @@ import socket
 import sys
 from collections.abc import Mapping
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import BinaryIO
 
-from entry_point.job import ranks
+from entry_point.job import own_code, ranks
 from tests import forkserver
 
 MOST = 3
@@ -64,7 +65,8 @@ def prepare() -> None:
         process.start({**environment, "LOCAL_RANK": str(rank)}, folder, lock)
         return process
 
-    ranks._start = start  # type: ignore[assignment]
+    # Not the one above, if our packages are imported anew.
+    import_module("entry_point.job.ranks")._start = start  # type: ignore[attr-defined]
 
 
 def rank_processes(root: Path) -> dict[int, int]:
@@ -105,6 +107,8 @@ def _wait_and_train(orders: socket.socket, supervisor: int) -> None:
     os.environ.update(environment)
     name = _name(os.environ["ML_ROOT"])
     Path("/proc/self/comm").write_text(f"{name}{os.environ['LOCAL_RANK']}")
+    if own_code.FOLDER in os.environ:
+        forkserver.forget()
     import torch
 
     torch.set_num_threads(1)
