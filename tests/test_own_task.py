@@ -100,12 +100,15 @@ def test_a_new_task_is_a_class_and_a_config_file(tmp_path: Path) -> None:
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a copy of the tree, images with boxes in `root`, and a run on them in `run`."""
     folder = tmp_path_factory.mktemp("boxes")
-    copy, root = copy_without((), folder / "copy", ["examples"]), write_boxes(folder / "root")
+    copy, root = (
+        copy_without((), folder / "copy", ["examples"]),
+        write_boxes(folder / "root", train=24),
+    )
     shutil.copy(copy / "examples" / "boxes.py", copy / "project" / "boxes.py")
     settings = ["data=folder", f"data.root={root}", "data.crop=squash", "data.image_size=64"]
     settings += ["data.format=project.boxes.BoxSource", "model.name=project.boxes.Detector"]
     settings += ["task.name=project.boxes.Boxes", "task.metrics=[found]", "trainer.device=cpu"]
-    settings += ["trainer.batch_size=8", "trainer.epochs=6", "optim=adamw", "optim.lr=1e-3"]
+    settings += ["trainer.batch_size=4", "trainer.epochs=1", "optim=adamw", "optim.lr=1e-3"]
     settings += ["optim.warmup_epochs=0", "loggers=[]"]
     run(copy, ["-m", "entry_point.train", *settings], ML_ROOT=str(folder / "run"))
     return folder

@@ -56,6 +56,7 @@ TRAIN = (
     *("data=demo", "+data.kwargs.train_images=20", "+data.kwargs.val_images=10"),
     *("data.image_size=32", "data.resize=32", "trainer.device=cpu", "trainer.epochs=1"),
     *("trainer.batch_size=10", "optim.warmup_epochs=0", "loggers=[]"),
+    "model.name=project.models.small_net",
 )
 
 

@@ -114,12 +114,12 @@ def test_a_detector_learns(tmp_path: Path) -> None:
     source = BoxSource(root, "train")
     task, model = Boxes(source, config, torch.device("cpu")), Detector(len(source.classes))
     size = (np.array([120]), np.array([160]))
-    geometry = Geometry(128, np.array([[0, 0, 120, 160]]), np.array([False]), *size)
+    geometry = Geometry(64, np.array([[0, 0, 120, 160]]), np.array([False]), *size)
     target = source.targets(np.array([0]), geometry)
-    image = torch.rand(1, 3, 128, 128)
-    optimizer = torch.optim.Adam(model.parameters(), 1e-3)
+    image = torch.rand(1, 3, 64, 64)
+    optimizer = torch.optim.Adam(model.parameters(), 3e-4)
     losses = []
-    for _ in range(30):
+    for _ in range(10):
         loss = task.loss(model(image), target)
         losses.append(float(loss.detach()))
         optimizer.zero_grad()

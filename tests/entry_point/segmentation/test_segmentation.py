@@ -34,7 +34,7 @@ from tests.entry_point.serving.served_model import Served, serving
 from tests.entry_point.training import forked
 from tests.masked_shapes import CLASSES, write_shapes
 
-DENSE = ("model.name=timm/resnet10t", "model.kwargs.features_only=true")
+DENSE = ("model.name=timm/test_resnet", "model.kwargs.features_only=true")
 MASKS = ("data=masks", "data.root=x", "task=segmentation")
 CPU = torch.device("cpu")
 
@@ -200,10 +200,10 @@ def test_a_mask_of_any_size_is_the_likeliest_class_of_resized_logits(
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that has learned shapes, in `run`, and its images in `root`."""
     folder = tmp_path_factory.mktemp("job")
-    root = write_shapes(folder / "root", train=512, val=32)
+    root = write_shapes(folder / "root", train=256, val=32)
     overrides = [*DENSE, "data=masks", "task=segmentation", "data.image_size=64"]
-    overrides += ["data.scale=[0.5,1]", "trainer.batch_size=16", "trainer.epochs=4"]
-    overrides += ["optim=adamw", "optim.lr=0.002", "trainer.report=true"]
+    overrides += ["data.scale=[0.5,1]", "trainer.batch_size=8", "trainer.epochs=4"]
+    overrides += ["optim=adamw", "optim.lr=0.004", "trainer.report=true"]
     assert forked.run(folder / "run", root, overrides) == 0, (folder / "run/log").read_text()
     return folder
 
