@@ -1,5 +1,6 @@
 """When averaged weights get batch statistics: for what is evaluated or exported, and no more."""
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -51,29 +52,49 @@ def test_only_epochs_that_are_evaluated_measure_statistics(
     assert passes(tmp_path) == 2 * evaluations
 
 
+LATE = (
+    *(*AVERAGED, "trainer.evaluate_every_epochs=9", "trainer.checkpoint_every_steps=1"),
+    "optim.schedule=step",
+)
+
+
 def keep_all_checkpoints() -> None:
     checkpoints.KEPT = 100
 
 
+@pytest.fixture(scope="module")
+def long_run(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> Path:
+    """A run of 3 epochs, of which only the last one is evaluated, with all its checkpoints."""
+    root, overrides = tmp_path_factory.mktemp("long"), [*LATE, "trainer.epochs=3"]
+    assert forked.run(root, photo_folder, overrides, prepare=keep_all_checkpoints) == 0
+    return root
+
+
+@pytest.fixture(scope="module")
+def planned_runs(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> dict[int, Path]:
+    """Runs that were planned to have 1 and 2 epochs."""
+    roots = {epochs: tmp_path_factory.mktemp("planned") for epochs in (1, 2)}
+    for epochs, root in roots.items():
+        assert forked.run(root, photo_folder, [*LATE, f"trainer.epochs={epochs}"]) == 0
+    return roots
+
+
 @pytest.mark.parametrize("step", [4, 6, 7, 8])
 def test_a_run_that_ends_earlier_than_planned_exports_statistics_of_its_weights(
-    step: int, tmp_path: Path, photo_folder: Path
+    step: int,
+    long_run: Path,
+    planned_runs: dict[int, Path],
+    tmp_path: Path,
+    photo_folder: Path,
 ) -> None:
     """Of 3 epochs only the last one is to be evaluated; from `step` on, an earlier one is."""
-    same = [
-        *(*AVERAGED, "trainer.evaluate_every_epochs=9", "trainer.checkpoint_every_steps=1"),
-        "optim.schedule=step",
-    ]
-    fewer = f"trainer.epochs={1 if step == 4 else 2}"
-    early, planned = tmp_path / "early", tmp_path / "planned"
-    long = [*same, "trainer.epochs=3"]
-    assert forked.run(early, photo_folder, long, prepare=keep_all_checkpoints) == 0
+    epochs = 1 if step == 4 else 2
+    early, planned = Path(shutil.copytree(long_run, tmp_path / "early")), planned_runs[epochs]
     for path in (early / "checkpoints").glob("*.pt"):
         if path.stem == "best" or path.stem > f"step-{step:09d}":
             path.unlink()
     assert passes(early) == 0
-    assert forked.run(early, photo_folder, [*same, fewer]) == 0
-    assert forked.run(planned, photo_folder, [*same, fewer]) == 0
+    assert forked.run(early, photo_folder, [*LATE, f"trainer.epochs={epochs}"]) == 0
     found, expected = (load_file(root / "model" / "model.safetensors") for root in (early, planned))
     for key in expected.keys() - {"1.running_mean", "1.running_var", "1.num_batches_tracked"}:
         assert torch.equal(found[key], expected[key]), key

@@ -70,9 +70,9 @@ def test_a_step_changes_the_weights_of_a_model_of_each_family(name: str) -> None
     nn.functional.cross_entropy(logits, torch.tensor([1, 5])).backward()
     optimizer.step()
     assert not torch.equal(head, before)
-    # DDP would hang on a parameter that gets no gradient.
-    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
-    assert all(p.isfinite().all() for p in model.parameters())
+    # DDP would hang on a parameter that gets no gradient. No sum is finite with a NaN in it.
+    assert all(p.grad is not None and p.grad.sum().isfinite() for p in model.parameters())
+    assert all(p.sum().isfinite() for p in model.parameters())
 
 
 @pytest.mark.parametrize("name", ["vit_b_16", "maxvit_t"])

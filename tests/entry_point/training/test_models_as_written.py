@@ -19,6 +19,7 @@ from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import ExitCode
 from entry_point.training.models import build_model
 from tests.entry_point.training import forked
+from tests.entry_point.training.test_compile import note_graphs
 from tests.own_models import tiny_net
 
 HERE = f"model.name={__name__}."
@@ -113,7 +114,8 @@ def test_a_job_takes_the_logits_or_ends_with_the_line(
 
 def test_a_compiled_model_ends_with_the_line(tmp_path: Path, photo_folder: Path) -> None:
     job = [f"{HERE}Answering", "model.kwargs.form=pair", "trainer.compile=default"]
-    assert forked.run(tmp_path, photo_folder, job) == ExitCode.USAGE
+    assert forked.run(tmp_path, photo_folder, job, prepare=note_graphs) == ExitCode.USAGE
+    assert (tmp_path / "graphs").is_file()
     assert "returns a tuple of 2 items" in (tmp_path / "log").read_text().splitlines()[-1]
 
 

@@ -3,9 +3,7 @@
 import hashlib
 import os
 import socket
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,9 +20,9 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import ExitCode
 from entry_point.training.models import build_model
+from tests import forkserver
 
 TIMM = "timm/test_resnet"
-ROOT = Path(__file__).parents[3]
 
 
 class Mirror(SimpleHTTPRequestHandler):
@@ -134,6 +132,17 @@ def test_the_channel_pretrained_brings_the_file_into_a_container(
         build_model(config, 5, channels=elsewhere)
 
 
+def fetch(folder: Path, client: Mapping[str, str]) -> tuple[int, str, str]:
+    """Fetch timm's weights into `folder`; returns the exit code, and what was said and where."""
+    log, errors = (folder / client["HF_HOME"] / name for name in ("log", "errors"))
+    log.parent.mkdir()
+    arguments = ["-m", "entry_point.weights", TIMM]
+    enter = partial(os.chdir, folder)
+    program = forkserver.start(arguments, log, errors=errors, environment=client, prepare=enter)
+    said = program.communicate(timeout=120)
+    return program.wait(), *said
+
+
 def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewhere: Path) -> None:
     folder, url = served
     config = timm.get_pretrained_cfg("test_resnet")
@@ -143,20 +152,18 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
     published = timm.create_model("test_resnet").state_dict()
     save_file(published, file)
     # A process of its own: the client reads these variables when it is imported.
-    command = [sys.executable, "-m", "entry_point.weights", TIMM]
     client = {"HF_ENDPOINT": url, "HF_HOME": str(elsewhere / "cache"), "HF_HUB_DISABLE_XET": "1"}
-    environment = {**os.environ, **client, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
-    assert done.returncode == ExitCode.FINISHED, done.stderr
-    assert f"pretrained/timm/test_resnet.{config.tag}.safetensors: " in done.stdout
+    code, said, errors = fetch(elsewhere, client)
+    assert code == ExitCode.FINISHED, errors
+    assert f"pretrained/timm/test_resnet.{config.tag}.safetensors: " in said
     state = build_model(ModelConfig(TIMM, weights="pretrained"), 5, image_size=160).state_dict()
     assert all(torch.equal(state[key], published[key]) for key in state if "fc" not in key)
     (elsewhere / "pretrained" / "timm" / f"test_resnet.{config.tag}.safetensors").unlink()
     # Without a network, the client tries again for a minute, unless it is told so.
-    environment |= {"HF_HOME": str(elsewhere / "other"), "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
-    assert done.returncode == ExitCode.USAGE
-    line = done.stderr.splitlines()[-1]
+    client |= {"HF_HOME": str(elsewhere / "other"), "HF_HUB_OFFLINE": "1"}
+    code, _, errors = fetch(elsewhere, client)
+    assert code == ExitCode.USAGE
+    line = errors.splitlines()[-1]
     assert "/model.safetensors cannot be fetched" in line and line.endswith(".safetensors")
 
 

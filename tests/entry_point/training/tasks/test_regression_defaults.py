@@ -16,7 +16,7 @@ from tests.entry_point.training.tasks.label_sources import labels, task_of
 from tests.entry_point.training.training_jobs import read_records
 
 CPU = Devices(torch.device("cpu"), None)
-IMAGES, BATCH, EPOCHS = 96, 16, 3
+IMAGES, SIDE, BATCH, EPOCHS = 48, 16, 16, 3
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
     """Better than their mean, whose squared error is their variance."""
     torch.manual_seed(0)
     shares = torch.rand(IMAGES, 1)
-    images = shares[:, :, None, None] * 2 - 1 + 0.3 * torch.randn(IMAGES, 3, 32, 32)
+    images = shares[:, :, None, None] * 2 - 1 + 0.3 * torch.randn(IMAGES, 3, SIDE, SIDE)
     numbers = least + (most - least) * shares
     overrides = ["task=regression", f"trainer.seed={seed}", f"trainer.epochs={EPOCHS}"]
     config, _ = load_train_config(overrides)

@@ -144,7 +144,7 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
 ) -> None:
     settings = (
         *(TASK, "task.metrics=[knn_accuracy]", "model.name=project.simclr.encoder"),
-        *("augment.name=simclr", "pipeline=threads", "trainer.report=true"),
+        *("augment.name=simclr", "pipeline=threads"),
     )
     for epochs in (1, 2):  # the second run continues the first
         overrides = [*settings, "data.views=2", f"trainer.epochs={epochs}"]

@@ -70,6 +70,7 @@ def test_a_killed_and_a_stopped_job_end_bit_identical(
     job: Any, finished: Path, tmp_path: Path
 ) -> None:
     _, table, overrides, _ = job
+    overrides = [*overrides, "trainer.report=false"]
     for number, step in ((signal.SIGKILL, 3), (signal.SIGTERM, 9)):
         forked.run_until_step(tmp_path, table, overrides, step, number)
     assert forked.run(tmp_path, table, overrides) == 0, (tmp_path / "log").read_text()
