@@ -13,7 +13,7 @@ ONE_BATCH = (*OVERRIDES, "trainer.diagnose=one_batch")
 
 
 def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
-    few = ["data.kwargs.train_images=128", "data.kwargs.val_images=10", "trainer.report=false"]
+    few = ["data.kwargs.train_images=80", "data.kwargs.val_images=10", "trainer.report=false"]
     arguments = ["-m", "entry_point.train", "experiment=debug", *few, "pipeline=pillow"]
     done = forkserver.start(
         [*arguments, "pipeline.num_workers=0", "trainer.log_every_steps=1"],
