@@ -202,7 +202,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("job")
     root = write_shapes(folder / "root", train=256, val=32)
     overrides = [*DENSE, "data=masks", "task=segmentation", "data.image_size=64"]
-    overrides += ["data.scale=[0.5,1]", "trainer.batch_size=8", "trainer.epochs=4"]
+    overrides += ["data.scale=[0.5,1]", "trainer.batch_size=8", "trainer.epochs=5"]
     overrides += ["optim=adamw", "optim.lr=0.004", "trainer.report=true", "pipeline=threads"]
     assert forked.run(folder / "run", root, overrides) == 0, (folder / "run/log").read_text()
     return folder

@@ -143,7 +143,8 @@ def test_a_compiled_model_trains_resumes_and_exports_like_any_other(
     overrides.append("model.name=tests.entry_point.training.test_compile.smallest_net")
     compiled, plain, cache = (tmp_path / name for name in ("compiled", "plain", "inductor"))
     run_compiled(compiled, photo_folder, [*overrides, "trainer.epochs=1"], cache)
-    run_compiled(compiled, photo_folder, overrides, cache)
+    run_compiled(compiled, photo_folder, [*overrides, "trainer.report=true"], cache)
+    assert (compiled / "output" / "data" / "report.html").is_file()
     assert "resuming from" in (compiled / "log").read_text()
     assert forked.run(plain, photo_folder, overrides) == 0
     saved, expected = (

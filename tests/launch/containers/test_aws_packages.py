@@ -47,7 +47,7 @@ def test_the_stand_in_base_of_the_container_tests_has_versions_of_aws_image() ->
     not os.environ.get("REQUIRE_DALI"), reason="make test ONLY=dali downloads what is large"
 )
 @pytest.mark.timeout(600)
-def test_pip_finds_versions_for_the_job_with_dali_and_all_extras_in_aws_image(tmp_path: Path) -> None:
+def test_pip_finds_versions_for_the_job_dali_and_all_extras_in_aws_image(tmp_path: Path) -> None:
     present = aws_packages()
     for name in GIVEN:
         write_wheel(tmp_path, name, present[name])

@@ -144,7 +144,7 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
 ) -> None:
     settings = (
         *(TASK, "task.metrics=[knn_accuracy]", "model.name=project.simclr.encoder"),
-        *("augment.name=simclr", "pipeline=threads"),
+        *("augment.name=simclr", "pipeline=threads", "trainer.report=true"),
     )
     for epochs in (1, 2):  # the second run continues the first
         overrides = [*settings, "data.views=2", f"trainer.epochs={epochs}"]
@@ -153,6 +153,7 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
     assert [record["epoch"] for record in evaluations] == [0, 1]
     assert all(0 <= record["val_knn_accuracy"] <= 1 for record in evaluations)
     assert "8 classes" in (tmp_path / "log").read_text()
+    assert (tmp_path / "output" / "data" / "report.html").is_file()
     where = [f"model_dir={tmp_path / 'model'}", f"input={photo_folder / 'val' / 'cat'}"]
     for output in ("scores", "features"):
         folder = tmp_path / output
