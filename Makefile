@@ -141,7 +141,8 @@ help: ## This list
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
 TESTS := launch dali gpu container fuzz arm64 chaos documents
 PYTEST := $(PY) -m pytest
-PARALLEL := $(PYTEST) -n 2 --dist worksteal
+# Three on two cores: tests wait for processes, signals and deadlines.
+PARALLEL := $(PYTEST) -n 3 --dist worksteal
 test-runs- := $(PARALLEL)
 test-runs-launch := REQUIRE_SDKS=1 $(PARALLEL) tests/launch/sdk
 test-runs-dali := REQUIRE_DALI=1 $(PYTEST) tests/entry_point/data tests/benchmarks \
