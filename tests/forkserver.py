@@ -94,11 +94,7 @@ def become(
     os.dup2(_open(errors or log), 2)
     # By default, a fork server's process would start its workers in that server too.
     multiprocessing.set_start_method("fork", force=True)
-    os.environ.clear()
-    os.environ.update(environment)
-    # As an interpreter does at its start.
-    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
-    tempfile.tempdir = None  # TMPDIR may be another one now
+    take(environment)
     if tree is not None:
         os.chdir(tree)
         sys.path.insert(0, str(tree))
@@ -109,6 +105,14 @@ def become(
 
     torch.set_num_threads(1)
     run(arguments)
+
+
+def take(environment: Mapping[str, str]) -> None:
+    """Have this process run in another environment, as if it had started there."""
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))
+    tempfile.tempdir = None  # TMPDIR may be another one now
 
 
 def forget() -> None:

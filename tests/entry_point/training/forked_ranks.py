@@ -102,9 +102,8 @@ def _wait_and_train(orders: socket.socket, supervisor: int) -> None:
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ranks.die_with_parent(supervisor)
-    os.environ.clear()
     environment, folder = json.loads(message)
-    os.environ.update(environment)
+    forkserver.take(environment)
     name = _name(os.environ["ML_ROOT"])
     Path("/proc/self/comm").write_text(f"{name}{os.environ['LOCAL_RANK']}")
     if own_code.FOLDER in os.environ:

@@ -57,8 +57,7 @@ class ForkedRun:
             for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             subprocess.Popen = POPEN  # type: ignore[misc]
-            os.environ.clear()
-            os.environ.update(env)
+            forkserver.take(env)
             forked_ranks.prepare()
             forkserver.run(command[1:])
 
