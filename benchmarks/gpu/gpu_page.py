@@ -289,8 +289,9 @@ def _options(cases: Cases) -> str:
     """Returns the section that compares each option with none, round by round."""
 
     def speeds(option: str) -> dict[int, float]:
-        ended = [one for one in cases[option] if one.ended == ENDED]
-        return {one.round: statistics.median(one.values["images_per_s"]) for one in ended}
+        rounds = [one for one in cases[option] if one.ended == ENDED]
+        found = {one.round: one.values.get("images_per_s") for one in rounds}
+        return {number: statistics.median(values) for number, values in found.items() if values}
 
     rows, base = [], speeds(NO_OPTION)
     for option in (case for case in cases if case.startswith(OPTION)):

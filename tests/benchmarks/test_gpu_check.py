@@ -122,7 +122,7 @@ def test_options_are_compared_with_none_of_the_same_round(tmp_path: Path) -> Non
             *rounds("4 times the batch", 101, 202, 440),
             *rounds("averaged weights", 99, 197, 396),
             ("option: an optimizer that is not fused", 1, FAILS),
-            ("option: an evaluation after each epoch", 1, FAILS),
+            ("option: an evaluation after each epoch", 1, {"images_per_s": []}),
             ("option: an evaluation after each epoch", 3, {"ended": SKIPPED}),
         ),
         tmp_path,
