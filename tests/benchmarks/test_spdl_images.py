@@ -1,14 +1,11 @@
 """The crop that FFmpeg cuts: stored pixels, before EXIF turns them."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.entry_point.data.plan.test_orientation import ORIENTATIONS, upright
-
-pytest.importorskip("spdl.io", reason="SPDL's decoder is not installed; make test installs it")
 from benchmarks.pipelines.spdl_images import stored_box
+from tests.entry_point.data.plan.test_orientation import ORIENTATIONS, upright
 
 
 @given(st.data(), st.integers(1, 20), st.integers(1, 20), st.sampled_from(ORIENTATIONS))
