@@ -4,8 +4,6 @@ import gzip
 import io
 import os
 import re
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -105,8 +103,10 @@ def test_own_code_comes_from_the_folder(tmp_path: Path) -> None:
     images.mkdir()
     arguments = [f"model_dir={model}", f"input={images}", f"output_dir={tmp_path / 'output'}"]
     write_image(images / "a.png")
-    command = [sys.executable, "-m", "entry_point.predict", *arguments]
-    subprocess.run(command, check=True)
+    command, log = ["-m", "entry_point.predict", *arguments], tmp_path / "log"
+    predict = forkserver.start(command, log, prepare=forkserver.forget)
+    output, _ = predict.communicate(60)
+    assert predict.returncode == 0, output
     assert (model / "code/project/imported").is_file()
     assert not list(model.rglob("__pycache__"))
 

@@ -9,12 +9,11 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,7 @@ from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.class_folders import class_folder
+from tests.forkserver import SERVER
 from tests.photographs import write_photo_folder
 
 
@@ -231,42 +231,28 @@ def test_a_full_cache_keeps_what_it_holds(
     assert 0 < sum(map(bool, map(len, source.indexes(numbers) or ()))) < len(source)
 
 
-_RANK = """
-import sys
-from pathlib import Path
-from entry_point.data.sources import index_cache
-index_cache.FOLDER = Path(sys.argv[1])
-from tests.entry_point.data.sources.test_index_cache import epochs
-print("ready", flush=True)
-sys.stdin.readline()
-epochs(Path(sys.argv[2]), int(sys.argv[3]))
-"""
-
-
-def rank(cache: Path, root: Path, count: int) -> subprocess.Popen[str]:
-    arguments = [sys.executable, "-c", _RANK, str(cache), str(root), str(count)]
-    pipe = subprocess.PIPE
-    process = subprocess.Popen(arguments, stdin=pipe, stdout=pipe, text=True)
-    assert process.stdout is not None and process.stdout.readline() == "ready\n"
-    return process
-
-
-def start(process: subprocess.Popen[str]) -> None:
-    assert process.stdin is not None
-    process.stdin.write("\n")
-    process.stdin.flush()
+def rank(cache: Path, root: Path, count: int, together: Barrier) -> None:
+    index_cache.FOLDER = cache
+    together.wait()
+    epochs(root, count)
 
 
 def test_ranks_of_a_host_share_the_cache_and_survive_a_kill(
     photo_folder: Path, cache_folder: Path
 ) -> None:
-    ranks = [rank(cache_folder, photo_folder, 200 if i == 0 else 3) for i in range(3)]
+    together = SERVER.Barrier(3)
+    ranks = [
+        SERVER.Process(target=rank, args=(cache_folder, photo_folder, count, together))
+        for count in (200, 3, 3)
+    ]
     for process in ranks:
-        start(process)
+        process.start()
     while not cache_folder.exists() or not any(map(len, cached(photo_folder))):
         time.sleep(0.01)
-    ranks[0].send_signal(signal.SIGKILL)
-    assert [process.wait() for process in ranks] == [-signal.SIGKILL, 0, 0]
+    ranks[0].kill()
+    for process in ranks:
+        process.join()
+    assert [process.exitcode for process in ranks] == [-signal.SIGKILL, 0, 0]
     source = open_folder(photo_folder)
     for i, index in enumerate(cached(photo_folder)):
         assert torch.equal(index, index_jpeg(source.read(i)))
