@@ -28,7 +28,7 @@ def main(device: str) -> None:
             (photos / f"{number}.jpg").write_bytes(photo)
         with server(write_model(Path(folder, "run")), "bf16", on_gpu=on_gpu) as ready:
             for count in CLIENTS:
-                sent = clients.send(ready, photos, count, 5.0 if on_gpu else 0.5)
+                sent = clients.send(ready, photos, count, 5.0 if on_gpu else 0.1)
                 p50, p99 = (f"p{p} {latency([sent], p):.3g} ms" for p in (50, 99))
                 speeds.append(f"{count} clients: {sent.per_second:.4g}/s, {p50}, {p99}")
             with urllib.request.urlopen(f"http://127.0.0.1:{ready.port}/metrics") as answer:
