@@ -2,9 +2,10 @@
 
     python -m benchmarks.pipelines.bench [data.root=PATH] [seconds=0.5] [rounds=2] ...
 
-Each engine runs with one worker and with as many as there are cores. Each run is a new process, and
-rounds alternate. The medians go into tables, a plot and an HTML page under `output`, with the
-recommended settings. publish=true also writes docs/results/pipelines.md and its pictures.
+Each engine runs with one worker and with as many as there are cores; what it is compared with, only
+with as many. Each run is a new process, and rounds alternate. The medians go into tables, a plot
+and an HTML page under `output`, with the recommended settings. publish=true also writes
+docs/results/pipelines.md and its pictures.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class BenchConfig:
     ways: list[str] | None = None
     """null: all engines, and of the loaders of `peers.py`, DALI and spdl.io those installed."""
     workers: list[Count] | None = None
-    """null: 1 and the number of usable cores; with `publish`, also 2, 4 ..."""
+    """null: the number of usable cores, for engines also 1; with `publish`, for all also 1, 2, 4
+    ..."""
     seconds: Positive = 0.5
     """Duration of each stage of each run, after a warm-up of half that."""
     rounds: Count = 2
@@ -117,7 +119,8 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
         found = [way for way in found if way not in NEED_FILES]
     ways = config.ways or [*ENGINES, *found]
     cores = usable_cores()
-    counts = config.workers or (worker_counts(cores) if config.publish else sorted({1, cores}))
+    given = config.workers or (worker_counts(cores) if config.publish else None)
+    of_engines, of_others = given or sorted({1, cores}), given or [cores]
     augment = json.dumps(asdict(config.augment))
     size = (config.image_size, config.batch_size, config.seconds, augment)
     if images.files is None and (need := sorted(set(NEED_FILES) & set(ways))):
@@ -127,11 +130,12 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     for way in ways:
         root, kind = (images.files, "folder") if way in NEED_FILES else (images.shards, "shards")
         root = images.shards.with_name(way) if way in PEERS else root
+        counts = of_engines if way in ENGINES else of_others
         result += [Case(way, n, str(root), kind, *size) for n in counts]
     others = ((ON_INDEXED, images.indexed), (ON_FILES, images.files))
     for shown, root in others if "threads" in ways else ():
         if root is not None:
-            result += [Case("threads", n, str(root), "folder", *size, shown) for n in counts]
+            result += [Case("threads", n, str(root), "folder", *size, shown) for n in of_others]
     return result
 
 

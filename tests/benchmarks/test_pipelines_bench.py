@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from collections import defaultdict
 from dataclasses import asdict
 from pathlib import Path
 from xml.etree import ElementTree
@@ -102,6 +103,31 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
     ]
     indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*.safetensors"))}
     assert indexes == {"shards", "indexed"}
+
+
+@pytest.mark.parametrize(
+    ("given", "engines", "others"),
+    [
+        ("workers=null", [1, 4], [4]),
+        ("workers=[2]", [2], [2]),
+        ("publish=true", [1, 2, 4], [1, 2, 4]),
+    ],
+)
+def test_what_engines_are_compared_with_is_measured_on_all_cores_unless_more_is_asked_for(
+    given: str,
+    engines: list[int],
+    others: list[int],
+    photo_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bench, "usable_cores", lambda: 4)
+    config = read_config(["ways=[threads,imagefolder]", "batch_size=4", given])
+    counts = defaultdict(list)
+    for case in cases(config, prepare(photo_folder, 20, tmp_path)):
+        counts[case.shown or case.way].append(case.workers)
+    assert counts.pop("threads") == engines
+    assert counts == dict.fromkeys(("imagefolder", ON_INDEXED, ON_FILES), others)
 
 
 @pytest.mark.parametrize("way", ["threads", "imagefolder"])
