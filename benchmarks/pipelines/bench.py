@@ -32,7 +32,7 @@ from benchmarks.pipelines.page import PHONES_BATCH, Page
 from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
-from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement
+from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.data_config import usable_cores
@@ -40,7 +40,6 @@ from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.data.errors import DataError
 
-ENGINES = ("pillow", "workers", "threads")
 MODULES = {
     "dali": "nvidia.dali",
     DALI_READER: "nvidia.dali",
@@ -48,6 +47,7 @@ MODULES = {
     **{name: peer.module for name, peer in PEERS.items()},
 }
 """What must be installed to measure the others."""
+ALWAYS = tuple(engine for engine in ENGINES if engine not in MODULES)
 NEED_FILES = (DALI_READER, *PEERS)
 """They read plain files, or formats of their own that are written from them."""
 PATIENCE_S = 300.0
@@ -85,7 +85,7 @@ class BenchConfig:
 
     def __post_init__(self) -> None:
         for way in self.ways or ():
-            if way not in (known := (*ENGINES, *MODULES)):
+            if way not in (known := (*ALWAYS, *MODULES)):
                 message = f"must be one of {', '.join(known)}{near(way, known)}"
                 raise ConfigError("ways", way, message)
         every = self.publish and self.ways is None
@@ -117,7 +117,7 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     found = [way for way, module in MODULES.items() if installed(module) and not augments]
     if images.files is None:
         found = [way for way in found if way not in NEED_FILES]
-    ways = config.ways or [*ENGINES, *found]
+    ways = config.ways or [*ALWAYS, *found]
     cores = usable_cores()
     given = config.workers or (worker_counts(cores) if config.publish else None)
     of_engines, of_others = given or sorted({1, cores}), given or [cores]

@@ -122,11 +122,11 @@ def test_what_engines_are_compared_with_is_measured_on_all_cores_unless_more_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "usable_cores", lambda: 4)
-    config = read_config(["ways=[threads,imagefolder]", "batch_size=4", given])
+    config = read_config(["ways=[threads,dali,imagefolder]", "batch_size=4", given])
     counts = defaultdict(list)
     for case in cases(config, prepare(photo_folder, 20, tmp_path)):
         counts[case.shown or case.way].append(case.workers)
-    assert counts.pop("threads") == engines
+    assert counts.pop("threads") == counts.pop("dali") == engines
     assert counts == dict.fromkeys(("imagefolder", ON_INDEXED, ON_FILES), others)
 
 
