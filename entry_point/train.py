@@ -50,17 +50,20 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
         config, yaml = load_train_config(arguments, has_channels=has_data)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.job.devices import join_devices
+    from entry_point.training.checkpoints import with_recorded_split
     from entry_point.training.input import with_found_format
     from entry_point.training.named_parts import require_named_parts
     from entry_point.training.results.log import log_to_stdout
     from entry_point.training.trainer import run_training
 
-    channels = RunFolder.from_environment().channels
+    run = RunFolder.from_environment()
+    channels = run.channels
     require_named_parts(config, channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
         log_to_stdout(devices.is_first)
         config = with_found_format(config, channels)
-        return run_training(config, resolved_yaml(config), RunFolder.from_environment(), devices)
+        config = with_recorded_split(config, run.checkpoints, devices)
+        return run_training(config, resolved_yaml(config), run, devices)
 
 
 if __name__ == "__main__":

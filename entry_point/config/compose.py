@@ -22,7 +22,7 @@ from pydantic import TypeAdapter
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
 from entry_point.config.mistakes import check_config, no_such_option
-from entry_point.config.retired import without_retired
+from entry_point.config.retired import with_later, without_retired
 from entry_point.job import own_code
 
 T = TypeVar("T")
@@ -64,8 +64,9 @@ def load_resolved(text: str, schema: type[T]) -> T:
     lines of nested ones stand for gigabytes.
     """
     settings = yaml.load(text, _WithoutAliases)
-    known = without_retired(settings) if isinstance(settings, dict) else settings
-    return check_config(known, schema)
+    if isinstance(settings, dict):
+        settings = with_later(without_retired(settings))
+    return check_config(settings, schema)
 
 
 class _WithoutAliases(yaml.SafeLoader):

@@ -120,6 +120,10 @@ class DataConfig:
     `val`. It is taken from `train`, or from all images of a dataset without splits (in folders, a
     table's column, or the names of tar or Parquet files), where null means 0.1. It must not be set
     for a dataset with `val`."""
+    val_top_up: Literal["classes"] | None = "classes"
+    """What `val_fraction` does where the hash chooses less than the share of a class. `classes`:
+    such a class is topped up; at least one of two images is `val`. null: nothing. Runs and models
+    of versions without this setting keep null, whatever is set."""
     balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""

@@ -1,4 +1,4 @@
-"""What is no longer there, and what to use instead.
+"""What is no longer there, and what to use instead; and what was not there yet.
 
 A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augment.name=auto`, and
 an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`. Uses the
@@ -27,6 +27,9 @@ RETIRED = {
     "augment.name=three": "the recipe 3-Augment in docs/samples.md (slower)",
 }
 
+NOT_YET = {"val_top_up": None}
+"""Settings of `data` that earlier versions did not have, and the values that say what these did."""
+
 
 def retired(*spellings: str) -> str:
     """Returns the words after the first of `spellings` that is retired; empty if none is."""
@@ -41,3 +44,9 @@ def without_retired(settings: Mapping[str, Any], group: str = "") -> dict[str, A
         if not retired(key, f"{key}={value}"):
             left[name] = without_retired(value, f"{key}.") if isinstance(value, dict) else value
     return left
+
+
+def with_later(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the settings of a run of an earlier version, with those that it did not have yet."""
+    data = settings.get("data", {})
+    return {**settings, "data": {**NOT_YET, **data}} if isinstance(data, dict) else settings

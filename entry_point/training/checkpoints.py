@@ -13,7 +13,8 @@ import warnings
 import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ SECONDS = 600.0
 ASIDE = "aside-"
 Settings = dict[str, Any]
 STEPS = "steps per epoch"
+VAL_TOP_UP = "data.val_top_up"
 _PIXELS = (
     *("image_size", "progressive", "crop", "resize", "scale", "ratio", "hflip"),
     *("views", "mean", "std", "gray_bits"),
@@ -212,6 +214,26 @@ def load_newest(folder: Path) -> State | None:
     return None
 
 
+def with_recorded_split(config: TrainConfig, folder: Path, devices: Devices) -> TrainConfig:
+    """Returns the configuration with the rule by which the run in `folder` divides its images.
+
+    A run of an earlier version records none, and keeps the hash alone. A collective call.
+    """
+    identity = devices.from_first(_identity(folder) if devices.is_first else None)
+    if identity is None or identity.get(VAL_TOP_UP) is not None:
+        return config
+    return replace(config, data=replace(config.data, val_top_up=None))
+
+
+def _identity(folder: Path) -> Settings | None:
+    """Returns that of the newest checkpoint that is not damaged; reads no tensors."""
+    for path in [*newest_first(folder), *folder.glob(BEST)]:
+        with suppress(DamagedFileError), torch.serialization.skip_data():
+            identity: Settings = load_tensors(path)["identity"]
+            return identity
+    return None
+
+
 def load_best(folder: Path) -> State | None:
     """Returns the best checkpoint; None if there is none.
 
@@ -245,6 +267,7 @@ def job_settings(
         "model.name": config.model.name,
         "model.kwargs": config.model.kwargs,
         **{f"class {number}": name for number, name in enumerate(train.classes)},
+        VAL_TOP_UP: config.data.val_top_up,  # decides the number of images, which follows
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
         "trainer.batch_size": config.trainer.batch_size,

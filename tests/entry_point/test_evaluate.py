@@ -49,6 +49,27 @@ def test_the_metrics_are_those_of_the_training(run: Path, tmp_path: Path) -> Non
         assert words in page
 
 
+def test_a_model_is_measured_on_no_image_that_it_was_trained_on(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """Models of versions that did not top up small classes have no such key in config.yaml."""
+    data = photo_folder / "train"
+    settings = [*OVERRIDES, "trainer.report=false", "trainer.epochs=1"]
+    assert forked.run(tmp_path / "run", data, settings) == 0
+    assert " 39 training and 9 validation images" in (tmp_path / "run/log").read_text()
+    where = (tmp_path / "run", tmp_path / "evaluation")
+    assert results(*where)["images"] == 9
+    file = tmp_path / "run/model/config.yaml"
+    text = file.read_text()
+    assert text.count("  val_top_up: classes\n") == 1
+    file.write_text(text.replace("  val_top_up: classes\n", ""))
+    assert results(*where)["images"] == 4
+    elsewhere = shutil.copytree(data, tmp_path / "copy")
+    moved = (f"data.root={elsewhere}", "data.val_fraction=0.1")
+    assert results(*where, *moved)["images"] == 4
+    assert results(*where, *moved, "data.val_top_up=classes")["images"] == 9
+
+
 def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_path: Path) -> None:
     where = [f"model_dir={run / 'model'}", f"output_dir={tmp_path}"]
     done = forkserver.start(

@@ -87,7 +87,8 @@ def _plan(
     source: Path, output: Path, options: OptimizeConfig, part: Part, own_files: bool
 ) -> Packing:
     """List all files of `source`."""
-    dataset = open_dataset(options.dataset(str(source)), source, for_training=not own_files)
+    data = options.dataset(str(source))
+    dataset = open_dataset(data, source, for_training=True, of_part=own_files)
     if dataset.data.format == "shards":
         raise DataError(f"source={source} is packed already: train on it as it is")
     splits = {split: dataset.source(split) for split in dataset.splits}

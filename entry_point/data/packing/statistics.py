@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from entry_point.config.config_errors import shown
 from entry_point.data.errors import DataError
-from entry_point.data.sources.dataset import Dataset, images_per_class
+from entry_point.data.sources.dataset import Dataset, gap_lines, images_per_class
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ReadError, aligned, counted, printable
 
@@ -77,7 +77,7 @@ class Statistics:
 
 def class_lines(dataset: Dataset) -> Iterator[str]:
     """Yields a table: the images of each class, or with each label, in each split that can be
-    opened."""
+    opened; and the lines of `gap_lines`."""
     splits: dict[str, Source] = {}
     for split in dataset.splits:
         with suppress(DataError, OSError, ReadError):
@@ -91,3 +91,4 @@ def class_lines(dataset: Dataset) -> Iterator[str]:
     yield from aligned([["images of", *splits], *rows]).splitlines()
     if len(classes) > _LISTED:
         yield f"... and {counted(len(classes) - _LISTED, 'class')} with as many images or more"
+    yield from gap_lines(splits)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -39,6 +39,14 @@ from entry_point.job.program import counted, printable
 log = logging.getLogger(__name__)
 
 MOUNTS = Path("/proc/self/mountinfo")
+FEW = 10
+"""Fewer images of a class in `val` measure it so coarsely that a line says so."""
+_WITHOUT = {
+    "train": "the model cannot learn them: add images, remove the classes, or choose others for "
+    "val (data.val_fraction, or a column split of a table)",
+    "val": "validation does not measure them",
+}
+"""What images of a class that a split lacks mean."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +71,12 @@ class Dataset:
 
 
 def open_dataset(
-    data: DataConfig, root: Path, *, for_training: bool, labeled: bool = True
+    data: DataConfig,
+    root: Path,
+    *,
+    for_training: bool,
+    labeled: bool = True,
+    of_part: bool = False,
 ) -> Dataset:
     """Returns the dataset in `root`, whose format is `data.format` or found by looking.
 
@@ -71,6 +84,8 @@ def open_dataset(
         for_training: Training needs `train` and `val`, see `divided`. Others get what is there: all
             images are one split, WHOLE, if nothing tells splits.
         labeled: Whether labels are needed; without, files of no split are read, too.
+        of_part: Whether `root` holds only a part of the files. The hash alone divides these, as
+            nobody here knows the others of a class.
 
     Raises:
         DataError: there is nothing that can be used.
@@ -90,7 +105,15 @@ def open_dataset(
     found = _labels(listing, data)
     splits = named(listing.words if labeled else Words.none(len(listing)))
     if for_training:
-        splits = divided(splits, listing.names, data.val_fraction, str(root))
+        tops_up = data.val_top_up is not None and found.kind == "class" and not of_part
+        splits = divided(
+            splits,
+            listing.names,
+            data.val_fraction,
+            str(root),
+            found.values if tops_up else None,
+            of_part=of_part,
+        )
     if not splits.rows:
         raise DataError(f"{root}: no image belongs to a split{splits.unused}")
     kind = {"class": "classes", "targets": "classes"}.get(found.kind, found.kind)
@@ -181,23 +204,31 @@ def _with_side_indexes(source: Source, data: DataConfig, root: Path, split: str)
     return source
 
 
-def warn_of_gaps(train: Source, val: Source) -> None:
-    """Name the classes or labels without images in a split: they are allowed, and no mistake to
-    hide."""
-    for split, source in (("train", train), ("val", val)):
-        if source.kind not in ("class", "labels"):
-            return
-        counts = zip(source.classes, images_per_class(source), strict=True)
-        if missing := [name for name, count in counts if not count]:
-            shown = printable(", ".join(missing[:5])) + (", ..." if len(missing) > 5 else "")
-            then = "validation does not measure them"
-            if split == "train":
-                then = (
-                    "the model cannot learn them: add images, remove the classes, or choose others "
-                    "for val (data.val_fraction, or a column split of a table)"
-                )
-            line = "%s has no images of %d of %d classes (%s): %s"
-            log.warning(line, split, len(missing), len(source.classes), shown, then)
+def gap_lines(splits: Mapping[str, Source]) -> Iterator[str]:
+    """Yields lines that name classes or labels without images in `train` or `val`, and with few in
+    `val`: they are allowed, and no mistake to hide."""
+    counts = {
+        split: dict(zip(source.classes, images_per_class(source).tolist(), strict=True))
+        for split, source in splits.items()
+        if split in _WITHOUT and source.kind in ("class", "labels")
+    }
+    for split, images in counts.items():
+        if missing := [name for name, count in images.items() if not count]:
+            of = f"{len(missing)} of {len(images)} classes ({_first(missing)})"
+            yield f"{split} has no images of {of}: {_WITHOUT[split]}"
+    train, val = counts.get("train", {}), counts.get("val", {})
+    few = [name for name, count in val.items() if 0 < count < FEW and train.get(name, 1)]
+    if few:
+        few.sort(key=lambda name: val[name])
+        shown = _first([f"{name}: {val[name]}" for name in few])
+        of = f"{len(few)} of {len(val)} classes ({shown})"
+        measure = "accuracy" if splits["val"].kind == "class" else "recall"
+        share = f"{100 / val[few[0]]:.0f} % of the {measure} of {printable(few[0])}"
+        yield f"val has fewer than {FEW} images of {of}: one image is {share}"
+
+
+def _first(names: Sequence[str]) -> str:
+    return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")
 
 
 def images_per_class(source: Source) -> NDArray[np.int64]:

@@ -259,6 +259,9 @@ class PathList:
         text = self.text.tobytes().decode(errors="surrogateescape")
         return iter(text.split("\0")[:-1])
 
+    def encoded(self) -> list[bytes]:
+        return self.text.tobytes().split(b"\0")[:-1]
+
     def only(self, rows: Ints) -> PathList:
         """Returns the paths of these ascending rows."""
         chosen = np.zeros(len(self), bool)

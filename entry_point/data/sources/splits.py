@@ -1,7 +1,8 @@
 """Decides which images of a dataset are `train`, `val` and `test`, for all readers alike.
 
 A reader says what it saw: a word for each image, from a folder, a column or the name of a file. If
-no word tells a split, a hash of the images' names chooses what training validates on.
+no word tells a split, a hash of the images' names chooses what training validates on, of each class
+its share.
 """
 
 from __future__ import annotations
@@ -93,11 +94,21 @@ def named(words: Words) -> Splits:
     return Splits(used, f"by {words.told_by}", f"; not used: {unused}" if unused else "")
 
 
-def divided(splits: Splits, names: PathList, fraction: float | None, where: str) -> Splits:
+def divided(
+    splits: Splits,
+    names: PathList,
+    fraction: float | None,
+    where: str,
+    classes: Ints | None = None,
+    *,
+    of_part: bool = False,
+) -> Splits:
     """Returns the splits as training takes them: a `fraction` is `val` where the dataset has none.
 
-    It is chosen of `train`, or of all images if nothing tells splits, then a tenth by default.
-    `names` has one for each image; messages name the dataset `where`. Raises DataError.
+    It is chosen of `train`, or of all images if nothing tells splits, then a tenth by default; with
+    `classes`, of each class. `names` and `classes` have one for each image; messages name the
+    dataset `where`. What holds only a part of the files, `of_part`, may lack a split. Raises
+    DataError.
     """
     if "val" in splits.rows and fraction is not None:
         raise DataError(
@@ -109,23 +120,60 @@ def divided(splits: Splits, names: PathList, fraction: float | None, where: str)
         return splits
     fraction = VAL_FRACTION if fraction is None else fraction
     rows = splits.rows[pool]
-    is_val = chosen_for_val(names.only(rows), fraction)
-    rest = {split: found for split, found in splits.rows.items() if split != pool}
-    found = {"train": rows[~is_val], "val": rows[is_val], **rest}
-    for split in SPLITS[:2]:
+    is_val = chosen_for_val(names.only(rows), fraction, None if classes is None else classes[rows])
+    found = {"train": rows[~is_val], "val": rows[is_val]}
+    for split in () if of_part else found:
         if not len(found[split]):
             raise DataError(f"data.val_fraction={fraction:g} leaves no image for {split}: {where}")
+    found |= {split: others for split, others in splits.rows.items() if split != pool}
     how = f"val by a hash of the paths, val_fraction={fraction:g}"
+    if classes is not None:
+        how += " of each class"
     if pool == "train":
         how = f"{splits.how}; {how} of train"
-    return Splits(found, how, splits.unused)
+    return Splits({split: part for split, part in found.items() if len(part)}, how, splits.unused)
 
 
-def chosen_for_val(paths: Iterable[str], fraction: float) -> NDArray[np.bool_]:
-    """Returns whether each image is in `val`: a function of its path alone.
+def chosen_for_val(
+    paths: Iterable[str], fraction: float, classes: Ints | None = None
+) -> NDArray[np.bool_]:
+    """Returns whether each image is in `val`: those whose paths have a hash below `fraction`.
 
-    So it is the same on every machine, and adding images moves no other image.
+    So it is the same on every machine, and adding images moves no other image. With `classes`, the
+    class of each image, those that lack their share get their next lowest hashes, too: see
+    `_topped_up`. Then an image may move another one of its class, and of no other.
     """
-    checksums = [zlib.crc32(path.encode("utf-8", "surrogateescape")) for path in paths]
-    words = philox((0, _HASH_STREAM), (np.array(checksums, np.uint64), 0, 0, 0))
-    return unit(words[0]) < fraction
+    if isinstance(paths, PathList):
+        names = paths.encoded()
+    else:
+        names = [path.encode("utf-8", "surrogateescape") for path in paths]
+    checksums = np.fromiter(map(zlib.crc32, names), np.uint64, len(names))
+    hashes = philox((0, _HASH_STREAM), (checksums, 0, 0, 0))[0]
+    is_val = unit(hashes) < fraction
+    return is_val if classes is None else _topped_up(is_val, fraction, classes, hashes, names)
+
+
+def _topped_up(
+    is_val: NDArray[np.bool_],
+    fraction: float,
+    classes: Ints,
+    hashes: NDArray[np.uint64],
+    names: Sequence[bytes],
+) -> NDArray[np.bool_]:
+    """Returns `is_val` with at least a share of each class, its lowest hashes.
+
+    The share is `fraction` of the class's images, rounded (half of an image up), but at least one
+    image, and never all: the only image of a class is not added. Names decide between equal hashes.
+    """
+    images = np.bincount(classes)
+    share = np.minimum(np.maximum(np.floor(images * fraction + 0.5), 1), images - 1)
+    lacking = share - np.bincount(classes[is_val], minlength=len(images))
+    rows = np.flatnonzero(~is_val & (lacking > 0)[classes])
+    rows = rows[np.lexsort((hashes[rows], classes[rows]))]
+    equal = (np.diff(hashes[rows]) == 0) & (np.diff(classes[rows]) == 0)
+    tied = np.flatnonzero(np.append(equal, False) | np.append(False, equal))
+    rows[tied] = sorted(rows[tied], key=lambda row: (classes[row], hashes[row], names[row]))
+    of = classes[rows]
+    place = np.arange(len(rows)) - np.searchsorted(of, of)
+    is_val[rows[place < lacking[of]]] = True
+    return is_val

@@ -204,6 +204,23 @@ def test_hosts_that_see_different_classes_make_a_dataset_of_all(
     assert check_dataset([f"root={output}"]) == 0
 
 
+def test_hosts_divide_a_source_without_splits_by_the_hash_alone(
+    photo_folder: Path, tmp_path: Path, host: Path
+) -> None:
+    """None sees all images of a class, and most have none for val."""
+    source, output = photo_folder / "train", tmp_path / "s3"
+    for number in range(12):
+        _prepare(host, number, 12, source, output)
+        assert optimize(["shard_mb=0.125"]) == 0
+    found = {split: samples(output, split).keys() for split in ("train", "val")}
+    assert [len(names) for names in found.values()] == [44, 4]
+    data = DataConfig(root=str(source), val_top_up=None)
+    for split, names in found.items():
+        images = open_source(data, split, source)
+        assert names == {images.key(i).removeprefix(f"{source}/") for i in range(len(images))}
+    assert check_dataset([f"root={output}"]) == 0
+
+
 def test_missing_or_truncated_shard_of_a_part_is_named(halves: Path, tmp_path: Path) -> None:
     root = copy(halves, tmp_path / "copy")
     shard = sorted((root / "train").glob("shard-*.tar"))[1]

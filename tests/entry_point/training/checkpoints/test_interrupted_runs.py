@@ -252,6 +252,51 @@ def test_a_changed_dataset_is_refused_within_an_epoch_and_named_between_two(
     assert refused in last
 
 
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_of_an_earlier_version_keeps_its_split(
+    ranks: int, tmp_path: Path, photo_folder: Path
+) -> None:
+    """Its checkpoints do not say whether small classes are topped up: they were not."""
+    images = "44 training and 4 validation images"
+    epochs = [[*OVERRIDES, f"trainer.epochs={count}"] for count in (1, 2, 3)]
+    data, log = photo_folder / "train", tmp_path / "log"
+    assert forked.run(tmp_path, data, [*epochs[0], "data.val_top_up=null"], ranks) == 0
+    for path in tmp_path.glob("checkpoints/*.pt"):
+        state = torch.load(path, weights_only=True)
+        assert state["identity"].pop("data.val_top_up", "missing") is None
+        torch.save(state, path)
+    for overrides in epochs[1:]:
+        log.unlink()
+        assert forked.run(tmp_path, data, overrides, ranks) == 0, log.read_text()
+        assert images in log.read_text() and "has changed" not in log.read_text()
+        # By the first rank only.
+        assert log.read_text().count("\nval has fewer than 10 images of 3 of 8 classes (") == 1
+        assert "  val_top_up: null\n" in (tmp_path / "model/config.yaml").read_text()
+
+
+def test_a_run_keeps_its_split_although_the_newest_checkpoint_is_damaged(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    data = photo_folder / "train"
+    plain = [*OVERRIDES, "trainer.epochs=1", "data.val_top_up=null"]
+    assert forked.run(tmp_path, data, plain) == 0
+    newest = max(tmp_path.glob("checkpoints/step-*.pt"))
+    newest.write_bytes(newest.read_bytes()[:1000])
+    assert forked.run(tmp_path, data, [*OVERRIDES, "trainer.epochs=2"]) == 0
+    log = (tmp_path / "log").read_text()
+    assert "is damaged" in log and log.count("44 training and 4 validation images") == 2
+
+
+def test_a_run_that_tops_up_small_classes_does_not_end_otherwise(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    data, change = photo_folder / "train", "data.val_top_up=null"
+    assert forked.run(tmp_path, data, [*OVERRIDES, "trainer.epochs=1"]) == 0
+    assert forked.run(tmp_path, data, [*TWO_EPOCHS, change]) == ExitCode.USAGE
+    log = (tmp_path / "log").read_text()
+    assert f"{change}: the checkpoint was made with data.val_top_up=classes; restore" in log
+
+
 def test_a_complete_run_refuses_fewer_epochs_and_continues_with_more(
     tmp_path: Path, photo_folder: Path
 ) -> None:
