@@ -15,6 +15,16 @@ RENAMED: dict[str, str] = {
 """A package, a key or a word of an override of 56ed78c (`data.images`, `data=manifest`), and what
 says the same now."""
 
+TOPPED_UP = {
+    "folders_without_splits": (8, 7),
+    "folders_of_train_and_test": (10, 5),
+    "parquet_of_whole_numbers": (20, 10),
+    "augmented_manifest": (19, 11),
+    "parquet_without_splits": (21, 9),
+}
+"""Layouts of which 56ed78c validated on less than `data.val_fraction` of a class: their images for
+training and for validation now."""
+
 DIFFERS: dict[str, str] = {
     "weights: regression": "gradients are clipped to a norm of 1",
     "request: hyperparameters": "augment.name=rand is retired",
@@ -25,6 +35,11 @@ DIFFERS: dict[str, str] = {
     "layout: demo": "simpler patterns",
     "samples: demo...": "simpler patterns",
     "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
+    **{
+        name: "small classes are topped up"
+        for layout in TOPPED_UP
+        for name in (f"layout: {layout}", f"samples: {layout},...")
+    },
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
 reason. A name that ends in ... is the beginning of several: `request: sweep_...`."""

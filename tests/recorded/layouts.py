@@ -433,9 +433,10 @@ def mask_table(root: Path) -> Path:
 # What opening finds.
 
 
-def found(name: str, folder: Path) -> Row:
-    """What opening the layout finds; `folder` is new and gets the dataset."""
-    overrides = write_layout(name, folder)
+def found(name: str, folder: Path, *more: str) -> Row:
+    """What opening the layout finds, with `more` overrides; `folder` is new and gets the
+    dataset."""
+    overrides = [*write_layout(name, folder), *more]
     row: Row = {}
     for word, split in driver.opened(overrides).items():
         keys = [key.removeprefix(f"{folder}/") for key in split.keys]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.recorded import layouts
-from tests.recorded.decided import row_of
+from tests.recorded.decided import TOPPED_UP, row_of
 
 RECORD = json.loads(layouts.FILE.read_text())
 
@@ -28,3 +28,14 @@ def test_a_layout_opens_as_56ed78c_opened_it(name: str, tmp_path: Path) -> None:
     differing = [key for key in {**record, **found} if found.get(key) != record.get(key)]
     decided = row_of(f"layout: {name}") is not None
     assert bool(differing) == decided, f"{differing} differ from 56ed78c: {found}"
+
+
+@pytest.mark.parametrize("name", TOPPED_UP)
+def test_only_small_classes_are_divided_otherwise_than_56ed78c_did(
+    name: str, tmp_path: Path
+) -> None:
+    """Runs of that time keep what it did; of a new one, every image of its val is val."""
+    assert layouts.found(name, tmp_path / "then", "data.val_top_up=null") == RECORD[name]
+    now = layouts.found(name, tmp_path / "now")
+    assert (now["train"]["images"], now["val"]["images"]) == TOPPED_UP[name]
+    assert now["classes"] == RECORD[name]["classes"]
