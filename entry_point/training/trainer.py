@@ -286,7 +286,7 @@ class Trainer:
             self.progress,
             evaluation,
             self.run,
-            has_test=self.input.has_test,
+            test_of=self.config if self.input.has_test else None,
         )
         for line in lines:
             logger.info(line)
