@@ -18,13 +18,13 @@ _PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\
 _SPECIAL = re.compile(r'["$`\\!]')
 
 
-def make(target: str, settings: Mapping[str, Any]) -> str:
-    """Returns the command that runs `target` with these settings, as it is typed into a shell.
+def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
+    """Returns the command that runs `target` with these words and settings, as typed into a shell.
 
-    A shell reads the settings twice, before make and after it; make reads `$` as a variable.
+    A shell reads them twice, before make and after it; make reads `$` as a variable.
     """
-    typed = " ".join(shlex.quote(f"{key}={_typed(value)}") for key, value in settings.items())
-    typed = typed.replace("$", "$$")
+    arguments = [*words, *(f"{key}={_typed(value)}" for key, value in settings.items())]
+    typed = shlex.join(arguments).replace("$", "$$")
     quoted = shlex.quote(typed) if _SPECIAL.search(typed) else f'"{typed}"'
     return f"make {target} ARGS={quoted}"
 
