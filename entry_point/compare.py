@@ -1,8 +1,8 @@
 """Compares runs: `python -m entry_point.compare [FOLDER ...]`, by default those in `runs`.
 
-Prints a row for each run that has been evaluated: its best value of the metric that its checkpoints
-track, and the settings that differ between these runs. `*` marks the best of all runs that track
-the same metric. Of an unfinished run, the settings are not shown.
+Prints a row for each run that has been evaluated: the value of its best checkpoint, and the
+settings that differ between these runs. `*` marks the best of all runs that track the same metric.
+Of an unfinished run, the settings are not shown.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 from yaml import safe_load
 
 from entry_point.config.config_errors import shown
-from entry_point.job.known_tasks import ALL_METRICS, LOSS, Metric
+from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
 from entry_point.job.program import ExitCode, UserError, aligned, asks_for_help, run_program
 from entry_point.job.run_folder import RunFolder
+from entry_point.training.progress import read_tracked, tracked_value
 from entry_point.training.results.log import Record, parse_records, validation_records
 
 RUNS = Path("runs")
@@ -52,15 +53,18 @@ def comparison(runs: Sequence[Path]) -> str:
         for key in dict.fromkeys(key for each in known for key in each)
         if len({each.get(key) for each in known}) > 1
     ]
-    metrics = [_tracked(found, each) for found, each in zip(records, settings, strict=True)]
+    metrics = [
+        read_tracked(RunFolder(run)) or _tracked(found, each)
+        for run, found, each in zip(runs, records, settings, strict=True)
+    ]
     best = [_best(metric, found) for metric, found in zip(metrics, records, strict=True)]
     rows = [["run", "best", "at epoch", *different]]
     for run, metric, record, found, each in zip(
         runs, metrics, best, records, settings, strict=True
     ):
-        value = record.get(metric.key)
+        value = tracked_value(metric, record)
         rivals = [r for m, r in zip(metrics, best, strict=True) if m == metric]
-        leads = value is not None and value == _best(metric, rivals).get(metric.key)
+        leads = value is not None and value == tracked_value(metric, _best(metric, rivals))
         rows.append(
             [
                 str(run),
@@ -93,19 +97,20 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
-    """Returns the metric that decided which checkpoint is the best; of a task of your own, the
-    loss."""
-    recorded = [m for m in ALL_METRICS[1:] if records and m.key in records[0]]
-    named = [m for m in recorded if m.name == settings.get("task.best")]
-    loss = [LOSS] if settings.get("task.best") == LOSS.name else []
-    return [*named, *loss, *recorded, LOSS][0]
+    """Returns the metric of a run of an earlier version, which left no name of it; of a task of
+    your own, the loss."""
+    known = TASKS.get(settings.get("task.name", ""))
+    metrics = (*(known.metrics if known else () if settings else ALL_METRICS[1:]), LOSS)
+    recorded = [each for each in metrics if records and each.key in records[0]]
+    named = [each for each in recorded if each.name == settings.get("task.best")]
+    return [*named, *recorded, LOSS][0]
 
 
 def _best(metric: Metric, records: Sequence[Record]) -> Record:
     """Returns the record with the best value; an empty one if none has a value."""
     best: Record = {}
     for record in records:
-        if metric.is_better(record.get(metric.key), best.get(metric.key)):
+        if metric.is_better(tracked_value(metric, record), tracked_value(metric, best)):
             best = record
     return best
 

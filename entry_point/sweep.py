@@ -18,10 +18,13 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from hydra.core.override_parser.types import Override
+
 from entry_point.compare import RUNS, comparison
-from entry_point.config.compose import parse_overrides
+from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import load_train_config
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.config.typed_text import as_typed, is_text
 from entry_point.job.program import ExitCode, asks_for_help, run_program, stop_signals
 from entry_point.job.whole_file import write_text
 
@@ -31,16 +34,21 @@ VALUES = "sweep.json"
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
     """Returns the overrides of each run. Raises ConfigError if a run would not start."""
-    axes = [
-        [f"{o.get_key_element()}={value}" for value in o.sweep_string_iterator()]
-        if o.is_sweep_override()
-        else [o.input_line or ""]
-        for o in parse_overrides(overrides)
-    ]
+    axes = [_values(each) for each in parse_overrides(overrides)]
     runs = [list(run) for run in itertools.product(*axes)]
     for run in runs:
         load_train_config(run)
     return runs
+
+
+def _values(override: Override) -> list[str]:
+    """Returns the override of each value; a text is what was typed, as in one run."""
+    if not override.is_sweep_override():
+        return [override.input_line or ""]
+    key = override.key_or_group
+    is_word = is_text(key, TrainConfig) or (CONFIGS / key).is_dir()
+    swept = as_typed(override) if is_word else override
+    return [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
 
 
 class RunQueue:

@@ -39,6 +39,8 @@ value ends the command with one line that says what is allowed.
 
 An option, such as `model=resnet50`, is a file in `configs/` that changes some of the defaults. Add
 your own file to add an option. Options marked (default) apply unless you choose another."""
+BAR = r"\|"
+"""How a cell of a table spells `|`."""
 _TYPE_NAMES = {
     "string": "text",
     "boolean": "true or false",
@@ -67,7 +69,8 @@ def _tables(node: Node, whole: Node, group: str) -> Iterator[str]:
         yield "\n| Key | Default | Allowed | Meaning |\n| --- | --- | --- | --- |"
     for name, each in rows.items():
         key, meaning = f"{group}.{name}".lstrip("."), " ".join(each["description"].split())
-        yield f"| `{key}` | {_default(each)} | {_values(each)} | {meaning} |"
+        cells = (f"`{key}`", _default(each), _values(each), meaning)
+        yield f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
     for name, each in below.items():
         suffix, inner = _inner(each, whole)
         if inner:
@@ -91,7 +94,8 @@ def _options(name: str) -> Iterator[str]:
         for path in sorted((CONFIGS / group).glob("*.yaml")):
             if path.stem == "mine":  # of `make setup-aws`
                 continue
-            content, prefix = load(path), "" if group == "experiment" else f"{group}."
+            is_global = "# @package _global_" in path.read_text(encoding="utf-8")
+            content, prefix = load(path), "" if is_global else f"{group}."
             changes = {**_chosen(content, group), **flat(content, prefix)}
             text = ", ".join(f"`{k}={shown(v)}`" for k, v in changes.items()) or "nothing"
             mark = " (default)" if path.stem == default else ""

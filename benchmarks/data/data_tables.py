@@ -21,7 +21,7 @@ import pyarrow.parquet
 
 from benchmarks import measure
 from entry_point.config.data_config import DataConfig, TableConfig
-from entry_point.data.loader import open_source
+from entry_point.data.loader import open_training_set
 
 CLASSES, EACH, ROUNDS = 1000, 1000, 5
 PREFIX = "s3://bucket/photos/"
@@ -86,7 +86,8 @@ def open_here(table: Path, images: Path) -> tuple[float, float]:
     )
     with measure.peak_growth() as growth:
         began = time.process_time()
-        train, val = (open_source(data, split, table) for split in ("train", "val"))
+        dataset = open_training_set(data, images)  # once, as a job does
+        train, val = dataset.source("train"), dataset.source("val")
         seconds = time.process_time() - began
     if len(train) + len(val) != CLASSES * EACH:
         raise RuntimeError(f"{table} holds {len(train)} + {len(val)} usable rows")

@@ -23,6 +23,7 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
 from entry_point.config.mistakes import check_config, no_such_option
 from entry_point.config.retired import with_later, without_retired
+from entry_point.config.typed_text import as_typed, with_typed_text
 from entry_point.job import own_code
 
 T = TypeVar("T")
@@ -44,7 +45,7 @@ def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
         ConfigError: a line for each mistake, with the key, its value and what is allowed.
     """
     ConfigStore.instance().store(name=f"{name}_schema", node=defaults(schema))
-    return check_config(compose_plain(name, overrides), schema)
+    return check_config(compose_plain(name, schema, overrides), schema)
 
 
 def defaults(schema: type) -> dict[str, Any]:
@@ -81,8 +82,11 @@ def resolved_yaml(config: Any) -> str:
     return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True)
 
 
-def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose `configs/<name>.yaml` with Hydra overrides, unchecked; raises ConfigError."""
+def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str, Any]:
+    """Compose `configs/<name>.yaml` with Hydra overrides; raises ConfigError.
+
+    Checked is nothing, but what is text in `schema` is the text that was typed.
+    """
     parsed = parse_overrides(overrides)
     for override in parsed:
         if override.key_or_group == "experiment":
@@ -101,13 +105,15 @@ def compose_plain(name: str, overrides: Sequence[str]) -> dict[str, Any]:
         raise ConfigError(str(error.full_key), message=str(error.msg).splitlines()[0]) from error
     except yaml.YAMLError as error:
         raise _not_yaml(error) from error
+    except ConfigError:
+        raise
     except (HydraException, ValueError) as error:
         # What follows is Hydra's advice for its own command line.
         first, _, rest = (str(error) or str(error.__cause__)).partition("\n")
         reason = f"{first} {rest.splitlines()[0]}" if first.endswith(":") and rest else first
         raise ConfigError("configuration", message=reason) from error
     refuse_in_value("", plain)
-    return cast(dict[str, Any], plain)
+    return with_typed_text(plain, schema, parsed, CONFIGS)
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -138,7 +144,7 @@ def _parse(parser: OverridesParser, override: str) -> Override:
 def _opened(override: Override, groups: Collection[str]) -> str:
     """Returns the override, with which Hydra takes any key: `check_config` knows which exist.
 
-    An option of a group, as in `model=resnet50`, and `~key` stay as they are.
+    `~key` stays as it is; an option of a group, as in `model=resnet50`, is text.
     """
     text, key = override.input_line or "", override.key_or_group
     if override.is_sweep_override():
@@ -146,7 +152,11 @@ def _opened(override: Override, groups: Collection[str]) -> str:
             "has several values, which `make sweep` takes; write a list as [A,B], a text as 'A,B'"
         )
         raise ConfigError(text, message=message)
-    if text.startswith("~") or re.search("[/@]", key) or key in groups:
+    if re.search("[/@]", key) or key in groups:
+        typed, value = as_typed(override), override.value()
+        same = value is None or isinstance(value, dict) or value == typed.value()
+        return text if same else f"{text.partition('=')[0]}={typed.get_value_element_as_str()}"
+    if text.startswith("~"):
         return text
     if (CONFIGS / key).is_dir():
         raise ConfigError(text, message=no_such_option(key))

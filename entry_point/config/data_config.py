@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +13,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.commands import changes, make
+from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive, Share, Words
 
@@ -33,6 +33,11 @@ READERS = {
 }
 """Each is a function of `root`, a DataConfig, and whether labels are needed; returns a Listing."""
 FORMATS = ("auto", "shards", *READERS)
+OF_SAMPLES = (
+    *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
+    *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
+)
+"""The settings of `data` that decide what is made of a dataset, not what it holds."""
 
 
 @dataclass(config=SETTINGS)
@@ -68,12 +73,6 @@ class TableConfig(PathsConfig):
     what `task.name` needs, or else what the rows look like; whole numbers are classes."""
     separator: str = "|"
     """Between the names in a cell of text that holds several labels."""
-
-    def changed(self, group: str) -> list[str]:
-        """Returns the settings that are not the defaults, as typed: `table.path=file`."""
-        values, defaults = vars(self), vars(TableConfig())
-        changes = {key: value for key, value in values.items() if value != defaults[key]}
-        return [f"{group}.{key}={shown(value)}" for key, value in changes.items()]
 
     def check(self, group: str) -> None:
         """Raise ConfigError for settings of `group` that do not go together."""
@@ -249,31 +248,43 @@ class DataConfig:
         """Returns how to list all damaged images at once."""
         if self.format not in FORMATS:  # your own, which only you can read
             return "the log names each"
-        arguments = self._arguments("root")
-        if self.index_root and self.format != "shards":
-            arguments += [f"index_root={self.index_root}"]
-        return f"`{_make('check-dataset', arguments)}` lists them all"
+        # A packed dataset has its own indexes.
+        known = replace(self, index_root=None) if self.format == "shards" else self
+        settings = known.described("root", "images", "table", "index_root")
+        return f"`{make('check-dataset', settings)}` lists them all"
 
     def index_command(self) -> str:
         """Returns how to make the indexes that `index_root` must hold."""
-        arguments = self._arguments("source")
-        return _make("dataset", [*arguments, f"output={self.index_root}", "output_format=index"])
+        to = {"output": self.index_root, "output_format": "index"}
+        return make("dataset", {**self._packing(), **to})
 
     def shrink_command(self, max_side: int) -> str:
         """Returns how to pack the dataset with no image larger than `max_side` pixels."""
         root = Path(self.root or "FOLDER")
+        root = root if root.stem.strip(".") else root.resolve()
         # A packed dataset is not packed again: FOLDER stands for what it was made of.
-        known = replace(self, root=None) if self.format == "shards" else self
-        arguments = known._arguments("source")
-        if self.val_fraction is not None:
-            arguments.append(f"val_fraction={self.val_fraction}")
-        arguments.append(f"output={root.with_name(f'{root.stem}-{max_side}')}")
-        return _make("dataset", [*arguments, f"max_side={max_side}"])
+        packed = self.format == "shards"
+        known = replace(self, format="auto", root=None) if packed else self
+        to = {"output": str(root.with_name(f"{root.stem}-{max_side}")), "max_side": max_side}
+        return make("dataset", {**known._packing(), **to})
 
-    def _arguments(self, root: str) -> list[str]:
-        """Returns the dataset, as the programs that need no training take it."""
-        arguments = [f"{root}={self.root or 'FOLDER'}", *self.table.changed("table")]
-        return arguments + ([f"images={self.images}"] if self.images else [])
+    def _packing(self) -> dict[str, Any]:
+        known = replace(self, index_root=None)
+        settings = known.described("root", "images", "table", "val_fraction")
+        return {"source": settings.pop("root"), **settings}
+
+    def described(self, *own: str) -> dict[str, Any]:
+        """Returns what differs from the defaults and decides the images of a dataset, their pixels,
+        labels and splits, as programs take it: `own` settings, and others as `data.KEY`.
+
+        FOLDER stands for a `root` that only the job knows.
+        """
+        of_dataset = {key: each for key, each in asdict(self).items() if key not in OF_SAMPLES}
+        settings = {"root": "FOLDER", **dict(changes(of_dataset, asdict(DataConfig())))}
+        return {
+            key if key.partition(".")[0] in own else f"data.{key}": each
+            for key, each in settings.items()
+        }
 
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""
@@ -321,11 +332,6 @@ class PipelineConfig:
 
     def worker_count(self) -> int:
         return cores_per_rank() if self.num_workers is None else self.num_workers
-
-
-def _make(target: str, arguments: Sequence[str]) -> str:
-    """Returns the command, with arguments that have spaces and the like in quotes."""
-    return f'make {target} ARGS="{" ".join(map(shlex.quote, arguments))}"'
 
 
 def share_to_skip(damaged: int, images: int) -> float | None:

@@ -35,7 +35,7 @@ _FOREIGN_PREFIXES = ("sagemaker_", "_tuning_")
 # What Hydra's grammar reads as one unquoted value.
 _BARE_VALUE = re.compile(r"[A-Za-z0-9_+\-./%@:]+")
 _BARE_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
-_TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
+TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
 
 
 def read_overrides(folder: Path) -> list[str]:
@@ -138,14 +138,15 @@ def _plain_value(value: str) -> str:
         parsed = json.loads(value)
     except ValueError:
         return _quote(value)
-    return _quote(value) if isinstance(parsed, dict) else _spell(parsed)
+    return _quote(value) if isinstance(parsed, dict) else spell(parsed)
 
 
-def _spell(value: object) -> str:
+def spell(value: object) -> str:
+    """Returns a value in Hydra's grammar."""
     if isinstance(value, list):
-        return "[" + ",".join(_spell(item) for item in value) + "]"
+        return "[" + ",".join(spell(item) for item in value) + "]"
     if isinstance(value, str):
-        bare = _BARE_TEXT.fullmatch(value) and value.lower() not in _TYPED_WORDS
+        bare = _BARE_TEXT.fullmatch(value) and value.lower() not in TYPED_WORDS
         return value if bare else _quote(value)
     return json.dumps(value)
 

@@ -1,19 +1,53 @@
-"""How far a run has come."""
+"""How far a run has come, and what decides which of its epochs is the best."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig
 from entry_point.job.known_tasks import Metric
 from entry_point.job.program import duration
+from entry_point.job.run_folder import RunFolder
+from entry_point.job.whole_file import write_text
 from entry_point.training.results.log import Record
 
 MINUTE_S = 60.0
+_TRACKED = "tracked.json"
+"""In `output/data`: the metric that decides. Only a run knows that of a task of your own."""
+
+
+def write_tracked(run: RunFolder, metric: Metric) -> None:
+    """Leave the metric for whoever compares runs."""
+    write_text(run.output_data / _TRACKED, json.dumps(asdict(metric)) + "\n")
+
+
+def read_tracked(run: RunFolder) -> Metric | None:
+    """Returns the metric of a run; None if an earlier version has trained it."""
+    file = run.output_data / _TRACKED
+    return Metric(**json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+
+
+def better_of(metric: Metric, values: Mapping[str, float | None]) -> tuple[str, float | None]:
+    """Returns the name and the value of the better weights; the first, and None, without a value.
+
+    NaN is no value.
+    """
+    weights, best = next(iter(values)), None
+    for name, value in values.items():
+        if metric.is_better(value, than=best):
+            weights, best = name, value
+    return weights, best
+
+
+def tracked_value(metric: Metric, record: Record) -> float | None:
+    """Returns the better weights' value in the record of an evaluation."""
+    keys = (metric.key, f"{metric.key}_raw")
+    return better_of(metric, {key: record.get(key) for key in keys})[1]
 
 
 class TimeLeft:
@@ -80,11 +114,8 @@ class Progress:
 
     def judge(self, evaluated: Mapping[str, Mapping[str, float]]) -> None:
         """Keep the better value of an evaluation: weights -> metrics by name."""
-        self.value, self.weights = None, next(iter(evaluated))
-        for weights, metrics in evaluated.items():
-            value = metrics.get(self.metric.name)
-            if self.metric.is_better(value, than=self.value):
-                self.value, self.weights = value, weights
+        values = {name: metrics.get(self.metric.name) for name, metrics in evaluated.items()}
+        self.weights, self.value = better_of(self.metric, values)
         better = self.metric.is_better(self.value, than=self.best_value)
         self.stale = 0 if better else self.stale + 1
 

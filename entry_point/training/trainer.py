@@ -24,7 +24,7 @@ from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, device_batches, loader_spec
 from entry_point.training.learner import Learner, explain_step
 from entry_point.training.models import describe_parameters
-from entry_point.training.progress import Progress, TimeLeft
+from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.advice import Advice
 from entry_point.training.results.headspace import Headspace, verdict
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
@@ -79,6 +79,8 @@ class Trainer:
             loggers = open_loggers(logged) if devices.is_first else []
             self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
+            if devices.is_first:
+                write_tracked(run, self.progress.metric)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
@@ -286,7 +288,7 @@ class Trainer:
             self.progress,
             evaluation,
             self.run,
-            has_test=self.input.has_test,
+            test_of=self.config if self.input.has_test else None,
         )
         for line in lines:
             logger.info(line)

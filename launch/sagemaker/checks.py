@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from entry_point.config.commands import make
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, TrainConfig, check_ranks
 from entry_point.job import own_code
@@ -248,7 +249,7 @@ def _channel_problems(key: str, channel: Channel) -> Iterator[str]:
     elif prefix and not prefix.startswith("s3://"):
         yield (
             f"{key}={prefix}: must be s3://bucket/prefix; copy a folder there: "
-            f'make upload ARGS="{prefix} s3://bucket/prefix"'
+            f"{make('upload', {}, prefix, 's3://bucket/prefix')}"
         )
     elif prefix and channel.mode == "FastFile" and not prefix.endswith("/"):
         yield f"{key}.s3={prefix}: must end in / in FastFile mode"

@@ -6,13 +6,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, Literal, cast
 
-from hydra.core.override_parser.types import Override
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import compose_plain, parse_overrides
+from entry_point.config.compose import compose_plain, load_config, parse_overrides
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int
 from entry_point.job.program import UserError
 
@@ -124,8 +122,6 @@ class DeployConfig:
 
 _LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}
 _CHANNEL_FIELD = re.compile(r"\+*job\.channels\.[^.=]+\.")
-# Their values reach the job as typed: `true` and `1.10` stay text.
-_TEXT_KEYS = ("job.environment.", "job.tags.", "environment.")
 
 
 def load_launch_config(
@@ -139,8 +135,7 @@ def load_launch_config(
     launch, job = split_overrides(arguments)
     if job_schema:
         _refuse_misspelt(job, cast(Any, job_schema).__pydantic_fields__)
-    plain = compose_plain("launch", _with_long_channels(launch))
-    return check_config(plain, LaunchConfig), job
+    return load_config("launch", LaunchConfig, _with_long_channels(launch)), job
 
 
 def _refuse_misspelt(overrides: Sequence[str], known: Collection[str]) -> None:
@@ -169,10 +164,10 @@ def _with_long_channels(overrides: Sequence[str]) -> list[str]:
     if not fields_of_channels:
         return [*overrides]
     others = [each for each in overrides if each not in fields_of_channels]
-    channels = (compose_plain("launch", others).get("job") or {}).get("channels") or {}
+    job = compose_plain("launch", LaunchConfig, others).get("job") or {}
     quoted = {
         name: prefix.replace("'", r"\'")
-        for name, prefix in channels.items()
+        for name, prefix in (job.get("channels") or {}).items()
         if isinstance(prefix, str)
     }
     long = [f"job.channels.{name}={{s3:'{prefix}'}}" for name, prefix in quoted.items()]
@@ -210,16 +205,7 @@ def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
             )
         first = override.key_or_group.replace("/", ".").split(".")[0]
         if first in _LAUNCH_KEYS:
-            launch.append(as_text(override))
+            launch.append(text)
         else:
             job.append(text)
     return launch, job
-
-
-def as_text(override: Override) -> str:
-    """Returns the override; the value of a variable or a tag in quotes if Hydra took it for a
-    number."""
-    text, name = override.input_line or "", override.key_or_group
-    if name.startswith(_TEXT_KEYS) and isinstance(override.value(), bool | int | float | None):
-        return f"{name}='{text.partition('=')[2]}'"
-    return text

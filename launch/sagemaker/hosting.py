@@ -16,8 +16,7 @@ from typing import Any
 from botocore import xform_name
 from botocore.exceptions import ClientError, WaiterError
 
-from entry_point.config.compose import compose_plain, parse_overrides
-from entry_point.config.mistakes import check_config
+from entry_point.config.compose import load_config
 from entry_point.config.retired import retired
 from entry_point.job.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
@@ -31,7 +30,6 @@ from launch.sagemaker.aws import (
 from launch.sagemaker.checks import is_gpu, require_sendable
 from launch.sagemaker.config import (
     DeployConfig,
-    as_text,
     load_launch_config,
     one_name,
     split_names,
@@ -72,8 +70,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     names, overrides = split_names(arguments)
     job_name = one_name(names)
     launch, others = load_launch_config(overrides)
-    plain = compose_plain("deploy", [as_text(each) for each in parse_overrides(others)])
-    config = check_config(plain, DeployConfig)
+    config = load_config("deploy", DeployConfig, others)
     session = session_unless_dry()
     job = find_trained(job_name, launch, session)
     state = job.get("TrainingJobStatus", "Completed")  # a dry run does not know it

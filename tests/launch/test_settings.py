@@ -1,5 +1,6 @@
 """docs/settings.md lists every key, and no key has two defaults."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -25,6 +26,21 @@ def test_every_command_with_a_configuration_is_on_the_page() -> None:
 def test_every_key_says_what_it_means() -> None:
     rows = [line for line in settings.page() if line.startswith("| `") and line.count(" | ") > 2]
     assert rows and all(row.endswith(". |") for row in rows)
+
+
+def test_every_row_has_the_cells_of_its_table() -> None:
+    head = 0
+    for line in "\n".join(settings.page()).splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line))
+        head = (head or cells) if line.startswith("|") else 0
+        assert not head or cells == head, line
+
+
+@pytest.mark.parametrize("option", ["task=segmentation", "task=regression", "experiment=finetune"])
+def test_an_option_changes_what_the_page_says(option: str) -> None:
+    (row,) = (line for line in settings.page() if line.startswith(f"| `{option}` |"))
+    changes = re.findall(r"`(.*?)`", row)[1:]
+    assert load_config("train", TrainConfig, [option]) == load_config("train", TrainConfig, changes)
 
 
 def test_settings_need_neither_torch_nor_an_sdk() -> None:

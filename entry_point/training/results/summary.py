@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import Any
 
-from entry_point.config.data_config import usable_cores
+from entry_point.config.commands import changes, make
+from entry_point.config.data_config import PipelineConfig, usable_cores
+from entry_point.config.train_config import TrainConfig
 from entry_point.job import own_code
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES
 from entry_point.job.program import duration
-from entry_point.job.run_folder import RunFolder
+from entry_point.job.run_folder import CONTAINER_ROOT, LINK_LATEST, RunFolder
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.progress import Progress
 from entry_point.training.results.log import format_milliseconds
@@ -31,11 +36,12 @@ def closing_lines(
     evaluation: Evaluation,
     run: RunFolder,
     *,
-    has_test: bool = False,
+    test_of: TrainConfig | None = None,
 ) -> list[str]:
     """Returns how good, how fast, where everything is, and what measures the split `test`.
 
-    `seconds` are since the start of the job; `evaluation` is that of the exported weights.
+    `seconds` are since the start of the job; `evaluation` is that of the exported weights;
+    `test_of` is the run's configuration if its dataset has that split.
     """
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
     files = {
@@ -53,7 +59,7 @@ def closing_lines(
         **_speed_rows(totals),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
         **_tensorboard_row(run),
-        **({"test images": "make evaluate ARGS=split=test"} if has_test else {}),
+        **({"test images": _test_command(test_of, run)} if test_of else {}),
     }
     width = max(map(len, rows))
     done = "Finished" if len(totals.steps) else "Already finished; rewrote the results"
@@ -90,7 +96,22 @@ def _tensorboard_row(run: RunFolder) -> dict[str, str]:
     # A virtual environment's programs may not be on PATH.
     program = Path(sys.executable).with_name("tensorboard")
     command = _relative(program) if program.is_file() else program.name
-    return {"TensorBoard": f"{command} --logdir {_relative(run.tensorboard)}"}
+    return {"TensorBoard": shlex.join([command, "--logdir", _relative(run.tensorboard)])}
+
+
+def _test_command(config: TrainConfig, run: RunFolder) -> str:
+    """Returns the command that measures this run's model on the split `test`."""
+    settings: dict[str, Any] = {"split": "test"}
+    # That of a container lies somewhere else outside; a finished run becomes `latest`, which is
+    # what the command takes by default.
+    if run.root != CONTAINER_ROOT and os.environ.get(LINK_LATEST) != str(run.root):
+        settings["model_dir"] = _relative(run.model)
+    if config.data.root is None:
+        settings |= config.data.described()
+    elif "." in config.data.format:  # which only whoever trusts the model names
+        settings["data.format"] = config.data.format
+    pipeline = changes(asdict(config.pipeline), asdict(PipelineConfig()), "pipeline.")
+    return make("evaluate", {**settings, **dict(pipeline)})
 
 
 def _relative(path: Path) -> str:

@@ -1,13 +1,18 @@
 """`make compare`: runs side by side."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 from entry_point import compare
 from entry_point.config.train_config import load_train_config
+from entry_point.job.known_tasks import Metric
 from entry_point.job.program import ExitCode
+from entry_point.job.run_folder import RunFolder
+from entry_point.training.progress import write_tracked
+from tests.entry_point.training.training_jobs import run_job
 
 
 def write_run(folder: Path, accuracies: list[float], *overrides: str, ended: bool = True) -> None:
@@ -49,6 +54,84 @@ def test_the_tracked_metric_decides(tmp_path: Path, capsys: pytest.CaptureFixtur
     write_run(tmp_path / "a", [0.5, 0.75], "task.best=loss")
     assert compare.main([str(tmp_path)]) == ExitCode.FINISHED
     assert "* 1.5 loss  1 of 2" in capsys.readouterr().out
+
+
+def write_records(folder: Path, *records: dict[str, float], metric: Metric | None = None) -> None:
+    """Write the records of evaluations, and the metric that the run tracks."""
+    run = RunFolder(folder)
+    run.create()
+    lines = [json.dumps({"epoch": i, "step": i + 1, **each}) for i, each in enumerate(records)]
+    (run.output_data / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    if metric:
+        write_tracked(run, metric)
+
+
+def table(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """The row of each run by the name of its folder."""
+    assert compare.main([str(folder)]) == ExitCode.FINISHED
+    rows = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
+    return {Path(run).name: row.strip() for run, row in rows}
+
+
+def test_the_better_of_both_weights_counts_as_in_the_best_checkpoint(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = [(0.3, 0.8), (0.45, 0.9), (0.5, float("nan"))]
+    write_records(
+        tmp_path / "raw",
+        *({"val_loss": 1.0, "val_accuracy": a, "val_accuracy_raw": b} for a, b in raw),
+    )
+    averaged = [(float("nan"), 0.6), (0.7, 0.6)]
+    write_records(
+        tmp_path / "averaged",
+        *({"val_loss": 1.0, "val_accuracy": a, "val_accuracy_raw": b} for a, b in averaged),
+    )
+    rows = table(tmp_path, capsys)
+    assert rows["raw"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3"]
+    assert rows["averaged"].split() == ["70.00", "%", "accuracy", "2", "of", "2"]
+
+
+RECALL = Metric("recall", "recall of cats", percent=True)
+COST = Metric("cost", "cost", higher_is_better=False)
+
+
+def test_the_metric_of_a_task_of_your_own_is_shown_and_starred_among_its_like(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def write(name: str, metric: Metric | None, *values: float) -> None:
+        shared = {"val_loss": 1.0, "val_accuracy": 0.75}
+        records = ({**shared, "val_recall": each, "val_cost": each} for each in values)
+        write_records(tmp_path / name, *records, metric=metric)
+
+    write("a", RECALL, 0.2, 0.6, 0.4)
+    write("b", RECALL, 0.3)
+    write("c", COST, 0.5, 0.4, 0.6)
+    write("d", COST, 0.7)
+    write("e", None, 0.9)  # of an earlier version
+    rows = table(tmp_path, capsys)
+    assert rows["a"] == "* 60.00 % recall of cats  2 of 3"
+    assert rows["b"] == "30.00 % recall of cats  1 of 1"
+    assert rows["c"].split() == ["*", "0.4", "cost", "2", "of", "3"]
+    assert rows["d"].split() == ["0.7", "cost", "1", "of", "1"]
+    assert rows["e"].split()[:4] == ["*", "75.00", "%", "accuracy"]
+
+
+def test_an_earlier_versions_task_of_your_own_shows_its_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", [0.5, 0.75], "task.name=project.tasks.OrderedClasses")
+    assert "* 1.5 loss" in table(tmp_path, capsys)["a"]
+
+
+def test_a_run_leaves_the_metric_that_its_own_task_tracks(
+    tmp_path: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = ["task.name=project.tasks.OrderedClasses", "trainer.epochs=2", "optim.ema_decay=0.9"]
+    output = run_job(tmp_path / "a", photo_folder, own)
+    best = re.search(r"distance in classes .*\(best (.*)\)", output)
+    assert best is not None
+    row = table(tmp_path, capsys)["a"]
+    assert row.startswith(f"* {best[1]} distance in classes ")
 
 
 def test_a_folder_without_runs_is_one_line(

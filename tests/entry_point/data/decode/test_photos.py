@@ -15,7 +15,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import ExifTags, Image, ImageOps
+from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin
 from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
@@ -218,3 +218,24 @@ def test_a_jpeg_is_not_turned_by_its_xmp_in_any_decoder() -> None:
         heights, widths = decoder.open(Encoded([tensor(out.getvalue())])).sizes
         assert (int(heights[0]), int(widths[0])) == (24, 40)
     assert read_photo(tensor(out.getvalue())).size == (40, 24)
+
+
+@pytest.mark.parametrize(
+    ("form", "turned"), [("PNG", True), ("WEBP", True), ("AVIF", True), ("TIFF", False)]
+)
+def test_an_orientation_in_xmp_alone_counts_where_the_documents_say(
+    form: str, turned: bool
+) -> None:
+    xmp = b'<x xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
+    given: dict[str, Any] = {"xmp": xmp}
+    if form == "PNG":
+        given = {"pnginfo": (text := PngImagePlugin.PngInfo())}
+        text.add_itxt("XML:com.adobe.xmp", xmp.decode())
+    elif form == "TIFF":
+        given = {"tiffinfo": (directory := TiffImagePlugin.ImageFileDirectory_v2())}
+        directory.tagtype[700] = 1
+        directory[700] = xmp
+    Image.new("RGB", (40, 24)).save(out := io.BytesIO(), form, **given)
+    upright = (24, 40) if turned else (40, 24)
+    assert ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue()))).size == (24, 40)
+    assert read_photo(tensor(out.getvalue())).size == upright

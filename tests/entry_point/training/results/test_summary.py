@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from entry_point.config.train_config import load_train_config
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.evaluation import Evaluation
@@ -49,8 +50,10 @@ def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path:
 
 def test_a_dataset_with_a_test_split_ends_with_the_command_that_measures_it(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "a")
-    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run, has_test=True)
-    assert lines[-1].split(maxsplit=2)[2] == "make evaluate ARGS=split=test"
+    config, _ = load_train_config(["data.root=photos"])
+    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run, test_of=config)
+    typed = f'make evaluate ARGS="split=test model_dir={run.model}"'
+    assert lines[-1].split(maxsplit=2)[2] == typed
 
 
 def test_a_line_a_minute_says_how_far_the_run_is_and_what_is_left(
