@@ -55,10 +55,12 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
     from entry_point.training.results.log import log_to_stdout
     from entry_point.training.trainer import run_training
 
+    # Before the ranks have met: your own code may warn when it is imported.
+    places = ("RANK", "GROUP_RANK", "LOCAL_RANK")
+    log_to_stdout(all(os.environ.get(place, "0") == "0" for place in places))
     channels = RunFolder.from_environment().channels
     require_named_parts(config, channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
-        log_to_stdout(devices.is_first)
         config = with_found_format(config, channels)
         return run_training(config, resolved_yaml(config), RunFolder.from_environment(), devices)
 
