@@ -246,8 +246,8 @@ class TrainConfig:
         if warmup >= epochs:
             lines.append(
                 f"optim.warmup_epochs={warmup:g}: the learning rate rises until the run ends with "
-                f"trainer.epochs={epochs}; set optim.warmup_epochs={epochs / 10:g} or less, or more "
-                "epochs"
+                f"trainer.epochs={epochs}; set optim.warmup_epochs={epochs / 10:g} or less, or "
+                "more epochs"
             )
         weights = self.task.class_weights
         are_equal = isinstance(weights, list) and len({*weights}) == 1

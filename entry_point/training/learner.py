@@ -293,6 +293,8 @@ def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
     limits = torch._dynamo.config
     # Without a limit that grows with the sizes, torch runs the model uncompiled from the ninth on.
     limits.recompile_limit = max(limits.recompile_limit, _GRAPHS_OF_A_SIZE * len(sizes))
+    # A shape that the model does not take would leave a traceback here before its line.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     return cast(nn.Module, torch.compile(model, dynamic=False, mode=mode))
 
 

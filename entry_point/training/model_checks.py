@@ -135,7 +135,7 @@ def refuse_other_model(name: str, saved: Mapping[str, Any], own: Mapping[str, An
             {key: tuple(getattr(value, "shape", ())) for key, value in state.get(part, {}).items()}
             for state in (saved, own)
         )
-        _refuse_difference(name, "has the shape", *shapes)
+        _refuse_difference(name, "has the shape", "lacks", *shapes)
     groups = (
         {
             key: group.get("name")
@@ -144,21 +144,21 @@ def refuse_other_model(name: str, saved: Mapping[str, Any], own: Mapping[str, An
         }
         for state in (saved, own)
     )
-    _refuse_difference(name, "trains in the group", *groups)
+    _refuse_difference(name, "is in the group", "does not train", *groups)
 
 
 def _refuse_difference(
-    name: str, verb: str, saved: Mapping[str, object], own: Mapping[str, object]
+    name: str, has: str, lacks: str, saved: Mapping[str, object], own: Mapping[str, object]
 ) -> None:
     for (was, before), (now, after) in zip_longest(saved.items(), own.items(), fillvalue=("", "")):
         if (was, before) == (now, after):
             continue
         if was == now:
-            found = f"{now} {verb} {after}, in the checkpoint {before}"
+            found = f"{now} {has} {after}, in the checkpoint {before}"
         elif now and now not in saved:
-            found = f"the checkpoint lacks {now}"
+            found = f"the checkpoint {lacks} {now}"
         elif was and was not in own:
-            found = f"this one lacks {was}"
+            found = f"this one {lacks} {was}"
         else:
             found = f"{now} comes before {was}"
         raise ConfigError(
