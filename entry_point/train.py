@@ -58,9 +58,11 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
 
     run = RunFolder.from_environment()
     channels = run.channels
+    # Before the ranks have met: your own code may warn when it is imported.
+    places = ("RANK", "GROUP_RANK", "LOCAL_RANK")
+    log_to_stdout(all(os.environ.get(place, "0") == "0" for place in places))
     require_named_parts(config, channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
-        log_to_stdout(devices.is_first)
         config = with_found_format(config, channels)
         config = with_recorded_split(config, run.checkpoints, devices)
         return run_training(config, resolved_yaml(config), run, devices)

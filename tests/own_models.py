@@ -1,7 +1,9 @@
 """Small custom models for the tests; most of them misbehave in one way."""
 
+import logging
 import os
 import signal
+import warnings
 
 import torch
 from torch import nn
@@ -209,3 +211,18 @@ class noting_net(_Hooked):
 def pixel_net(num_classes: int) -> nn.Module:
     """A class for each pixel, by its color alone."""
     return nn.Conv2d(3, num_classes, 1)
+
+
+class asserting_net(_Hooked):
+    """Takes images of 24 pixels only."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        assert images.shape[-1] == 24
+        return super().forward(images)
+
+
+def warning_net(num_classes: int) -> nn.Module:
+    """Ends in a softmax, and warns in two ways while it is built."""
+    warnings.warn("an own model warns", stacklevel=1)
+    logging.getLogger(__name__).warning("an own model logs")
+    return nn.Sequential(tiny_net(num_classes), nn.Softmax(1))

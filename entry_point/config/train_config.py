@@ -97,7 +97,7 @@ class OptimConfig:
     schedule_kwargs: dict[str, Any] = Field(default={})
     """Arguments of the schedule."""
     warmup_epochs: Float = Field(default=1.0, ge=0)
-    """Epochs of linear warm-up."""
+    """Epochs of linear warm-up, fewer than `trainer.epochs`."""
     clip_norm: Positive | None = None
     """Largest gradient norm. null: no clipping; with `task.name=regression`, whose errors have
     gradients of any size, 1."""
@@ -239,6 +239,24 @@ class TrainConfig:
                 )
                 raise ConfigError(f"optim.{name}_alpha", alpha, f"{message} side by side; set 0")
         check_ranks(self.trainer, self.trainer.nproc_per_host or 1, self.optim.accumulate)
+
+    def doubts(self) -> list[str]:
+        """Returns a line for what is allowed and cannot be right: the run says it and trains."""
+        lines, warmup, epochs = [], self.optim.warmup_epochs, self.trainer.epochs
+        if warmup >= epochs:
+            lines.append(
+                f"optim.warmup_epochs={warmup:g}: the learning rate rises until the run ends with "
+                f"trainer.epochs={epochs}; set optim.warmup_epochs={epochs / 10:g} or less, or "
+                "more epochs"
+            )
+        weights = self.task.class_weights
+        are_equal = isinstance(weights, list) and len({*weights}) == 1
+        if self.data.balance and weights and not are_equal:
+            lines.append(
+                f"task.class_weights={shown(weights)}: data.balance={self.data.balance} draws rare "
+                "classes more often already, so that they count twice; set one of them to null"
+            )
+        return lines
 
 
 def load_train_config(

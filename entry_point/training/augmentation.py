@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from torch import nn
 from torchvision.transforms import v2
 
 from entry_point.config.augment_config import AugmentConfig
@@ -22,6 +23,17 @@ Augmentation = Callable[[torch.Tensor], torch.Tensor]
 It may draw from torch's, NumPy's and Python's generators. They are seeded before each step, so that
 a resumed run draws the same.
 """
+_MOVING_POLICIES = ("trivial", "rand_timm")
+_MOVING_TRANSFORMS = frozenset(
+    (
+        *("RandomHorizontalFlip", "RandomVerticalFlip", "Resize", "CenterCrop", "FiveCrop"),
+        *("RandomResizedCrop", "TenCrop", "Pad", "RandomZoomOut", "RandomRotation", "RandomAffine"),
+        *("RandomCrop", "RandomPerspective", "ElasticTransform", "RandomIoUCrop", "ScaleJitter"),
+        *("RandomShortestSize", "RandomResize"),
+        *("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix"),
+    )
+)
+"""Classes of `torchvision.transforms` and of its `v2` that rotate, shear, shift, flip or resize."""
 
 
 class BatchAugmentation:
@@ -31,6 +43,8 @@ class BatchAugmentation:
     """
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
+        if task.takes == "targets":
+            refuse_moving(config.augment)
         self.own = build_augmentation(config.augment)
         optim, count = config.optim, len(task.names)
         wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
@@ -58,8 +72,7 @@ def build_augmentation(config: AugmentConfig) -> Augmentation:
     ConfigError."""
     if config.name is None or not config.own or config.per != "batch":
         return lambda images: images
-    build: Callable[..., object] = resolve("augment.name", config.name, {})
-    made = call("augment.kwargs", build, config.kwargs)
+    made = _made(config.name, config)
     if not callable(made):
         message = f"must return a function from images to images, not {type(made).__name__}"
         raise ConfigError("augment.name", config.name, message)
@@ -74,6 +87,59 @@ def build_augmentation(config: AugmentConfig) -> Augmentation:
         return augmented
 
     return checked
+
+
+def refuse_moving(config: AugmentConfig) -> None:
+    """Raise ConfigError for an augmentation that moves pixels: it gets the images alone, so targets
+    that lie in them would stay where they are.
+
+    Those are policies and torchvision's transforms, also within what your own function returns. Of
+    other code of yours nothing is known.
+    """
+    if config.name is None:
+        return
+    moving = [config.name] if config.name in _MOVING_POLICIES else []
+    if config.own:
+        made = _made(config.name, config)
+        moving = [type(part).__name__ for part in _parts(made) if _moves(part)]
+    if moving:
+        inside = "" if config.name.endswith(moving[0]) else f" ({moving[0]})"
+        message = (
+            f"moves pixels{inside}, and targets would not follow; use one that changes colors only,"
+            " such as color_jitter or simclr; data.scale, data.ratio and data.hflip move both"
+        )
+        raise ConfigError("augment.name", config.name, message)
+
+
+def _made(name: str, config: AugmentConfig) -> object:
+    build: Callable[..., object] = resolve("augment.name", name, {})
+    return call("augment.kwargs", build, config.kwargs)
+
+
+def _parts(made: object) -> list[object]:
+    """Returns a transform and all that it holds, as `Compose` and `RandomApply` do."""
+    found = [made]
+    for part in found:  # which grows
+        if isinstance(part, (list, tuple)):
+            held = [*part]
+        else:
+            held = [*(part if isinstance(part, dict) else getattr(part, "__dict__", {})).values()]
+        for each in held:
+            may_hold = isinstance(each, (list, tuple, dict, nn.Module)) or _of_torchvision(each)
+            if may_hold and not any(each is known for known in found):
+                found.append(each)
+    return found
+
+
+def _moves(part: object) -> bool:
+    """Returns whether it is a transform of torchvision that moves pixels, or derived from one."""
+    kinds = type(part).__mro__
+    return any(kind.__name__ in _MOVING_TRANSFORMS for kind in kinds) and _of_torchvision(part)
+
+
+def _of_torchvision(part: object) -> bool:
+    modules = (kind.__module__ for kind in type(part).__mro__)
+    return any(module.startswith("torchvision.transforms.") for module in modules)
 
 
 def seed_step(devices: Devices, run_seed: int, step: int) -> None:

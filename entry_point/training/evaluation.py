@@ -14,6 +14,7 @@ from entry_point.data.errors import DataError
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.training.input import DeviceBatch
+from entry_point.training.model_checks import taking_samples
 from entry_point.training.tasks.task import Task
 
 
@@ -105,7 +106,7 @@ def _score(
         damaged += batch.damaged
         if len(batch.labels) == 0:
             continue
-        with devices.autocast():
+        with devices.autocast(), taking_samples(models[0], batch.images):
             outputs = [model(batch.images) for model in models]
         indices.append(batch.indices)
         of_models = [task.scores(some.float(), batch.labels).double() for some in outputs]

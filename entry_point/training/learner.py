@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import re
 import warnings
@@ -28,9 +29,16 @@ from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values
 from entry_point.training.class_rows import some
+from entry_point.training.model_checks import (
+    describe_bounds,
+    refuse_other_model,
+    taking_samples,
+)
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.optim import build_optimizer, rate_factor
 from entry_point.training.tasks.task import Task
+
+logger = logging.getLogger(__name__)
 
 _GRAPHS_OF_A_SIZE = 8
 """torch's default limit. One size may need several graphs: pieces of a batch differ in length."""
@@ -74,7 +82,9 @@ class Learner:
         self._without_exchange: Callable[[], AbstractContextManager[None]] = nullcontext
         if isinstance(self._forward, DistributedDataParallel):
             self._without_exchange = self._forward.no_sync
-        self._name = config.model.name
+        self._name, self._is_compiled = config.model.name, mode is not None
+        self._size_key = "data.progressive" if config.data.progressive else "data.image_size"
+        self._is_first_batch = True
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
@@ -108,7 +118,7 @@ class Learner:
             with nullcontext() if is_last else self._without_exchange():
                 with named_range("forward"):
                     with self._devices.autocast():
-                        outputs = self._forward(some_images)
+                        outputs = self._answers(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
                 if is_last:
@@ -119,6 +129,20 @@ class Learner:
         if self._all_used:  # else the other ranks wait for gradients that this one lacks
             refuse_unused(self._name, [name for name, p in self._trained if p.grad is None])
         return total
+
+    def _answers(self, images: torch.Tensor) -> torch.Tensor:
+        with taking_samples(self.model, images, self._size_key):
+            try:
+                outputs: torch.Tensor = self._forward(images)
+            except RuntimeError:
+                if self._is_compiled:
+                    with torch.no_grad():
+                        self.model(images)  # its own error says more than the compiler's
+                raise
+        if self._is_first_batch and (found := describe_bounds(outputs, self._task)):
+            logger.warning("model.name=%s: %s", self._name, found)
+        self._is_first_batch = False
+        return outputs
 
     def update(self) -> None:
         """Apply the gradients to the weights."""
@@ -200,7 +224,11 @@ class Learner:
             self._scaler.load_state_dict(state["scaler"])
 
     def load_evaluated(self, state: dict[str, Any]) -> None:
-        """Load only the models that are evaluated, from what `state` returned."""
+        """Load only the models that are evaluated, from what `state` returned.
+
+        Raises ConfigError if it is the state of another model.
+        """
+        refuse_other_model(self._name, state, self.state())
         self.model.load_state_dict(state["model"])
         if self.ema is not None:
             self.ema.load_state(state)
@@ -265,6 +293,8 @@ def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
     limits = torch._dynamo.config
     # Without a limit that grows with the sizes, torch runs the model uncompiled from the ninth on.
     limits.recompile_limit = max(limits.recompile_limit, _GRAPHS_OF_A_SIZE * len(sizes))
+    # A shape that the model does not take would leave a traceback here before its line.
+    logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     return cast(nn.Module, torch.compile(model, dynamic=False, mode=mode))
 
 

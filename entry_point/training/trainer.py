@@ -377,6 +377,8 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
         with closing(Trainer(config, run, devices)) as trainer:
             for line in trainer.opening_lines():
                 logger.info(line)
+            for line in config.doubts():
+                logger.warning(line)
             try:
                 trainer.finish(trainer.fit(), yaml)
             except Stopped:

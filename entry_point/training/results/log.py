@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -23,6 +24,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
+OF_EACH_RANK = (
+    *("entry_point.job", "entry_point.data.loader", "entry_point.data.patience"),
+    "entry_point.data.sources.stream",
+)
+"""Loggers of what a rank meets by itself: other ranks, and damaged images and failed reads of its
+share. What others warn of is the same on every rank."""
 CONSOLE_TEXT = "console_text"
 """The attribute of a log record that holds its form for people."""
 Record = dict[str, float | int]
@@ -46,16 +53,21 @@ class LineHandler(logging.Handler):
 
 
 def log_to_stdout(first_rank: bool) -> Console:
-    """Send logs to stdout: the first rank's, and other ranks' and libraries' warnings."""
+    """Send logs to stdout: the first rank's, with libraries' warnings; of other ranks errors, and
+    warnings that only they know of."""
     plain = not first_rank or logs_are_collected()
     console = Console(file=sys.stdout, force_terminal=False if plain else None)
     root = logging.getLogger()
     root.handlers[:] = [LineHandler(console)]
-    root.setLevel(logging.WARNING)
+    root.setLevel(logging.WARNING if first_rank else logging.ERROR)
     for name in OUR_LOGGERS:
         # The process that builds the operator logs it; on other hosts that is not the first rank.
         logs = first_rank or name == "custom_op"
-        logging.getLogger(name).setLevel(logging.INFO if logs else logging.WARNING)
+        logging.getLogger(name).setLevel(logging.INFO if logs else logging.ERROR)
+    if not first_rank:
+        warnings.simplefilter("ignore")
+        for name in OF_EACH_RANK:
+            logging.getLogger(name).setLevel(logging.WARNING)
     return console
 
 

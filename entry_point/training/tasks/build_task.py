@@ -20,8 +20,6 @@ _HOLDS = {
     "numbers": "numbers",
     "targets": "targets that lie in the image",
 }
-_MOVING = ("trivial", "rand_timm")
-"""Policies that rotate, shear or translate."""
 
 
 def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
@@ -30,9 +28,6 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     Raises ConfigError if it cannot be built, or needs other labels than the split has.
     """
     settings = config.task
-    if train.kind == "targets" and config.augment.name in _MOVING:
-        message = "moves pixels, and targets would not follow; use color_jitter or simclr"
-        raise ConfigError("augment.name", config.augment.name, message)
     build = task_class(settings.name)
     _check_kind(settings.name, getattr(build, "takes", None), train)
     _check_complete(settings.name, sorted(getattr(build, "__abstractmethods__", ())))

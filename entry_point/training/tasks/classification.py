@@ -72,7 +72,7 @@ class Classification(Task):
         self._loss = choose_loss(task, losses)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        require_columns(outputs, self.outputs, self._model)
+        require_columns(outputs, targets, self.outputs, self._model)
         return self._loss(outputs, targets)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:

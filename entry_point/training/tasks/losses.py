@@ -80,11 +80,17 @@ def _power(missing: Tensor, gamma: float) -> Tensor:
     return missing.clamp(min=torch.finfo(missing.dtype).eps) ** gamma
 
 
-def require_columns(outputs: Tensor, count: int, config: ModelConfig) -> None:
-    """Raise ConfigError unless the model answers with `(N, count)`."""
+def require_columns(outputs: Tensor, targets: Tensor, count: int, config: ModelConfig) -> None:
+    """Raise ConfigError unless the model answers with `(N, count)`, a row for each target."""
     if outputs.shape[1:] != (count,):
         answer = ", ".join(["N", *map(str, outputs.shape[1:])])
         message = f"returns ({answer}), must return (N, {count}): use its argument num_classes"
+        raise ConfigError("model.name", config.name, message)
+    if len(outputs) != len(targets):
+        message = (
+            f"returns {len(outputs)} rows for {len(targets)} images: it flattens images of another "
+            "data.image_size; set that, or keep the first dimension, as flatten(1) does"
+        )
         raise ConfigError("model.name", config.name, message)
 
 

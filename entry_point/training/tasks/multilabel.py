@@ -57,7 +57,7 @@ class Multilabel(Task):
         self._loss = choose_loss(task, losses)
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        require_columns(outputs, self.outputs, self._model)
+        require_columns(outputs, targets, self.outputs, self._model)
         return self._loss(outputs, targets)
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:

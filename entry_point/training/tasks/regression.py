@@ -60,7 +60,7 @@ class Regression(Task):
         self._error = ERRORS.get(task.loss or "", ERRORS["squared_error"])
 
     def loss(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        require_columns(outputs, self.outputs, self._model)
+        require_columns(outputs, targets, self.outputs, self._model)
         return self._loss(outputs, self._scale.targets(targets))
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:

@@ -59,6 +59,10 @@ class Segmentation(Task):
             message = "must predict every pixel, as deeplabv3_resnet50, lraspp_mobilenet_v3_large "
             message += "and timm/NAME with model.kwargs.features_only=true do"
             raise ConfigError("model.name", self._model, message)
+        if outputs.shape[1] != self.outputs:
+            message = f"returns {outputs.shape[1]} classes for each pixel, must return "
+            message += f"{self.outputs}: use its argument num_classes"
+            raise ConfigError("model.name", self._model, message)
         if outputs.shape[-2:] != targets.shape[-2:]:
             outputs = functional.interpolate(outputs, targets.shape[-2:], mode="bilinear")
         return self._loss(outputs, targets.long())

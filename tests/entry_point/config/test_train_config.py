@@ -106,6 +106,45 @@ def test_a_value_may_follow_another_setting() -> None:
     assert config.optim.warmup_epochs == 7
 
 
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["optim.warmup_epochs=8", "trainer.epochs=2"], r"^optim\.warmup_epochs=8: the learning"),
+        (["optim.warmup_epochs=2", "trainer.epochs=2"], r"set optim\.warmup_epochs=0\.2 or less"),
+        (["trainer.epochs=1"], r"^optim\.warmup_epochs=1: .* trainer\.epochs=1; set "),
+        (["optim.warmup_epochs=1.9", "trainer.epochs=2"], None),
+        (["optim.warmup_epochs=0", "trainer.epochs=1"], None),
+        (
+            ["data.balance=classes", "task.class_weights=auto"],
+            r"^task\.class_weights=auto: data\.b",
+        ),
+        (["data.balance=classes", "task.class_weights=[1,4]"], r"set one of them to null$"),
+        (["data.balance=classes", "task.class_weights=[1,1]"], None),
+        (["data.balance=classes", "task.loss=focal"], None),
+        (["task.class_weights=auto", "task.loss=focal"], None),
+    ],
+)
+def test_what_cannot_be_right_has_a_line(overrides: list[str], says: str | None) -> None:
+    lines = load_train_config(overrides)[0].doubts()
+    assert len(lines) == (says is not None)
+    assert says is None or re.search(says, lines[0])
+
+
+@pytest.mark.parametrize("file", sorted((CONFIGS / "experiment").glob("*.yaml")), ids=str)
+def test_no_recipe_is_doubtful(file: Path) -> None:
+    assert load_train_config([f"experiment={file.stem}", "data.root=/photos"])[0].doubts() == []
+
+
+def test_the_advice_on_a_long_warmup_and_on_two_cures_settles_it() -> None:
+    given = ["trainer.epochs=3", "optim.warmup_epochs=3", "data.balance=classes"]
+    given.append("task.class_weights=auto")
+    config, _ = load_train_config(given)
+    assert len(config.doubts()) == 2
+    advised = re.findall(r"set (optim\.warmup_epochs=\S+)", "".join(config.doubts()))
+    for cure in ("data.balance=null", "task.class_weights=null"):
+        assert load_train_config([*given, *advised, cure])[0].doubts() == []
+
+
 def test_a_pattern_of_paths_needs_no_quotes() -> None:
     pattern = "/data/photos-{train,val}-{000..146}.tar"
     for given in (pattern, f"'{pattern}'"):

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import resource
+import shutil
 import signal
 import time
 from datetime import timedelta
@@ -204,3 +205,32 @@ def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
         rank.join(timeout=120)
     codes = [rank.exitcode for rank in ranks]
     assert codes == [-signal.SIGKILL, ExitCode.FAILED, ExitCode.FAILED]
+
+
+def test_the_first_rank_says_what_all_know_and_each_rank_what_it_meets(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """Both ranks validate on some of the damaged images."""
+    shutil.copytree(photo_folder, tmp_path / "photos")
+    damaged = sorted((tmp_path / "photos" / "val").glob("*/*.jpg"))[::3]
+    for file in damaged:
+        file.write_bytes(file.read_bytes()[:200])
+    overrides = [
+        *(f"{MODELS}.warning_net", "data.max_bad_fraction=0.9", "trainer.epochs=1"),
+        *("optim.warmup_epochs=2", "data.balance=classes", "task.class_weights=auto"),
+    ]
+    for ranks in (1, 2):
+        root = tmp_path / f"{ranks}"
+        assert forked.run(root, tmp_path / "photos", overrides, ranks=ranks) == 0
+        log = (root / "log").read_text()
+        of_all = [
+            *(
+                "UserWarning: an own model warns",
+                "an own model logs",
+                "warning_net: ends in a softmax",
+            ),
+            *("optim.warmup_epochs=2: the learning rate rises", "so that they count twice"),
+        ]
+        assert {line: log.count(line) for line in of_all} == dict.fromkeys(of_all, 1)
+        skipped = {file: log.count(f"skipped {file}") for file in damaged}
+        assert set(skipped.values()) == {1}, skipped

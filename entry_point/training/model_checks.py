@@ -1,0 +1,169 @@
+"""What a model's first batches and an earlier checkpoint show of it: it takes no samples of this
+size, its answers are no logits, or its code has changed since the checkpoint."""
+
+from __future__ import annotations
+
+import re
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import entry_point
+from entry_point.config.config_errors import ConfigError
+from entry_point.training.tasks.regression import Standardized
+from entry_point.training.tasks.task import Task
+
+_OF_SHAPES = re.compile(
+    r"\b((shape|size|channel|element|dimension)s?|dim|height|width|divisible|resolution)\b", re.I
+)
+_OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
+"""Errors that mention a size, and that `explain_step` knows."""
+_BOUNDED = {
+    **{"Softmax": "softmax", "Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Tanh": "tanh"},
+    **{"Hardsigmoid": "hardsigmoid", "Hardtanh": "hardtanh"},
+}
+_OF_ONE_SIGN = {"LogSoftmax": "log_softmax", "Relu": "relu", "Softplus": "softplus"}
+"""By torch's names of their gradients: functions whose values are no logits. A softmax after those
+of one sign can still be right; after a log_softmax it changes nothing."""
+_UNCHANGED = (
+    *("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T"),
+    *("ToCopy", "Clone", "Alias", "Slice", "_DDPSink", "UpsampleBilinear2D", "UpsampleNearest2D"),
+)
+"""Gradients of what may follow such a function and leaves the values what they are."""
+
+
+# -- samples
+
+
+@contextmanager
+def taking_samples(
+    model: nn.Module, images: Tensor, key: str = "data.image_size"
+) -> Iterator[None]:
+    """Have one line say that the model does not take images of this shape, which `key` sets.
+
+    Raises ConfigError in the place of an error of `model` that speaks of shapes. The line has that
+    error, and the line of your own code that raised it.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError, AssertionError, IndexError) as error:
+        frames = traceback.extract_tb(error.__traceback__)
+        # A bare assertion has no text but its code.
+        reason = " ".join(str(error).split()).rstrip(".") or str(frames[-1].line)
+        others = any(words in reason for words in _OF_OTHER_THINGS)
+        if isinstance(error, ConfigError) or others or not _OF_SHAPES.search(reason):
+            raise
+        own = [frame for frame in frames if not _is_foreign(frame.filename)]
+        place = f", at {own[-1].filename}:{own[-1].lineno}" if own else ""
+        shape = " x ".join(map(str, images.shape[1:]))
+        advice = f"set {key} or model.kwargs to what the model takes, or correct its code"
+        if reason.startswith("view size"):
+            key, advice = "model.name", "they are channels_last: call .reshape instead of .view"
+        elif re.search(r"\d channels", reason):
+            key, advice = "model.kwargs", "they always have 3 channels: correct it, or the model"
+        message = f"{type(model).__name__} does not take samples of {shape} ({reason}{place})"
+        raise ConfigError(key, message=f"{message}; {advice}") from error
+
+
+def _is_foreign(file: str) -> bool:
+    """Returns whether code is an installed package's, or of the training program itself."""
+    path = Path(file)
+    is_ours = path.is_relative_to(Path(entry_point.__path__[0]))
+    return is_ours or not path.is_file() or bool({"site-packages", "dist-packages"} & {*path.parts})
+
+
+# -- answers
+
+
+def describe_bounds(outputs: Tensor, task: Task) -> str | None:
+    """Returns what is wrong with outputs that a softmax or the like keeps within bounds although
+    the task's head takes any; None for logits, and for a head of your own.
+
+    `outputs` are those of a training step. Reads them, so it waits for the device.
+    """
+    if isinstance(task.head, nn.Softmax):
+        why, bounded = "and the task applies a softmax itself: it learns slowly", _BOUNDED
+    elif isinstance(task.head, nn.Sigmoid):
+        why = "and the task applies a sigmoid itself: it learns slowly"
+        bounded = _BOUNDED | _OF_ONE_SIGN
+    elif isinstance(task.head, Standardized):
+        why = "and the task's standardized numbers have both signs and any size"
+        bounded = _BOUNDED | _OF_ONE_SIGN
+    else:
+        return None
+    function = "softmax" if _are_shares(outputs) else bounded.get(_last_function(outputs))
+    return function and f"ends in a {function}, {why}; return logits, the values without it"
+
+
+def _are_shares(outputs: Tensor) -> bool:
+    """Returns whether each sample's, or pixel's, outputs are shares that sum to 1."""
+    values = outputs.detach()
+    if values.dim() < 2 or values.shape[1] < 2:
+        return False
+    tolerance = 1e-4 + torch.finfo(values.dtype).eps
+    sums = values.float().sum(1)
+    return bool((values >= 0).all() & ((sums - 1).abs() <= tolerance).all())
+
+
+def _last_function(outputs: Tensor) -> str:
+    """Returns torch's name of the function that made the outputs, such as `Sigmoid`."""
+    node: Any = outputs.grad_fn
+    while node is not None:
+        name = re.sub(r"Backward\d*$", "", node.name())
+        if name not in _UNCHANGED:
+            return name
+        node = node.next_functions[0][0]
+    return ""
+
+
+# -- checkpoints
+
+
+def refuse_other_model(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Raise ConfigError unless a checkpoint's state is that of this model, in its order.
+
+    Both are a `Learner.state()`. The optimizer knows the weights by their places alone.
+    """
+    for part in ("model", "ema"):
+        shapes = (
+            {key: tuple(getattr(value, "shape", ())) for key, value in state.get(part, {}).items()}
+            for state in (saved, own)
+        )
+        _refuse_difference(name, "has the shape", "lacks", *shapes)
+    groups = (
+        {
+            key: group.get("name")
+            for group in state["optimizer"]["param_groups"]
+            for key in group.get("param_names", ())
+        }
+        for state in (saved, own)
+    )
+    _refuse_difference(name, "is in the group", "does not train", *groups)
+
+
+def _refuse_difference(
+    name: str, has: str, lacks: str, saved: Mapping[str, object], own: Mapping[str, object]
+) -> None:
+    for (was, before), (now, after) in zip_longest(saved.items(), own.items(), fillvalue=("", "")):
+        if (was, before) == (now, after):
+            continue
+        if was == now:
+            found = f"{now} {has} {after}, in the checkpoint {before}"
+        elif now and now not in saved:
+            found = f"the checkpoint {lacks} {now}"
+        elif was and was not in own:
+            found = f"this one {lacks} {was}"
+        else:
+            found = f"{now} comes before {was}"
+        raise ConfigError(
+            "model.name",
+            name,
+            f"the checkpoint is of another model: {found}; restore the model's code, or use "
+            "another name to restart from scratch",
+        )

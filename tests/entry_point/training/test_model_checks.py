@@ -1,0 +1,363 @@
+"""What the first batches and an earlier checkpoint show of a model is said in one line."""
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision
+from torch import Tensor, nn
+from torch.nn import functional
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+from entry_point.job.devices import Devices
+from entry_point.job.program import ExitCode
+from entry_point.training.learner import Learner
+from entry_point.training.model_checks import describe_bounds, refuse_other_model, taking_samples
+from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
+from tests.entry_point.training.test_compile import note_graphs
+from tests.own_models import pixel_net, tiny_net
+
+HERE = f"{__name__}."
+CPU = Devices(torch.device("cpu"), None)
+
+
+def learner(*overrides: str) -> Learner:
+    config, _ = load_train_config(overrides)
+    return Learner(config, CPU, task_of(classes(4), *overrides), 10, Path())
+
+
+def batch(side: int = 32) -> tuple[Tensor, Tensor]:
+    images = torch.randn(8, 3, side, side, generator=torch.Generator().manual_seed(1))
+    return images.to(memory_format=torch.channels_last), torch.arange(8) % 4
+
+
+# -- samples that a model does not take
+
+
+def for_56_pixels(num_classes: int) -> nn.Module:
+    layers = nn.Conv2d(3, 4, 3, 2, 1), nn.Flatten(), nn.Linear(4 * 28 * 28, num_classes)
+    return nn.Sequential(*layers)
+
+
+def gray(num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                         nn.Linear(4, num_classes))  # fmt: skip
+
+
+class Own(nn.Module):
+    """Raises in one of these ways."""
+
+    def __init__(self, num_classes: int, way: str) -> None:
+        super().__init__()
+        self.net, self.way = tiny_net(num_classes), way
+        self.places = nn.Parameter(torch.zeros(1, 3, 24, 24))
+        self.last = nn.Linear(7 * 7, num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.way == "places":
+            images = images + self.places
+        if self.way == "a view":
+            images = images.view(len(images), -1)
+        if self.way == "rows":
+            return torch.cat([self.last(functional.avg_pool2d(images, 2).reshape(-1, 49))])
+        if self.way == "a bug":
+            images = images.no_such_thing  # type: ignore[attr-defined]
+        if self.way == "another bug":
+            raise RuntimeError("the teacher is not loaded")
+        logits: Tensor = self.net(images)
+        return logits
+
+
+TAKES_OTHERS: Mapping[str, tuple[list[str], int, str]] = {
+    "a layer for 56 pixels": (
+        [f"model.name={HERE}for_56_pixels"],
+        32,
+        r"data\.image_size: Sequential does not take samples of 3 x 32 x 32 \(.*mat1 and mat2 "
+        r"shapes.*\); set data\.image_size or model\.kwargs to what the model takes",
+    ),
+    "a size of a progression": (
+        [f"model.name={HERE}for_56_pixels", "data.progressive=[[0,32]]", "data.image_size=56"],
+        32,
+        r"data\.progressive: Sequential does not take samples of 3 x 32 x 32 .*set data\.progress",
+    ),
+    "small images": (
+        ["model.name=inception_v3"],
+        64,
+        r"data\.image_size: Inception3 does not take samples of 3 x 64 x 64 .*Kernel size",
+    ),
+    "patches": (
+        ["model.name=timm/test_vit", "data.image_size=100", "data.resize=100"],
+        100,
+        r"data\.image_size: .* does not take samples of 3 x 100 x 100 .*divisible by patch size",
+    ),
+    "one channel": (
+        [f"model.name={HERE}gray"],
+        32,
+        r"model\.kwargs: .* 3 x 32 x 32 .*have 1 channels.*; they always have 3 channels",
+    ),
+    "a bare assertion": (
+        ["model.name=tests.own_models.asserting_net"],
+        32,
+        r"_net does not take .* \(assert images\.shape\[-1\] == 24, at \S*/own_models\.py:\d+\);",
+    ),
+    "places": (
+        [f"model.name={HERE}Own", "model.kwargs.way=places"],
+        32,
+        r"The size of tensor a \(32\) must match .*, at \S*test_model_checks\.py:\d+\); set data",
+    ),
+    "a view": (
+        [f"model.name={HERE}Own", "model.kwargs.way=a view"],
+        32,
+        r"model\.name: Own .*they are channels_last: call \.reshape instead of \.view$",
+    ),
+    "rows": (
+        [f"model.name={HERE}Own", "model.kwargs.way=rows"],
+        28,
+        r"model\.name=\S*Own: returns 96 rows for 8 images: .*another data\.image_size; set that",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TAKES_OTHERS)
+def test_a_size_that_a_model_does_not_take_is_one_line(case: str) -> None:
+    settings, side, says = TAKES_OTHERS[case]
+    with pytest.raises(ConfigError, match=says) as raised:
+        learner(*settings).loss(*batch(side), 0)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "says"),
+    [
+        ("a bug", AttributeError, "no_such_thing"),
+        ("another bug", RuntimeError, "^the teacher is not loaded$"),
+    ],
+)
+def test_other_errors_of_a_model_stay_what_they_are(
+    way: str, kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says) as raised:
+        learner(f"model.name={HERE}Own", f"model.kwargs.way={way}").loss(*batch(), 0)
+    assert not isinstance(raised.value, ConfigError)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. The total size is 1"),
+        ValueError("Expected more than 1 value per channel when training, got input size [1, 8]"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried the size 9"),
+        ConfigError("model.name", "own", "returns another size"),
+    ],
+)
+def test_errors_that_mention_a_size_and_mean_another_thing_stay(error: Exception) -> None:
+    with pytest.raises(type(error)) as raised, taking_samples(nn.Identity(), batch()[0]):
+        raise error
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("size", "settings", "code"),
+    [
+        (32, [], ExitCode.USAGE),
+        (32, ["trainer.compile=default"], ExitCode.USAGE),
+        (56, [], ExitCode.FINISHED),
+    ],
+)
+def test_a_job_ends_with_the_line_and_trains_at_the_models_size(
+    size: int, settings: list[str], code: int, tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"model.name={HERE}for_56_pixels", "trainer.epochs=1", *settings]
+    job += [f"data.image_size={size}", f"data.resize={size}"]
+    prepare = note_graphs if settings else None
+    assert forked.run(tmp_path, photo_folder, job, prepare=prepare) == code
+    log = (tmp_path / "log").read_text()
+    says = "train: data.image_size: Sequential does not take samples of 3 x 32 x 32"
+    assert log.splitlines()[-1].startswith(says) is (code != 0)
+    assert "Traceback" not in log
+
+
+def test_validation_at_a_size_that_the_model_does_not_take_is_one_line(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"model.name={HERE}for_56_pixels", "data.progressive=[[0,56]]", "trainer.epochs=1"]
+    assert forked.run(tmp_path, photo_folder, job) == ExitCode.USAGE
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert last.startswith("train: data.image_size: Sequential does not take samples of 3 x 32 x")
+
+
+def five_classes(_num_classes: int) -> nn.Module:
+    return pixel_net(5)
+
+
+def test_a_class_per_pixel_too_many_is_one_line() -> None:
+    given = ["task=segmentation", "data.crop=squash", f"model.name={HERE}five_classes"]
+    masks = labels("targets", ["a", "b"], torch.zeros(4, 8, 8, dtype=torch.uint8))
+    task = task_of(masks, *given)
+    with pytest.raises(ConfigError, match="returns 5 classes for each pixel, must return 2: use"):
+        task.loss(five_classes(2)(torch.zeros(2, 3, 8, 8)), masks.labels[:2])
+
+
+# -- answers that are no logits
+
+NUMBERS = labels("numbers", ["age", "size"], torch.randn(6, 2))
+MANY = labels("labels", ["a", "b", "c"], torch.eye(3).repeat(2, 1))
+MASKS = labels("targets", ["a", "b", "c"], torch.randint(0, 3, (4, 8, 8), dtype=torch.uint8))
+TASKS = {
+    "classification": task_of(classes(6)),
+    "multilabel": task_of(MANY, "task=multilabel"),
+    "regression": task_of(NUMBERS, "task=regression"),
+    "segmentation": task_of(MASKS, "task=segmentation", "data.crop=squash"),
+}
+ENDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "softmax": lambda x: x.softmax(1),
+    "softmax in bf16": lambda x: x.bfloat16().softmax(1),
+    "pair of a sigmoid": lambda x: torch.stack([x[:, 0].sigmoid(), 1 - x[:, 0].sigmoid()], 1),
+    "log_softmax": lambda x: x.log_softmax(1),
+    "sigmoid": lambda x: x.sigmoid(),
+    "sigmoid, reshaped": lambda x: x.sigmoid().unsqueeze(1).squeeze(1).bfloat16().float(),
+    "logsigmoid": functional.logsigmoid,
+    "tanh": lambda x: x.tanh(),
+    "relu": lambda x: x.relu(),
+    "softplus": functional.softplus,
+    "capped tanh": lambda x: 30 * (x / 30).tanh(),
+    "gelu": functional.gelu,
+    "scaled": lambda x: 0.1 * x,
+}
+BOUNDED = {"softmax", "softmax in bf16", "sigmoid", "sigmoid, reshaped", "logsigmoid", "tanh"}
+BOUNDED |= {"pair of a sigmoid"}
+
+
+def outputs(task: str) -> Tensor:
+    shape = (4, TASKS[task].outputs, *((6, 6) if task == "segmentation" else ()))
+    return torch.randn(shape, generator=torch.Generator().manual_seed(2), requires_grad=True)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("task", TASKS)
+def test_a_function_that_the_task_applies_itself_is_named(task: str, end: str) -> None:
+    found = describe_bounds(ENDS[end](outputs(task)), TASKS[task])
+    wrong = BOUNDED if task in ("classification", "segmentation") else BOUNDED | {
+        "log_softmax", "relu", "softplus"
+    }  # fmt: skip
+    assert (found is not None) is (end in wrong)
+    if found is not None:
+        name = "softmax" if end == "pair of a sigmoid" else re.split("[, ]", end)[0]
+        assert found.startswith(f"ends in a {name}, and the task") and "return logits" in found
+
+
+def test_logits_are_not_taken_for_shares() -> None:
+    """Also those of a new head of zeros, of one class, and positive ones."""
+    task = TASKS["classification"]
+    for logits in (torch.zeros(8, 4), torch.ones(8, 1), torch.rand(8, 4), torch.full((8, 4), 0.3)):
+        assert describe_bounds(logits, task) is None
+
+
+def test_a_head_of_your_own_says_nothing_of_the_outputs() -> None:
+    task = task_of(classes(4))
+    task.head = nn.Identity()
+    assert describe_bounds(outputs("classification").softmax(1), task) is None
+
+
+@pytest.mark.parametrize("name", ["squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
+def test_models_of_the_library_answer_with_logits(name: str) -> None:
+    model = torchvision.models.get_model(name, num_classes=6)
+    assert describe_bounds(model(torch.randn(2, 3, 64, 64)), TASKS["classification"]) is None
+
+
+def ending(num_classes: int, end: str) -> nn.Module:
+    ends = {"softmax": nn.Softmax(1), "sigmoid": nn.Sigmoid(), "none": nn.Identity()}
+    return nn.Sequential(tiny_net(num_classes), ends[end])
+
+
+@pytest.mark.parametrize("end", ["softmax", "sigmoid", "none"])
+def test_the_first_batch_says_it_once(end: str, caplog: pytest.LogCaptureFixture) -> None:
+    own = learner(f"model.name={HERE}ending", f"model.kwargs.end={end}", "optim.accumulate=2")
+    with caplog.at_level(logging.WARNING):
+        for step in range(3):
+            own.loss(*batch(), step)
+    said = [record.getMessage() for record in caplog.records]
+    assert len(said) == (0 if end == "none" else 1)
+    if said:
+        assert said[0].startswith(f"model.name={HERE}ending: ends in a {end}, and the task applies")
+
+
+# -- a model that was edited between two starts
+
+
+def edited(num_classes: int, edit: str = "nothing") -> nn.Module:
+    net = tiny_net(num_classes)
+    assert isinstance(net, nn.Sequential)
+    first, *middle, last = net
+    assert isinstance(last, nn.Linear)
+    if edit == "another width":
+        last = nn.Linear(12, num_classes)
+    if edit == "one more layer":
+        last = nn.Sequential(nn.Linear(16, 16), last)  # type: ignore[assignment]
+    if edit == "frozen":
+        first.requires_grad_(False)
+    model = nn.ModuleDict({"first": first, "middle": nn.Sequential(*middle), "last": last})
+    if edit == "another order":
+        model = nn.ModuleDict({name: model[name] for name in ("last", "middle", "first")})
+    if edit == "one less layer":
+        del model["middle"][1]
+    return Sequence(model)
+
+
+class Sequence(nn.Module):
+    def __init__(self, layers: nn.ModuleDict) -> None:
+        super().__init__()
+        self.layers = layers
+
+    def forward(self, images: Tensor) -> Any:
+        return self.layers["last"](self.layers["middle"](self.layers["first"](images)))
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (
+            "another width",
+            r"layers\.last\.weight has the shape \(4, 12\), in the checkpoint \(4, 16\)",
+        ),
+        ("one more layer", r"the checkpoint lacks layers\.last\.0\.weight"),
+        ("one less layer", r"layers\.middle\.1\.weight"),
+        ("another order", r"layers\.last\.weight comes before layers\.first\.weight"),
+        ("frozen", r"this one does not train layers\.first\.weight"),
+    ],
+)
+@pytest.mark.parametrize("averaged", [False, True])
+def test_the_first_layer_that_differs_is_named(edit: str, says: str, averaged: bool) -> None:
+    settings = [f"model.name={HERE}edited", *(["optim.ema_decay=0.9"] * averaged)]
+    saved = learner(*settings).state()
+    refuse_other_model("edited", saved, learner(*settings).state())
+    other = learner(*settings, f"model.kwargs.edit={edit}")
+    with pytest.raises(ConfigError, match=rf"the checkpoint is of another model: .*{says}"):
+        other.load_state(saved)
+
+
+def test_a_job_whose_model_was_edited_ends_with_the_line_and_keeps_its_checkpoints(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"model.name={HERE}edited", "trainer.epochs=1"]
+    assert forked.run(tmp_path, photo_folder, job) == 0
+    more = [*job, "trainer.epochs=2"]
+    assert forked.run(tmp_path, photo_folder, more, prepare=_widened) == ExitCode.USAGE
+    log = (tmp_path / "log").read_text()
+    says = (
+        f"train: model.name={HERE}edited: the checkpoint is of another model: the checkpoint lacks"
+    )
+    assert log.splitlines()[-1].startswith(says) and "Traceback" not in log
+    assert forked.run(tmp_path, photo_folder, more) == 0  # with its code restored
+
+
+def _widened() -> None:
+    defaults = list(edited.__defaults__ or ())
+    edited.__defaults__ = ("one more layer", *defaults[1:])

@@ -1,0 +1,152 @@
+"""Augmentations that move pixels are refused where targets lie in the image: they do not follow."""
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torchvision.transforms
+from torch import Tensor, nn
+from torchvision.transforms import v2
+from torchvision.transforms.v2 import _auto_augment, _geometry
+
+from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import load_train_config
+from entry_point.job.program import ExitCode
+from entry_point.training.augmentation import (
+    _MOVING_TRANSFORMS,
+    BatchAugmentation,
+    refuse_moving,
+)
+from tests.entry_point.training import forked
+from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
+
+V1, V2, HERE = "torchvision.transforms.", "torchvision.transforms.v2.", f"{__name__}."
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "RandomRotation": {"degrees": 20},
+    "RandomAffine": {"degrees": 20},
+    **{name: {"size": 8} for name in ("RandomCrop", "RandomResizedCrop", "Resize", "CenterCrop")},
+    **{name: {"size": 8} for name in ("FiveCrop", "TenCrop")},
+    "Pad": {"padding": 2},
+    "ScaleJitter": {"target_size": [8, 8]},
+    "RandomShortestSize": {"min_size": 8},
+    "RandomResize": {"min_size": 8, "max_size": 9},
+}
+COLORS: dict[str, dict[str, Any]] = {
+    "ColorJitter": {"brightness": 0.2},
+    "GaussianBlur": {"kernel_size": 3},
+    **dict.fromkeys(("RandomGrayscale", "RandomErasing", "RandomEqualize", "RandomAutocontrast")),
+}
+
+
+class Derived(v2.RandomAffine):
+    def __init__(self) -> None:
+        super().__init__(20)
+
+
+class Holding:
+    """Is no transform itself."""
+
+    def __init__(self) -> None:
+        self.by_name = {"both": [torchvision.transforms.RandomApply([v2.RandomVerticalFlip()])]}
+
+    def __call__(self, images: Tensor) -> Tensor:
+        changed: Tensor = self.by_name["both"][0](images)
+        return changed
+
+
+def composed() -> v2.Transform:
+    return v2.Compose([v2.ColorJitter(0.1), v2.RandomApply([v2.RandomRotation(20)])])
+
+
+def chosen() -> v2.Transform:
+    return v2.RandomOrder([v2.RandomChoice([v2.GaussianBlur(3), v2.RandomPerspective()])])
+
+
+def first_kind() -> object:
+    first = torchvision.transforms
+    return first.Compose([first.RandomApply([first.ColorJitter(0.1)]), first.AutoAugment()])
+
+
+def in_a_row() -> nn.Module:
+    return nn.Sequential(v2.ColorJitter(0.1), v2.ElasticTransform())
+
+
+def colors() -> v2.Transform:
+    return v2.Compose([v2.ColorJitter(0.1), v2.RandomApply([v2.GaussianBlur(3)])])
+
+
+def unknown() -> object:
+    return lambda images: images.flip(-1)
+
+
+def test_every_transform_of_torchvision_that_moves_pixels_is_known() -> None:
+    for module in (_geometry, _auto_augment):
+        own = [each for _, each in inspect.getmembers(module, inspect.isclass)]
+        names = {each.__name__ for each in own if each.__module__ == module.__name__}
+        assert {name for name in names if not name.startswith("_")} <= _MOVING_TRANSFORMS
+
+
+@pytest.mark.parametrize("name", sorted(_MOVING_TRANSFORMS))
+def test_a_transform_that_moves_pixels_is_refused(name: str) -> None:
+    in_both = hasattr(torchvision.transforms, name)
+    for path in (V1 + name, V2 + name) if in_both else (V2 + name,):
+        for per in ("batch", "sample"):
+            config = AugmentConfig(path, ARGUMENTS.get(name, {}), per=per)
+            with pytest.raises(ConfigError, match=f"{path}: moves pixels, and targets would not"):
+                refuse_moving(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "inside"),
+    [
+        ("Derived", None),
+        *(("Holding", "RandomVerticalFlip"), ("composed", "RandomRotation")),
+        *(("chosen", "RandomPerspective"), ("first_kind", "AutoAugment")),
+        ("in_a_row", "ElasticTransform"),
+    ],
+)
+def test_one_within_your_own_is_found_and_named(name: str, inside: str | None) -> None:
+    named = f" \\({inside}\\)" if inside else ""
+    for per in ("batch", "sample"):
+        with pytest.raises(ConfigError, match=f"{name}: moves pixels{named}, and targets"):
+            refuse_moving(AugmentConfig(HERE + name, per=per))
+
+
+def test_colors_and_what_is_unknown_are_allowed() -> None:
+    for name, kwargs in COLORS.items():
+        refuse_moving(AugmentConfig(V2 + name, kwargs or {}))
+        if hasattr(torchvision.transforms, name):
+            refuse_moving(AugmentConfig(V1 + name, kwargs or {}))
+    for name in ("colors", "unknown"):
+        refuse_moving(AugmentConfig(HERE + name))
+    for policy in ("color_jitter", "simclr", "erase"):
+        refuse_moving(AugmentConfig(policy))
+    refuse_moving(AugmentConfig())
+
+
+@pytest.mark.parametrize("name", ["rand_timm", f"{V2}RandomVerticalFlip"])
+def test_only_targets_in_the_image_are_at_stake(name: str) -> None:
+    given = ["task=segmentation", "data.crop=squash", f"augment.name={name}"]
+    masks = labels("targets", ["a", "b"], torch.zeros(4, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ConfigError, match="moves pixels"):
+        BatchAugmentation(load_train_config(given)[0], task_of(masks, *given))
+    BatchAugmentation(load_train_config(given[2:])[0], task_of(classes(4), *given[2:]))
+
+
+@pytest.mark.parametrize("advised", [None, "augment.name=color_jitter", "data.hflip=1"])
+def test_a_job_ends_with_the_line_and_what_it_advises_trains(
+    advised: str | None, photo_folder: Path, tmp_path: Path
+) -> None:
+    overrides = [
+        *("data.format=tests.own_sources.Brightness", "task.name=tests.own_tasks.Pixels"),
+        *("model.name=tests.own_models.pixel_net", "trainer.epochs=1"),
+        advised or f"augment.name={V2}RandomVerticalFlip",
+    ]
+    code = forked.run(tmp_path, photo_folder, overrides)
+    log = (tmp_path / "log").read_text()
+    assert code == (ExitCode.FINISHED if advised else ExitCode.USAGE), log
+    assert "Traceback" not in log
+    assert ("RandomVerticalFlip: moves pixels" in log.splitlines()[-1]) is (advised is None)
