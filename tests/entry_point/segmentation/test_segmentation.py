@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from entry_point.training.dense_models import PyramidHead
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.segmentation import Segmentation
-from tests.chromium import COMMAND, browser
+from tests.chromium import browser
 from tests.entry_point.serving.served_model import Served, serving
 from tests.entry_point.training import forked
 from tests.masked_shapes import CLASSES, write_shapes
@@ -315,10 +314,6 @@ def test_a_server_answers_with_the_predicted_masks(job: Path, masks: Path, serve
     assert prediction["shares"] == pytest.approx(dict(zip(CLASSES, shares, strict=True)), abs=1e-5)
 
 
-# `.ci/run` installs it.
-@pytest.mark.skipif(
-    COMMAND is None and "CI" not in os.environ, reason="needs chromium; apt-get install chromium"
-)
 def test_the_page_shows_the_mask_and_the_shares(job: Path, server: Served, tmp_path: Path) -> None:
     file = min((job / "root/val/images/all").iterdir())
     with browser(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
