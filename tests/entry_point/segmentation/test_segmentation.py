@@ -73,8 +73,11 @@ def test_metrics_are_those_of_scikit_learn_in_the_pixels_of_the_images() -> None
     right = (np.concatenate(truth) == np.concatenate(answers)).mean()
     assert found["pixel_accuracy"] == pytest.approx(right)
     (table,) = task().tables(scores)
-    shown = [row[1] for row in table.rows]
-    assert shown == [*(f"{100 * value:.1f} %" for value in expected), "-"]
+    shown = [str(row[1]) for row in table.rows]
+    assert shown == [*(f"{100 * value:.2f} %" for value in expected), "-"]
+    assert task().outcomes(scores)["mean_iou"] == pytest.approx(
+        [jaccard_score(t, a, average="macro") for t, a in zip(truth, answers, strict=True)]
+    )
     worst = [row for row, _ in task().mistakes(scores, 3)]
     each = [jaccard_score(t, a, average="macro") for t, a in zip(truth, answers, strict=True)]
     assert worst == np.argsort(each)[:3].tolist()
