@@ -33,6 +33,7 @@ endif
 
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
 READY = $(HERE) -m launch.environment
+JOB = $(READY) job $(EXTRAS)
 PY := .venv/bin/python
 LAUNCH_PY := .venv-launch/bin/python
 CODE := custom_op entry_point launch project examples benchmarks tests
@@ -45,51 +46,51 @@ check_only = $(if $(or $(filter-out $(1),$(ONLY)),$(word 2,$(ONLY))),$(error ONL
 
 ## Train, on this machine
 local-train: ## Train, with .venv made first; without ARGS a demo
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m launch.local $(ARGS)
 
 weights: ## Fetch published weights to fine-tune: ARGS=resnet50
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.weights $(ARGS)
 
 predict: ## Predict images: ARGS="input=PATH output_dir=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.predict $(ARGS)
 
 evaluate: ## Evaluate a model: ARGS="model_dir=DIR data.root=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.evaluate $(ARGS)
 
 serve: ## Answer requests on port 8080: ARGS="model_dir=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.serve $(ARGS)
 
 dataset: ## Pack images for training: ARGS="source=DIR output=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.optimize $(ARGS)
 
 check-dataset: ## Read a whole dataset and report damage: ARGS="root=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.check_dataset $(ARGS)
 
 show-batch: ## Draw training samples: ARGS="data=folder data.root=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.show_batch $(ARGS)
 
 sweep: ## Train each combination: ARGS="name=lr optim.lr=0.01,0.1"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.sweep $(ARGS)
 
 compare: ## Compare the runs in runs/, or ARGS="FOLDER FOLDER"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m entry_point.compare $(ARGS)
 
 bench: ## Compare pipeline engines: ARGS="data.root=DIR"
-	@$(READY) job
+	@$(JOB)
 	@$(PY) -m benchmarks.pipelines.bench $(ARGS)
 
 setup: ## Create .venv: EXTRAS="timm dali"
-	@$(READY) job $(EXTRAS)
+	@$(JOB)
 
 ## Container
 image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=0 EXTRAS=dali

@@ -1,5 +1,6 @@
 """A torch operator on libjpeg-turbo that decodes only the pixels of a crop. Built on first use."""
 
+from custom_op.compiler import BuildError
 from custom_op.decode import (
     MAX_PIXELS,
     DecodedBatch,
@@ -10,7 +11,6 @@ from custom_op.decode import (
 from custom_op.headers import jpeg_headers, jpeg_size
 from custom_op.jpeg_index import index_jpeg, to_baseline
 from custom_op.load import build_info, load
-from custom_op.toolchain import BuildError
 
 __all__ = [
     "MAX_PIXELS",

@@ -28,7 +28,8 @@ from typing import Any
 import torch
 from filelock import AcquireReturnProxy, FileLock, Timeout
 
-from custom_op.toolchain import BuildError, Toolchain, find_toolchain
+from custom_op.compiler import BuildError
+from custom_op.toolchain import Toolchain, find_toolchain
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from custom_op.build import build
-from custom_op.toolchain import BuildError
+from custom_op.compiler import BuildError
 
 _lock = threading.Lock()
 _loaded: dict[str, Any] = {}

@@ -1,8 +1,8 @@
 """Evaluate a finished run's model: `python -m entry_point.evaluate [Hydra overrides]`.
 
 Computes the task's metrics on a split of the run's dataset, or of another one whose classes the
-model knows. Writes them to evaluation.json, and with tables and the worst predictions to
-evaluation.html.
+model knows. Writes them to evaluation.json, with the worst predictions to evaluation.html, and the
+answer and loss of each image to predictions.csv.
 """
 
 from __future__ import annotations
@@ -40,12 +40,13 @@ from entry_point.job.program import (
     run_program,
 )
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.job.whole_file import write_text
+from entry_point.job.whole_file import replacing, write_text
 
 if TYPE_CHECKING:
     from entry_point.job.devices import Devices
     from entry_point.model_folder import Trained
     from entry_point.training.evaluation import Evaluation
+    from entry_point.training.tasks.task import Table, Task
 
 log = logging.getLogger("entry_point.evaluate")
 
@@ -187,8 +188,10 @@ def _write(
         facts["note"] = unfinished
         log.warning("%s: %s", config.model_dir, unfinished)
     counts = {"images": len(evaluation.indices), "damaged": evaluation.damaged}
-    result = {**facts, **counts, "metrics": evaluation.metrics}
+    tables = {table.title: _as_json(table) for table in trained.task.tables(evaluation.scores)}
+    result = {**facts, **counts, "metrics": evaluation.metrics, "tables": tables}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    _write_outcomes(output / "predictions.csv", trained.task, evaluation, source)
     title = f"{split} of {facts['data']}"
     page = output / "evaluation.html"
     write_evaluation(page, title, facts, trained.task, evaluation, source, trained.network, data)
@@ -201,6 +204,29 @@ def _write(
         "%s of %s evaluated with %s%s; written to %s",
         *(count, split, config.model_dir, skipped, page),
     )
+
+
+def _as_json(table: Table) -> list[dict[str, object]]:
+    """Returns a table's rows by the names of its columns; null for what is not defined."""
+    rows = (
+        [None if isinstance(cell, float) and cell != cell else cell for cell in row]
+        for row in table.rows
+    )
+    return [dict(zip(table.head, row, strict=True)) for row in rows]
+
+
+def _write_outcomes(file: Path, task: Task, evaluation: Evaluation, source: Source) -> None:
+    """Write what the model made of each image, those with the largest loss first."""
+    import polars as pl
+
+    from entry_point.prediction_table import csv_columns
+
+    paths = [source.key(index) for index in evaluation.indices.tolist()]
+    losses = evaluation.scores[:, 0].tolist()
+    frame = pl.DataFrame({"path": paths, **task.outcomes(evaluation.scores), "loss": losses})
+    frame = frame.sort("loss", descending=True, maintain_order=True)
+    with replacing(file) as unfinished:
+        frame.select(csv_columns(frame.schema)).write_csv(unfinished, quote_style="non_numeric")
 
 
 if __name__ == "__main__":

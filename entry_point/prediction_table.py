@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -138,9 +138,17 @@ def write_csv(parquet: Path, file: Path) -> None:
     A cell that a spreadsheet would take for a formula begins with an apostrophe, see
     https://owasp.org/www-community/attacks/CSV_Injection. Raises UserError for a disk that is full.
     """
-    columns: list[pl.Expr] = []
     names = json.loads(pl.read_parquet_metadata(parquet).get(NAMES, "[]"))
-    for name, kind in pl.read_parquet_schema(parquet).items():
+    with _writing(file), replacing(file) as unfinished:
+        columns = csv_columns(pl.read_parquet_schema(parquet), names)
+        frame = pl.scan_parquet(parquet, glob=False).select(columns)
+        frame.sink_csv(unfinished, quote_style="non_numeric")
+
+
+def csv_columns(schema: Mapping[str, pl.DataType], names: Sequence[str] = ()) -> list[pl.Expr]:
+    """Returns the columns of a table as a CSV file has them; `names` are those of its scores."""
+    columns: list[pl.Expr] = []
+    for name, kind in schema.items():
         column = pl.col(name)
         if isinstance(kind, pl.Array):
             is_named = name == "scores" and len(names) == kind.size
@@ -154,9 +162,7 @@ def write_csv(parquet: Path, file: Path) -> None:
             elif kind != pl.String:
                 column = column.map_elements(partial(json.dumps, default=list), pl.String)
             columns.append(column.str.replace(_FORMULA, "'$0"))
-    with _writing(file), replacing(file) as unfinished:
-        frame = pl.scan_parquet(parquet, glob=False).select(columns)
-        frame.sink_csv(unfinished, quote_style="non_numeric")
+    return columns
 
 
 def _write_parts(

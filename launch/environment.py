@@ -9,11 +9,14 @@ only, because it runs before anything is installed.
 
 import fcntl
 import hashlib
+import os
 import platform
+import re
+import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -92,14 +95,18 @@ def ensure_installed(
     wanted = fingerprint([*files, *limits])
     if stamp.is_file() and stamp.read_text() == wanted:
         return
+    if name == "job":
+        require_compiler()
     if not (venv / "bin" / "pip").exists():
         say(f"creating {venv.name} with Python {platform.python_version()}")
         if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
             raise SetupError(f"Python's venv module could not create {venv.name}, see above")
     names = " and ".join(files)
-    size = "; torch and its CUDA libraries take about 6 GB" if name == "job" else ""
-    say(f"installing {names} into {venv.name}{size}")
     started = time.monotonic()
+    if name == "job" and not has_gpu():
+        files = cpu_pins(venv, files)
+    size = "; torch and its CUDA libraries take about 6 GB" if files == pins("job") else ""
+    say(f"installing {names} into {venv.name}{size}")
     if not pip_installs(venv, files, limits):
         fits = f", that it accepts the versions in {' and '.join(limits)}" if limits else ""
         raise SetupError(
@@ -110,22 +117,82 @@ def ensure_installed(
     say(f"installed in {time.monotonic() - started:.0f} s")
 
 
+def require_compiler() -> None:
+    """Raise SetupError if the operator could not be compiled, before minutes of installing."""
+    if "pipeline=pillow" in os.environ.get("ARGS", ""):  # needs no operator
+        return
+    # Read as a file: the package imports torch.
+    compiler = runpy.run_path(str(ROOT / "custom_op" / "compiler.py"))
+    try:
+        compiler["jpeg_macros"](compiler["preprocess"](compiler["find_compiler"]()))
+    except compiler["BuildError"] as error:
+        raise SetupError(f"{error}\nThen run make again.") from None
+
+
+def has_gpu() -> bool:
+    """Return whether torch may need CUDA; other systems than Linux have builds of their own."""
+    return sys.platform != "linux" or Path("/dev/nvidiactl").exists()
+
+
+def cpu_pins(venv: Path, files: Sequence[str]) -> Sequence[str]:
+    """Return ``files`` without CUDA if the package index has this torch for CPUs only.
+
+    https://peps.python.org/pep-0440/#local-version-identifiers
+    """
+    lines = (ROOT / files[0]).read_text().splitlines()
+    torch = [f"{line}+cpu" for line in lines if line.startswith(("torch==", "torchvision=="))]
+    if subprocess.run([*pip(venv), "--no-deps", *torch], capture_output=True).returncode:
+        say(
+            "no GPU is here, and this package index has torch with CUDA only; PyTorch's index of "
+            "builds for CPUs (https://pytorch.org/get-started/locally) as PIP_EXTRA_INDEX_URL "
+            "saves 4 GB"
+        )
+        return files
+    say("no GPU is here: torch is the build for CPUs")
+    others = [
+        line
+        for line in lines
+        if not line.startswith(("torch==", "torchvision==", "cuda-", "nvidia-", "triton=="))
+    ]
+    file = venv / "torch-cpu.txt"
+    file.write_text("\n".join(others))
+    return [str(file), *files[1:]]
+
+
+def pip(venv: Path) -> list[str]:
+    """Return the beginning of a command. Every core compiles later, which is faster than pip."""
+    program = str(venv / "bin" / "pip")
+    return [program, "--disable-pip-version-check", "install", "--no-compile", "--use-pep517"]
+
+
 def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> bool:
     """Install these requirements files within ``limits``; returns whether pip succeeded."""
-    # Every core compiles, which is faster than pip.
-    pip = [str(venv / "bin" / "pip"), "--disable-pip-version-check", "install", "--no-compile"]
-    pip.append("--use-pep517")
-    if not limits:
-        pip.append("--no-deps")  # the pins are complete
-    if not sys.stdout.isatty():
-        pip.append("--quiet")
-    wanted = [a for name in files for a in ("-r", str(ROOT / name))]
-    within = [a for name in limits for a in ("-c", str(ROOT / name))]
-    if subprocess.run([*pip, *within, *wanted]).returncode:
+    command = pip(venv) if limits else [*pip(venv), "--no-deps"]  # the pins are complete
+    for option, names in {"-c": limits, "-r": files}.items():
+        command += [word for name in names for word in (option, str(ROOT / name))]
+    if sys.stdout.isatty():
+        succeeded = subprocess.run(command).returncode == 0
+    else:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            report(process.stdout or ())
+        succeeded = process.returncode == 0
+    if not succeeded:
         return False
     # Not all that packages bring compiles: some of it is templates.
     subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
     return True
+
+
+def report(output: Iterable[str]) -> None:
+    """Print of pip's output which large files it fetches, and when it unpacks them."""
+    for line in output:
+        if fetched := re.search(
+            r"(?:Downloading|Using cached) (?:\S*/)?(\S+) \((.+ [MG]B)\)", line
+        ):
+            name, version = fetched[1].split("-")[:2]
+            say(f"fetching {name} {version} ({fetched[2]})")
+        elif line.startswith("Installing collected packages: "):
+            say(f"unpacking {line.count(',') + 1} packages")
 
 
 def main(extras: Sequence[str]) -> int:

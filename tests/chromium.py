@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from tests.needs import lacks
+
 PATIENCE_S = 60.0
 COMMAND = shutil.which("chromium") or shutil.which("google-chrome")
 
@@ -79,7 +81,8 @@ class Browser:
 @contextmanager
 def browser(url: str, profile: Path) -> Iterator[Browser]:
     """Open `url`; the browser ends with the context."""
-    assert COMMAND is not None
+    if COMMAND is None:
+        lacks("a browser", "apt-get install chromium")
     from_us, commands = os.pipe()
     answers, to_us = os.pipe()
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]

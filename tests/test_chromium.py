@@ -1,12 +1,9 @@
-import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
-import pytest
-
-from tests.chromium import COMMAND, browser
+from tests.chromium import browser
 
 
 class Slow(BaseHTTPRequestHandler):
@@ -21,9 +18,6 @@ class Slow(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-@pytest.mark.skipif(
-    COMMAND is None and "CI" not in os.environ, reason="needs chromium; apt-get install chromium"
-)
 def test_an_opened_page_is_never_the_empty_one_before_it(tmp_path: Path) -> None:
     with HTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

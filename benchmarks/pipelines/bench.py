@@ -13,10 +13,12 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -31,7 +33,7 @@ from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
 from benchmarks.pipelines.page import PHONES_BATCH, Page
 from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
-from benchmarks.pipelines.run_case import DALI_READER, STAGES, Case, Result
+from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError, near
@@ -39,6 +41,7 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.data.errors import DataError
+from entry_point.job.program import counted, duration
 
 MODULES = {
     "dali": "nvidia.dali",
@@ -51,8 +54,7 @@ ALWAYS = tuple(engine for engine in ENGINES if engine not in MODULES)
 NEED_FILES = (DALI_READER, *PEERS)
 """They read plain files, or formats of their own that are written from them."""
 PATIENCE_S = 300.0
-START_S = 4.0
-"""Rough start-up time of a process."""
+INTERRUPTED = 128 + signal.SIGINT
 
 
 @dataclass(config=SETTINGS)
@@ -147,7 +149,8 @@ def measure_phones(config: BenchConfig, work: Path) -> list[Measurement]:
     small = replace(config, ways=ways, workers=[usable_cores()], batch_size=PHONES_BATCH)
     todo = [case for case in cases(small, images) if not case.shown]
     write_formats(todo, files)
-    return measure_all(todo, config.rounds, needs_all=True)
+    measured, _ = measure_all(todo, config.rounds, needs_all=True)
+    return measured
 
 
 def write_formats(todo: Sequence[Case], files: Path) -> None:
@@ -156,24 +159,36 @@ def write_formats(todo: Sequence[Case], files: Path) -> None:
         PEERS[way].write(files, Path(root))
 
 
-def measure_all(todo: Sequence[Case], rounds: int, needs_all: bool = False) -> list[Measurement]:
-    """Returns the medians of alternating rounds, without the cases that failed.
+def measure_all(
+    todo: Sequence[Case], rounds: int, needs_all: bool = False
+) -> tuple[list[Measurement], int]:
+    """Returns the medians of alternating rounds, without the cases that failed; and how many runs
+    Ctrl-C has left out.
 
-    With `needs_all`, the first failure raises DataError.
+    With `needs_all`, the first failure raises DataError, and Ctrl-C ends the program.
     """
     results: dict[Case, list[Result]] = {case: [] for case in todo}
     order = [case for number in range(rounds) for case in (todo, todo[::-1])[number % 2]]
-    for case in order:
-        result = _run(case)
-        if result is not None:
-            results[case].append(result)
-        elif needs_all:
-            raise DataError("not published, as the case above failed")
-    return [
+    done, started = 0, time.monotonic()
+    try:
+        for done, case in enumerate(order, 1):
+            result = _run(case)
+            if result is not None:
+                results[case].append(result)
+            elif needs_all:
+                raise DataError("not published, as the case above failed")
+            left = (time.monotonic() - started) / done * (len(order) - done)
+            _say(f"{done} of {len(order)} runs, {duration(left)} left")
+    except KeyboardInterrupt:
+        if needs_all:
+            raise
+        done -= 1
+    medians = [
         Measurement(_name(case), case.workers, _median(found))
         for case, found in results.items()
         if found
     ]
+    return medians, len(order) - done
 
 
 def _run(case: Case) -> Result | None:
@@ -186,14 +201,14 @@ def _run(case: Case) -> Result | None:
             command, capture_output=True, text=True, timeout=PATIENCE_S, env=environment
         )
     except subprocess.TimeoutExpired:
-        sys.stderr.write(f"{_name(case)} with {case.workers}: took over {PATIENCE_S:.0f} s\n")
+        _say(f"{_name(case)} with {case.workers}: took over {PATIENCE_S:.0f} s")
         return None
     if done.returncode:
-        sys.stderr.write(f"{_name(case)} with {case.workers} failed:\n{done.stderr[-2000:]}\n")
+        _say(f"{_name(case)} with {case.workers} failed:\n{done.stderr[-2000:]}")
         return None
     result = Result(**json.loads(done.stdout.splitlines()[-1]))
     rate = result.images_per_second[-1]
-    sys.stderr.write(f"{_name(case):24} workers {case.workers:3}: {rate:7.0f} images/s\n")
+    _say(f"{_name(case):24} workers {case.workers:3}: {rate:7.0f} images/s")
     return result
 
 
@@ -209,13 +224,8 @@ def _median(results: Sequence[Result]) -> Result:
     )
 
 
-def _announcement(cases: int, config: BenchConfig) -> str:
-    runs = cases * config.rounds
-    minutes = runs * (START_S + 1.5 * config.seconds * len(STAGES)) / 60
-    return (
-        f"{runs} runs of {len(STAGES)} stages take about {minutes:.0f} minutes; shorten with "
-        "ways=[threads,pillow], workers=[4,8] or rounds=1\n"
-    )
+def _say(line: str) -> None:
+    sys.stderr.write(f"{line}\n")
 
 
 def _name(case: Case) -> str:
@@ -240,17 +250,23 @@ def main(arguments: Sequence[str]) -> int:
             todo = cases(config, images)
             if images.files is not None:
                 write_formats(todo, images.files)
-            sys.stderr.write(_announcement(len(todo), config))
-            measured = measure_all(todo, config.rounds, needs_all=config.publish)
+            _say(
+                f"{len(todo) * config.rounds} runs; shorten with ways=[threads,pillow], "
+                "workers=[4,8] or rounds=1; Ctrl-C shows what was measured until then"
+            )
+            measured, left_out = measure_all(todo, config.rounds, needs_all=config.publish)
             phones = measure_phones(config, Path(work)) if config.publish else []
     except (ConfigError, DataError) as error:
-        sys.stderr.write(f"bench: {error}\n")
+        _say(f"bench: {error}")
         return 2
     if not measured:
-        sys.stderr.write("bench: every run failed, see above\n")
-        return 1
-    augment = config.augment.describe()
-    described = f"{images.described}; augment: {augment}" if augment else images.described
+        _say("bench: stopped before the first result" if left_out else "bench: every run failed")
+        return INTERRUPTED if left_out else 1
+    described = images.described
+    if augment := config.augment.describe():
+        described += f"; augment: {augment}"
+    if left_out:
+        described += f"; stopped by Ctrl-C, {counted(left_out, 'run')} missing"
     page = Page(described, config.batch_size, config.image_size, config.rounds, measured, phones)
     output = Path(config.output)
     sys.stdout.write(page.write(output, output.parent))
@@ -258,7 +274,7 @@ def main(arguments: Sequence[str]) -> int:
     if config.publish:
         page.write(RESULTS / "pipelines", PLOTS)
         write_pictures(measured, phones, PLOTS)
-    return 0
+    return INTERRUPTED if left_out else 0
 
 
 def read_config(arguments: Sequence[str]) -> BenchConfig:
@@ -267,4 +283,6 @@ def read_config(arguments: Sequence[str]) -> BenchConfig:
 
 
 if __name__ == "__main__":
+    # As an exception, it removes the copies of the images.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     sys.exit(main(sys.argv[1:]))

@@ -25,7 +25,7 @@ class EvaluateConfig:
     data: dict[str, Any] = Field(default={})
     """Settings that differ from the run's `data.*`, such as `data.root=DIR data.format=folder`."""
     output_dir: FilePath = "runs/evaluation"
-    """Folder for evaluation.json, which has the metrics, and evaluation.html."""
+    """Folder for evaluation.json (metrics and tables), evaluation.html and predictions.csv."""
     batch_size: Count = 64
     """Images per batch."""
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)

@@ -1,6 +1,10 @@
 """The benchmark of the pipelines: its cases, its advice and its pages."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import tempfile
 from collections import defaultdict
 from dataclasses import asdict
@@ -164,6 +168,33 @@ def test_nothing_is_published_without_a_loader_that_was_to_be_measured(
         "pillow with 1: took over 0 s\nbench: not published, as the case above failed\n"
     )
     assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_was_measured_and_no_signal_leaves_copies_of_images(
+    number: signal.Signals, photo_folder: Path, tmp_path: Path
+) -> None:
+    settings = ["ways=[pillow]", "workers=[1]", "batch_size=4", "images=20", "rounds=99"]
+    command = [sys.executable, "-m", "benchmarks.pipelines.bench", f"data.root={photo_folder}"]
+    # Short: the paths of sockets below it have at most 107 characters.
+    work = Path(tempfile.mkdtemp(dir="/tmp"))
+    job = subprocess.Popen(
+        [*command, *settings, "seconds=0.05", f"output={tmp_path}/out/pipelines"],
+        env={**os.environ, "TMPDIR": str(work)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert job.stderr is not None
+    line = next(line for line in job.stderr if " of 99 runs, " in line)
+    assert line.startswith("1 of 99 runs, ") and line.endswith("s left\n")
+    job.send_signal(number)
+    output, _ = job.communicate(timeout=60)
+    assert job.returncode == 128 + number
+    work.rmdir()  # empty
+    kept = number == signal.SIGINT
+    assert ("stopped by Ctrl-C, 98 runs missing" in output and "pillow" in output) is kept
+    assert (tmp_path / "out" / "pipelines.html").exists() is kept
 
 
 def test_all_loaders_are_published_or_the_missing_ones_named(

@@ -1,9 +1,13 @@
 """`make evaluate`: the metrics of a finished run's model, on any of the data that it knows."""
 
+import csv
 import json
+import math
 import shutil
 import tarfile
+from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -68,6 +72,31 @@ def test_a_model_is_measured_on_no_image_that_it_was_trained_on(
     moved = (f"data.root={elsewhere}", "data.val_fraction=0.1")
     assert results(*where, *moved)["images"] == 4
     assert results(*where, *moved, "data.val_top_up=classes")["images"] == 9
+
+
+def test_the_answers_are_listed_with_the_largest_loss_first(
+    run: Path, photo_folder: Path, tmp_path: Path
+) -> None:
+    found = results(run, tmp_path)
+    with (tmp_path / "predictions.csv").open(newline="") as lines:
+        rows = [*csv.DictReader(lines)]
+    assert [*rows[0]] == ["path", "label", "answer", "probability", "loss"]
+    losses = [float(row["loss"]) for row in rows]
+    assert losses == sorted(losses, reverse=True) and len({row["path"] for row in rows}) == 24
+    assert fmean(losses) == pytest.approx(found["metrics"]["loss"], rel=1e-6)
+    assert all(Path(row["path"]).parent == photo_folder / "val" / row["label"] for row in rows)
+    right = [row["label"] == row["answer"] for row in rows]
+    assert fmean(right) == pytest.approx(found["metrics"]["accuracy"])
+    for row in rows:  # the probability of the answer: of the label, its logarithm is the loss
+        if row["label"] == row["answer"]:
+            assert float(row["probability"]) == pytest.approx(math.exp(-float(row["loss"])))
+    of_classes = {row["class"]: row for row in found["tables"]["Classes"]}
+    for name, row in of_classes.items():
+        hits = [hit for hit, each in zip(right, rows, strict=True) if each["label"] == name]
+        assert row["images"] == len(hits) and row["recall"] == pytest.approx(fmean(hits))
+    matrix = {row[""]: row for row in found["tables"]["Confusion matrix"]}
+    pairs = Counter((row["label"], row["answer"]) for row in rows)
+    assert all(matrix[label][answer] == count for (label, answer), count in pairs.items())
 
 
 def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_path: Path) -> None:

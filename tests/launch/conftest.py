@@ -29,6 +29,7 @@ from werkzeug.serving import make_server
 from entry_point.config.train_config import load_train_config
 from launch import setup_aws
 from launch.sagemaker import training
+from tests.needs import lacks
 
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
@@ -234,7 +235,7 @@ def find_aws_cli() -> tuple[str, str]:
             done = subprocess.run([path, "--version"], capture_output=True, text=True)
             if done.stdout.startswith("aws-cli/2"):
                 return path, done.stdout.strip()
-    pytest.fail("the AWS CLI, version 2, is missing; on Debian: apt-get install awscli")
+    lacks("version 2 of the AWS CLI", "apt-get install awscli")
 
 
 @pytest.fixture

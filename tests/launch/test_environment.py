@@ -78,7 +78,9 @@ def pip_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         file = tmp_path / name
         file.parent.mkdir(exist_ok=True)
         file.write_text("# nothing yet\n")
+    (tmp_path / "custom_op").symlink_to(ROOT / "custom_op")
     monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(environment, "has_gpu", lambda: True)
     (tmp_path / ".venv" / "bin").mkdir(parents=True)
     command(tmp_path / ".venv" / "bin", "pip", f'echo "$*" >> {tmp_path}/calls')
     return tmp_path / "calls"
@@ -109,3 +111,67 @@ def test_packages_of_the_users_code_that_do_not_fit_are_named(
     with pytest.raises(environment.SetupError, match=reason):
         environment.ensure_environment(tmp_path / ".venv", "job")
     assert pip_calls.is_file() and (tmp_path / ".venv").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("compiler", "words"),
+    [("absent", "CXX=absent: no such program"), ("false", "cannot use jpeglib.h")],
+)
+def test_without_compiler_or_headers_setup_names_the_packages_before_it_installs(
+    compiler: str,
+    words: str,
+    pip_calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("CXX", compiler)
+    assert environment.main(["job"]) == 1
+    error = capsys.readouterr().err
+    assert words in error and "apt-get install g++" in error and "run make again" in error
+    assert not pip_calls.exists()
+    monkeypatch.setenv("ARGS", "data.root=photos pipeline=pillow")  # decodes without the operator
+    assert environment.main(["job"]) == 0 and pip_calls.exists()
+
+
+@pytest.mark.usefixtures("pip_calls")
+def test_large_packages_are_named_while_they_are_fetched(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    output = (
+        "Collecting torch==2.15.0 (from -r torch.txt (line 30))",
+        "  Downloading torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata (29 kB)",
+        "  Downloading https://host/torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl (522.6 MB)",
+        "  Using cached nvidia_nccl_cu13-2.30.7-py3-none-manylinux_2_18_x86_64.whl (1.2 GB)",
+        "Installing collected packages: nvidia-nccl-cu13, torch",
+    )
+    command(tmp_path / ".venv" / "bin", "pip", "\n".join(f"echo '{line}'" for line in output))
+    environment.ensure_environment(tmp_path / ".venv", "job")
+    fetched = [line for line in capfd.readouterr().out.splitlines() if "install" not in line]
+    assert fetched == [
+        "setup: fetching torch 2.15.0 (522.6 MB)",
+        "setup: fetching nvidia_nccl_cu13 2.30.7 (1.2 GB)",
+        "setup: unpacking 2 packages",
+    ]
+
+
+@pytest.mark.parametrize("is_offered", [True, False])
+def test_without_a_gpu_torch_is_the_build_for_cpus_if_the_index_has_it(
+    is_offered: bool,
+    tmp_path: Path,
+    pip_calls: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(environment, "has_gpu", lambda: False)
+    torch = tmp_path / "requirements" / "torch.txt"
+    torch.write_text(
+        "filelock==4.2.11\nnvidia-nccl-cu13==2.30.7 ; x\ntorch==2.15.0\ntriton==3.9.0\n"
+    )
+    pip, there = tmp_path / ".venv" / "bin" / "pip", int(not is_offered)
+    script = f'case "$*" in *+cpu*) exit {there};; *-r*) cat "$7" >> {pip_calls};; esac'
+    command(pip.parent, "pip", script)
+    environment.ensure_environment(tmp_path / ".venv", "job")
+    installed, said = pip_calls.read_text(), capfd.readouterr().out
+    assert ("nvidia" in installed, "triton" in installed) == (not is_offered, not is_offered)
+    assert "filelock==4.2.11" in installed and ("torch==" in installed) is not is_offered
+    assert ("PIP_EXTRA_INDEX_URL" in said) is not is_offered and "no GPU is here" in said

@@ -23,7 +23,7 @@ from entry_point.training.tasks.losses import (
     inverse_frequency,
     require_columns,
 )
-from entry_point.training.tasks.task import Size, Table, Task, best_by_name, percent
+from entry_point.training.tasks.task import Share, Size, Table, Task, best_by_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -107,6 +107,12 @@ class Classification(Task):
             calibration(scores[:, 1:4]),
         ]
 
+    def outcomes(self, scores: Tensor) -> dict[str, list[Any]]:
+        labels, answers = (
+            [self.names[place] for place in column.tolist()] for column in scores[:, 1:3].long().T
+        )
+        return {"label": labels, "answer": answers, "probability": scores[:, 3].tolist()}
+
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
         rows = (scores[:, 1] != scores[:, 2]).nonzero()[:, 0]
         worst = rows[scores[rows, 0].argsort(descending=True, stable=True)[:most]].tolist()
@@ -156,15 +162,12 @@ def precision_and_recall(pairs: Tensor, names: list[str]) -> Table:
     recall."""
     of, as_, right = _counts(pairs, len(names))
     recall = right / of
-    order, note = list(range(len(names))), ""
+    order, note, shown = list(range(len(names))), "", None
     if len(names) > MOST_CLASSES:
-        order = recall.nan_to_num(2.0).argsort(stable=True)[:MOST_CLASSES].tolist()
+        order, shown = recall.nan_to_num(2.0).argsort(stable=True).tolist(), MOST_CLASSES
         note = f"The {MOST_CLASSES} of {len(names)} classes with the lowest recall."
-    rows = [
-        (names[i], percent(float(right[i] / as_[i])), percent(float(recall[i])), int(of[i]))
-        for i in order
-    ]
-    return Table("Classes", ("class", "precision", "recall", "images"), rows, note)
+    rows = [(names[i], Share(right[i] / as_[i]), Share(recall[i]), int(of[i])) for i in order]
+    return Table("Classes", ("class", "precision", "recall", "images"), rows, note, shown=shown)
 
 
 def confusion(pairs: Tensor, names: list[str]) -> Table:
@@ -179,10 +182,11 @@ def confusion(pairs: Tensor, names: list[str]) -> Table:
         return Table("Confusion matrix", ("", *names), rows, note, shaded=True)
     wrong = kinds[:, 0] != kinds[:, 1]
     kinds, counts = kinds[wrong], counts[wrong]
-    most = counts.argsort(descending=True, stable=True)[:MOST_CONFUSED]
-    pairs_and_counts = zip(kinds[most].tolist(), counts[most].tolist(), strict=True)
-    frequent = [(names[true], names[predicted], n) for (true, predicted), n in pairs_and_counts]
-    return Table("Most frequent confusions", ("true", "predicted", "images"), frequent)
+    order = counts.argsort(descending=True, stable=True)
+    pairs_and_counts = zip(kinds[order].tolist(), counts[order].tolist(), strict=True)
+    rows = [(names[true], names[predicted], n) for (true, predicted), n in pairs_and_counts]
+    head = ("true", "predicted", "images")
+    return Table("Most frequent confusions", head, rows, shown=MOST_CONFUSED)
 
 
 def calibration(scores: Tensor) -> Table:
@@ -200,8 +204,8 @@ def calibration(scores: Tensor) -> Table:
         (
             f"{100 * i // BINS} to {100 * (i + 1) // BINS} %",
             int(images[i]),
-            percent(float(sure[i] / images[i])),
-            percent(float(right[i] / images[i])),
+            Share(sure[i] / images[i]),
+            Share(right[i] / images[i]),
         )
         for i in range(BINS)
         if images[i]

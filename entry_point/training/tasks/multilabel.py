@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -21,7 +22,7 @@ from entry_point.training.tasks.losses import (
     inverse_odds,
     require_columns,
 )
-from entry_point.training.tasks.task import Size, Table, Task, best_by_name, percent
+from entry_point.training.tasks.task import Share, Size, Table, Task, best_by_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,11 +81,18 @@ class Multilabel(Task):
         present, probabilities, found = self._parts(scores)
         right, of, as_ = ((present & found).sum(0), present.sum(0), found.sum(0))
         columns = (average_precision(probabilities, present), right / as_, right / of)
-        shares = [[percent(value) for value in column.tolist()] for column in columns]
+        shares = [map(Share, column.tolist()) for column in columns]
         rows = list(zip(self.names, *shares, of.tolist(), strict=True))
         note = f"Precision and recall at task.kwargs.threshold={self.threshold:g}."
         head = ("label", "average precision", "precision", "recall", "images")
         return [Table("Labels", head, rows, note)]
+
+    def outcomes(self, scores: Tensor) -> dict[str, list[Any]]:
+        present, _, found = self._parts(scores)
+        return {
+            name: [list(compress(self.names, row)) for row in rows.tolist()]
+            for name, rows in (("label", present), ("answer", found))
+        }
 
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
         present, _, found = self._parts(scores)

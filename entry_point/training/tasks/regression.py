@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,10 +76,21 @@ class Regression(Task):
         return {"mae": mae, "rmse": rmse, "r2": r2}
 
     def tables(self, scores: Tensor) -> list[Table]:
-        columns = [[f"{value:.4g}" for value in column.tolist()] for column in _errors(scores)]
+        columns = [[float(f"{v:.4g}") for v in column.tolist()] for column in _errors(scores)]
         rows = list(zip(self.names, *columns, strict=True))
         head = ("target", "mean absolute error", "root mean square error", "R2")
         return [Table("Targets", head, rows)]
+
+    def outcomes(self, scores: Tensor) -> dict[str, list[Any]]:
+        targets, answers = (part.T.tolist() for part in scores[:, 1:].chunk(2, 1))
+        if len(self.names) == 1:
+            return {"label": targets[0], "answer": answers[0]}
+        found = {"label": targets, "answer": answers}
+        return {
+            f"{what}.{name}": column
+            for what, columns in found.items()
+            for name, column in zip(self.names, columns, strict=True)
+        }
 
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
         worst = scores[:, 0].argsort(descending=True, stable=True)[:most].tolist()

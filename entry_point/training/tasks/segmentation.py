@@ -19,7 +19,7 @@ from entry_point.data.sources.masks import IGNORED, OUTSIDE
 from entry_point.data.sources.source import Source
 from entry_point.job.known_tasks import TASKS
 from entry_point.training.tasks.losses import choose_loss, class_weights
-from entry_point.training.tasks.task import Size, Table, Task, best_by_name
+from entry_point.training.tasks.task import Share, Size, Table, Task, best_by_name
 
 if TYPE_CHECKING:
     import polars as pl
@@ -103,10 +103,12 @@ class Segmentation(Task):
     def tables(self, scores: Tensor) -> list[Table]:
         right, of_mask, of_answer = self._counts(scores)
         columns = (self._iou(scores), right / of_answer, right / of_mask)
-        texts = [["-" if v != v else f"{100 * v:.1f} %" for v in each.tolist()] for each in columns]
-        shares = [f"{100 * share:.2f} %" for share in (of_mask / of_mask.sum()).tolist()]
-        rows = list(zip(self.names, *texts, shares, strict=True))
+        shares = [map(Share, each.tolist()) for each in (*columns, of_mask / of_mask.sum())]
+        rows = list(zip(self.names, *shares, strict=True))
         return [Table("Classes", ("class", "IoU", "precision", "recall", "pixels"), rows)]
+
+    def outcomes(self, scores: Tensor) -> dict[str, list[Any]]:
+        return {"mean_iou": [float(self._iou(row[None]).nanmean()) for row in scores]}
 
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
         """Returns the images of the lowest mean IoU."""

@@ -24,7 +24,7 @@ from entry_point.job.known_tasks import Metric
 if TYPE_CHECKING:
     import polars as pl
 
-__all__ = ["Metric", "Size", "Table", "Task", "best_by_name", "percent"]
+__all__ = ["Metric", "Share", "Size", "Table", "Task", "best_by_name"]
 
 Size = tuple[int, int]
 """Height and width in pixels."""
@@ -32,9 +32,16 @@ ALL_UP_TO, TOP = 100, 10
 """A model with more names than the first answers its best `TOP`, unless a request has its own."""
 
 
+class Share(float):
+    """A share from 0 to 1 in a table, which shows it in percent; NaN as `-`: nothing to share."""
+
+    def __str__(self) -> str:
+        return f"{100 * self:.2f} %" if self == self else "-"
+
+
 @dataclass(frozen=True)
 class Table:
-    """A table in the report. Its first column has the names of the rows."""
+    """A table in the report and in evaluation.json. Its first column has the names of the rows."""
 
     title: str
     head: Sequence[str]
@@ -42,6 +49,8 @@ class Table:
     note: str = ""
     shaded: bool = False
     """Color each count by its share of its row."""
+    shown: int | None = None
+    """How many rows the report has, the first; None: all. evaluation.json has all."""
 
 
 class Task(Protocol):
@@ -105,6 +114,11 @@ class Task(Protocol):
         """Returns the tables of the report; may be none."""
         ...
 
+    def outcomes(self, scores: Tensor) -> dict[str, list[Any]]:  # noqa: ARG002
+        """Returns what `make evaluate` writes to predictions.csv between the path and the loss of
+        each sample: values by column, in the order of `scores`."""
+        return {}
+
     @abstractmethod
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
         """Returns the worst mistakes first, at most `most`: row in `scores`, and the caption."""
@@ -142,11 +156,6 @@ class Task(Protocol):
         """
         named = zip(self.names, answer.tolist(), strict=True)
         return {"values": {name: float(f"{value:.7g}") for name, value in named}}
-
-
-def percent(share: float) -> str:
-    """Returns a share from 0 to 1 for a table; `-` for NaN, where there is nothing to share."""
-    return f"{100 * share:.2f} %" if share == share else "-"
 
 
 def best_by_name(

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -29,7 +28,7 @@ from entry_point.training.dense_models import PyramidHead
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.segmentation import Segmentation
-from tests.chromium import COMMAND, browser
+from tests.chromium import browser
 from tests.entry_point.serving.served_model import Served, serving
 from tests.entry_point.training import forked
 from tests.masked_shapes import CLASSES, write_shapes
@@ -74,8 +73,11 @@ def test_metrics_are_those_of_scikit_learn_in_the_pixels_of_the_images() -> None
     right = (np.concatenate(truth) == np.concatenate(answers)).mean()
     assert found["pixel_accuracy"] == pytest.approx(right)
     (table,) = task().tables(scores)
-    shown = [row[1] for row in table.rows]
-    assert shown == [*(f"{100 * value:.1f} %" for value in expected), "-"]
+    shown = [str(row[1]) for row in table.rows]
+    assert shown == [*(f"{100 * value:.2f} %" for value in expected), "-"]
+    assert task().outcomes(scores)["mean_iou"] == pytest.approx(
+        [jaccard_score(t, a, average="macro") for t, a in zip(truth, answers, strict=True)]
+    )
     worst = [row for row, _ in task().mistakes(scores, 3)]
     each = [jaccard_score(t, a, average="macro") for t, a in zip(truth, answers, strict=True)]
     assert worst == np.argsort(each)[:3].tolist()
@@ -315,10 +317,6 @@ def test_a_server_answers_with_the_predicted_masks(job: Path, masks: Path, serve
     assert prediction["shares"] == pytest.approx(dict(zip(CLASSES, shares, strict=True)), abs=1e-5)
 
 
-# `.ci/run` installs it.
-@pytest.mark.skipif(
-    COMMAND is None and "CI" not in os.environ, reason="needs chromium; apt-get install chromium"
-)
 def test_the_page_shows_the_mask_and_the_shares(job: Path, server: Served, tmp_path: Path) -> None:
     file = min((job / "root/val/images/all").iterdir())
     with browser(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:

@@ -9,7 +9,7 @@ import torch
 from entry_point import predict
 from entry_point.model_folder import load_model
 from entry_point.serving import formats
-from tests.chromium import COMMAND, browser
+from tests.chromium import browser
 from tests.entry_point.prediction.predicted import center_crop, rows, score_names
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, write_model
@@ -136,7 +136,6 @@ def test_the_command_line_answers_as_the_model(
     assert expected == row | rounded
 
 
-@pytest.mark.skipif(COMMAND is None, reason="needs chromium")
 @pytest.mark.parametrize("kind", ["multilabel", "regression"])
 def test_the_page_shows_them(
     kind: str, folders: dict[str, Path], serve: Serve, tmp_path: Path

@@ -1,19 +1,13 @@
 """The page at /, in a real browser."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chromium import COMMAND, Browser, browser
+from tests.chromium import Browser, browser
 from tests.entry_point.serving.served_model import CLASSES, Served
 from tests.entry_point.serving.test_invocations import encoded
-
-# `.ci/run` installs it.
-pytestmark = pytest.mark.skipif(
-    COMMAND is None and "CI" not in os.environ, reason="needs chromium; apt-get install chromium"
-)
 
 ROWS = "[...document.querySelectorAll('#answer tr')].map((row) => row.innerText.split('\\t'))"
 

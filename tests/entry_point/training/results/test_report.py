@@ -1,7 +1,6 @@
 """The plot and the report of a finished run."""
 
 import json
-import os
 import re
 import shutil
 from html.parser import HTMLParser
@@ -16,7 +15,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.job.known_tasks import TASKS
 from entry_point.training.results.pictures import TRAINING, draw
 from entry_point.training.results.report import losses_differ_by
-from tests.chromium import COMMAND, browser
+from tests.chromium import browser
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
@@ -108,10 +107,6 @@ def test_the_report_is_one_self_contained_page(run: Path) -> None:
     assert "image_size: 32" in page.text
 
 
-# `.ci/run` installs it.
-@pytest.mark.skipif(
-    COMMAND is None and "CI" not in os.environ, reason="needs chromium; apt-get install chromium"
-)
 @pytest.mark.parametrize("width", [1280, 400])
 def test_the_report_fits_the_window_of_a_desktop_and_of_a_phone(
     run: Path, tmp_path: Path, width: int

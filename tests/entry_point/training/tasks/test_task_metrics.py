@@ -60,8 +60,9 @@ def test_classification(seed: int, count: int, levels: int) -> None:
         targets, predicted, labels=range(CLASSES), zero_division=np.nan
     )
     for i, name in enumerate(task.names):
+        assert shown[name] == pytest.approx((precision[i], recall[i]), nan_ok=True)
         expected_cells = [f"{100 * v:.2f} %" if v == v else "-" for v in (precision[i], recall[i])]
-        assert list(shown[name]) == expected_cells
+        assert [*map(str, shown[name])] == expected_cells
     sure, right, error = probabilities.max(1), predicted == targets.numpy(), 0.0
     for low in range(10):
         inside = (np.ceil(sure.astype(np.float64) * 10).clip(1, 10) - 1) == low
@@ -143,6 +144,7 @@ def test_many_classes_get_the_weakest_of_them_and_the_most_frequent_confusions()
     predicted = torch.where(targets == 7, 9, targets)
     outputs = torch.nn.functional.one_hot(predicted, 120).float() * 9
     weakest, confusions, _ = task.tables(task.scores(outputs, targets))
-    assert len(weakest.rows) == 100 and weakest.rows[0] == ("c7", "-", "0.00 %", 2)
+    assert (len(weakest.rows), weakest.shown) == (120, 100)
+    assert [*map(str, weakest.rows[0])] == ["c7", "-", "0.00 %", "2"]
     assert "lowest recall" in weakest.note
     assert confusions.rows == [("c7", "c9", 2)]
