@@ -120,9 +120,10 @@ class DataConfig:
     table's column, or the names of tar or Parquet files), where null means 0.1. It must not be set
     for a dataset with `val`."""
     val_top_up: Literal["classes"] | None = "classes"
-    """What `val_fraction` does where the hash chooses less than the share of a class. `classes`:
-    such a class is topped up; at least one of two images is `val`. null: nothing. Runs and models
-    of versions without this setting keep null, whatever is set."""
+    """`classes`: where the hash chooses less than `val_fraction` of a class, the images with the
+    next lowest hashes are `val`, too, and at least one of two. null: the hash alone decides, as in
+    versions without this setting: their runs and models keep it. So it does where images have
+    several labels, numbers or masks."""
     balance: Literal["classes"] | None = None
     """`classes`: training draws images with replacement, all classes equally often. null: each
     image once per epoch."""
