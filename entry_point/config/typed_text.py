@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from antlr4 import CommonTokenStream, InputStream
+from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import create_functions
 from hydra.core.override_parser.overrides_visitor import HydraOverrideVisitor
 from hydra.core.override_parser.types import Override, Quote, QuotedString
@@ -135,5 +135,5 @@ def _as_written(key: str, value: float, configs: Path) -> float:
 
 def _yaml_reads(text: str) -> str:
     with suppress(yaml.YAMLError, OmegaConfBaseException):
-        return repr(OmegaConf.create(f"x: {text.rstrip(':')}")["x"])
+        return repr(OmegaConf.select(OmegaConf.create(f"x: {text.rstrip(':')}"), "x"))
     return ""
