@@ -124,7 +124,8 @@ def _bare(kind: Any) -> Any:
 def _as_written(key: str, value: float, configs: Path) -> float:
     """Returns a number of a file, whose digits are the text. Raises ConfigError if the files have
     another text for this number, and for a truth value."""
-    texts = {text for file in configs.rglob("*.yaml") for text in _NUMBER.findall(file.read_text())}
+    files = [file.read_text("utf-8", "replace") for file in configs.rglob("*.yaml")]
+    texts = {text for file in files for text in _NUMBER.findall(file)}
     misread = [text for text in sorted(texts - {str(value)}) if _yaml_reads(text) == repr(value)]
     if misread or isinstance(value, bool):
         example = f", as in '{misread[0]}'" if misread else ""
