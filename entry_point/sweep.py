@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
 
 from entry_point.compare import RUNS, comparison
 from entry_point.config.compose import CONFIGS, parse_overrides
@@ -43,12 +44,15 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 def _values(override: Override) -> list[str]:
     """Returns the override of each value; a text is what was typed, as in one run."""
+    text, key = override.input_line or "", override.key_or_group
     if not override.is_sweep_override():
-        return [override.input_line or ""]
-    key = override.key_or_group
+        return [text]
     is_word = is_text(key, TrainConfig) or (CONFIGS / key).is_dir()
-    swept = as_typed(override) if is_word else override
-    return [f"{override.get_key_element()}={value}" for value in swept.sweep_string_iterator()]
+    try:
+        values = (as_typed(override) if is_word else override).sweep_string_iterator()
+    except HydraException as error:  # interval(0,1), glob(*)
+        raise ConfigError(text, message="must list values: A,B, range(...), choice(...)") from error
+    return [f"{override.get_key_element()}={value}" for value in values]
 
 
 class RunQueue:

@@ -13,7 +13,7 @@ from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import yaml
-from antlr4 import CommonTokenStream, InputStream
+from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
 from hydra.core.override_parser.overrides_parser import create_functions
 from hydra.core.override_parser.overrides_visitor import HydraOverrideVisitor
 from hydra.core.override_parser.types import Override, Quote, QuotedString
@@ -124,7 +124,8 @@ def _bare(kind: Any) -> Any:
 def _as_written(key: str, value: float, configs: Path) -> float:
     """Returns a number of a file, whose digits are the text. Raises ConfigError if the files have
     another text for this number, and for a truth value."""
-    texts = {text for file in configs.rglob("*.yaml") for text in _NUMBER.findall(file.read_text())}
+    files = [file.read_text("utf-8", "replace") for file in configs.rglob("*.yaml")]
+    texts = {text for file in files for text in _NUMBER.findall(file)}
     misread = [text for text in sorted(texts - {str(value)}) if _yaml_reads(text) == repr(value)]
     if misread or isinstance(value, bool):
         example = f", as in '{misread[0]}'" if misread else ""
@@ -135,5 +136,5 @@ def _as_written(key: str, value: float, configs: Path) -> float:
 
 def _yaml_reads(text: str) -> str:
     with suppress(yaml.YAMLError, OmegaConfBaseException):
-        return repr(OmegaConf.create(f"x: {text.rstrip(':')}")["x"])
+        return repr(OmegaConf.select(OmegaConf.create(f"x: {text.rstrip(':')}"), "x"))
     return ""

@@ -135,16 +135,22 @@ def _plain_value(value: str) -> str:
     if _BARE_VALUE.fullmatch(value):
         return value
     try:
-        parsed = json.loads(value)
+        parsed = json.loads(value, parse_int=_Number, parse_float=_Number)
     except ValueError:
         return _quote(value)
     return _quote(value) if isinstance(parsed, dict) else spell(parsed)
+
+
+class _Number(str):
+    """As it was typed: the setting may be text."""
 
 
 def spell(value: object) -> str:
     """Returns a value in Hydra's grammar."""
     if isinstance(value, list):
         return "[" + ",".join(spell(item) for item in value) + "]"
+    if isinstance(value, _Number):
+        return value
     if isinstance(value, str):
         bare = _BARE_TEXT.fullmatch(value) and value.lower() not in TYPED_WORDS
         return value if bare else _quote(value)

@@ -122,6 +122,8 @@ def test_variables_and_tags_of_a_launch_are_text() -> None:
 def test_hyperparameters_are_the_text() -> None:
     for value in ("2024_11_27", '"2024_11_27"', "1e5", '"1e5"', "007", "True"):  # SDK v2 quotes
         assert train(*decode({"data.root": value})).data.root == value.strip('"')
+    config = train(*decode({"data.root": "x", "data.table.labels": '[1e5, 1.10, "1_0", true]'}))
+    assert config.data.table.labels == ["1e5", "1.10", "1_0", "true"]
     sent = ["data=manifest", "data.root=1e5", "data.table.labels=[1_0,2e3]"]
     config = train(*decode(encode(sent)))
     assert config.data.root == "1e5" and config.data.table.labels == ["1_0", "2e3"]

@@ -39,7 +39,9 @@ def test_values_are_combined_as_hydra_does() -> None:
     assert all(run[2] == "trainer.epochs=3" for run in runs)
 
 
-@pytest.mark.parametrize("override", ["optim.lr=0.1,-1", "optim.lrr=1,2", "optim.lr=["])
+@pytest.mark.parametrize(
+    "override", ["optim.lr=0.1,-1", "optim.lrr=1,2", "optim.lr=[", "optim.lr=interval(0,1)"]
+)
 def test_a_wrong_override_is_found_before_the_first_run_starts(override: str) -> None:
     with pytest.raises(ConfigError, match=r"optim\.lr"):
         sweep.combinations([override])
