@@ -79,19 +79,19 @@ def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str
         )
     first, *others = readings
     if not others:
-        return first, _tables_beside(root, first, readings[first])
+        return first, _tables_beside(seen, first, readings[first])
     also = " or ".join(f"{readings[each]} (data.format={each})" for each in others)
     return first, f"{root} is read as {readings[first]}; it may also be read as {also}"
 
 
-def _tables_beside(root: Path, found: str, what: str) -> str:
+def _tables_beside(seen: Glance, found: str, what: str) -> str:
     """Returns a line on tables that are not read, beside images that have their labels."""
-    if found in ("manifest", IMAGES):
+    others = [suffix for suffix in TABLE_SUFFIXES if found != "parquet" or suffix != ".parquet"]
+    names = [name for name in seen.files if Path(name).suffix.lower() in others]
+    if not names or found in ("manifest", IMAGES):
         return ""
-    suffixes = [".parquet"] if found == "parquet" else []
-    names = [table.file.name for table in find_tables(root) if table.file.suffix not in suffixes]
     shown = printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")
-    return f"{root} is read as {what}; not read: {shown}" if names else ""
+    return f"{seen.root} is read as {what}; not read: {shown}"
 
 
 def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:

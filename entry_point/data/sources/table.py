@@ -31,6 +31,7 @@ from entry_point.data.sources.folder import IMAGE_SUFFIXES
 from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.listing import (
     LABEL_NAMES,
+    LIST_SUFFIXES,
     Cells,
     Labels,
     Listing,
@@ -48,7 +49,7 @@ log = logging.getLogger(__name__)
 PATHS = ("path", "file", "file_name", "filename", "image", "image_path", "source-ref")
 SPLIT, MASK = "split", "mask"
 _ODD_PATH = r"^\s*$|(^|/)(\.|/|$)|://|\x00"
-_ELSEWHERE = r"/|\w+://|.*\\"
+_ELSEWHERE = r"/|\w+:/|.*\\"
 """How paths begin, or what they contain, that no folder of tables on this machine has."""
 _LONGEST_PATH = 4096
 _EXAMPLES = 3
@@ -71,7 +72,7 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
     folder = _folder(data.images, where if where.is_dir() else first)
     _require_header(first, folder, path)
     rows, frame, words = _read_tables(where, tables, settings, folder, path, labels)
-    paths = _relative_paths(rows, frame[path], folder, settings.prefix)
+    paths = _relative_paths(rows, frame[path], folder)
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(paths)
     paths = with_suffixes(folder, paths)
@@ -99,7 +100,8 @@ def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listin
     _require_header(file, folder, column)
     given = _read(file, names, [column], [])[column]
     rows = Rows(file, _count(given))
-    paths = _relative_paths(rows, given, folder, settings.prefix)
+    paths = _of_this_machine(file, folder, given, settings.prefix)
+    paths = _relative_paths(rows, paths, folder)
     listed = _path_list(with_suffixes(folder, paths))
     typed = _path_list(given.fill_null(""))
 
@@ -125,9 +127,9 @@ def masked_rows(
     folder = _folder(data.images, file)
     _require_header(file, folder, path)
     rows, frame, words = _read_tables(file, [Table("", file)], settings, folder, path, [mask])
-    images, masks = (
-        _relative_paths(rows, frame[column], folder, settings.prefix) for column in (path, mask)
-    )
+    images = _relative_paths(rows, frame[path], folder)
+    masks = _of_this_machine(file, folder, frame[mask], settings.prefix)
+    masks = _relative_paths(rows, masks, folder)
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(images)
     _require_distinct(rows, images)
@@ -190,9 +192,8 @@ def _read_tables(
             used = word.is_in(SPLITS)
             left_out.update(word.filter(~used).to_list())
             frame, number, word = frame.filter(used), number.filter(used), word.filter(used)
-        if start:
-            paths = _of_this_machine(table, f"{folder}/{start}", frame[path], settings.prefix)
-            frame = frame.with_columns((start + paths).alias(path))
+        paths = _of_this_machine(table, f"{folder}/{start}", frame[path], settings.prefix)
+        frame = frame.with_columns((start + paths).alias(path))
         starts.append((sum(map(len, frames)), table))
         frames.append(frame.select(path, *labels))
         numbers.append(number)
@@ -269,7 +270,10 @@ def _usual(file: Path, names: list[str], usual: Sequence[str], what: str) -> str
     found = [name for name in usual if name in there] or (described if len(described) == 1 else [])
     if not found:
         usually = f"which is usually called {', '.join(usual)}"
-        raise DataError(f"{file} has no column of {what}=COLUMN, {usually}{_has(file, names)}")
+        line = f"{file} has no column of {what}=COLUMN, {usually}{_has(file, names)}"
+        if usual is PATHS and file.suffix.lower() in (".csv", ".tsv", *LIST_SUFFIXES):
+            line += "; if its first line is a row, add a line with such names before it"
+        raise DataError(line)
     return found[0]
 
 
@@ -320,9 +324,8 @@ def _folder(images: str | None, table: Path) -> str:
     return os.path.normpath(folder.absolute())
 
 
-def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | None) -> pl.Series:
+def _relative_paths(rows: Rows, given: pl.Series, folder: str) -> pl.Series:
     """Returns the paths relative to the folder. Raises DataError for one that leads out of it."""
-    given = _of_this_machine(rows.file, folder, column, prefix)
     start = f"{folder.rstrip('/')}/"
     odd, found = given.str.contains(_ODD_PATH).arg_true(), []
     for place in odd.to_list():
@@ -334,7 +337,10 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
             raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
-            message = "set data.images to a folder that holds all images"
+            message = (
+                "set data.images to a folder that holds all images, and data.table.prefix to what "
+                "precedes it in the paths of another machine"
+            )
             raise rows.error(place, f"{shown} leads out of the folder {folder}: {message}")
     return given.scatter(odd, found) if found else given
 
@@ -345,8 +351,8 @@ def _of_this_machine(file: Path, folder: str, column: pl.Series, prefix: str | N
     If the folder holds `cat/0.jpg`, and one of the first rows has `/home/me/pets/cat/0.jpg`,
     `s3://bucket/cat/0.jpg` or `C:\pets\cat\0.jpg`, the folder stands for what precedes `cat`.
     """
-    paths = column.fill_null("").str.strip_prefix(prefix or "")
-    paths = paths.str.strip_prefix(f"{folder.rstrip('/')}/")
+    folder = folder.rstrip("/")
+    paths = column.fill_null("").str.strip_prefix(prefix or "").str.strip_prefix(f"{folder}/")
     for path in paths.head(_EXAMPLES):
         is_here = _is_file(path) or _is_file(f"{folder}/{path}")
         if is_here or len(path) > _LONGEST_PATH or not re.match(_ELSEWHERE, path):
@@ -356,7 +362,8 @@ def _of_this_machine(file: Path, folder: str, column: pl.Series, prefix: str | N
         found = next((rest for rest in rests if rest and _is_file(f"{folder}/{rest}")), None)
         if found is not None:
             start = path[: len(path) - len(found)]
-            log.info("%s: paths from %s are read from %s", file, quoted(start), folder)
+            shown = quoted(start) if start else "\\ as in Windows"
+            log.info("%s: its paths with %s are read as from %s", file, shown, folder or "/")
             paths = paths.str.strip_prefix(start)
             return paths.str.replace_all("\\", "/", literal=True) if "\\" in path else paths
     return paths
