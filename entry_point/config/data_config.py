@@ -68,9 +68,11 @@ class TableConfig(PathsConfig):
     """Column that holds `train` or `val`. null: `split`, if there is one. Rows with another value
     are not used."""
     kind: Literal["class", "labels", "numbers"] | None = None
-    """What the labels are. `class`: one name per image. `labels`: any number of names, as a list or
-    between `separator`s; or several columns that hold 0 or 1. `numbers`: one or more columns. null:
-    what `task.name` needs, or else what the rows look like; whole numbers are classes."""
+    """What the labels are. `class`: one name per image; or several columns that hold 0 or 1, with
+    one 1 in each row. `labels`: any number of names, as a list or between `separator`s; or several
+    columns that hold 0 or 1. `numbers`: one or more columns. A list of 0 and 1 is as several
+    columns. null: what `task.name` needs, or else what the rows look like; whole numbers are
+    classes."""
     separator: str = "|"
     """Between the names in a cell of text that holds several labels."""
 
@@ -78,9 +80,6 @@ class TableConfig(PathsConfig):
         """Raise ConfigError for settings of `group` that do not go together."""
         if not self.separator:
             raise ConfigError(f"{group}.separator", repr(self.separator), "must not be empty")
-        if self.kind == "class" and len(self.labels) > 1:
-            message = f"{group}.kind=class takes one column; use {group}.kind=labels or numbers"
-            raise ConfigError(f"{group}.labels", self.labels, message)
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"{group}.labels", self.labels, "names a column twice")
 

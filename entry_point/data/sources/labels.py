@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
 from entry_point.data.sources.listing import Cells, Labels
-from entry_point.job.program import printable
+from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +25,12 @@ MOST_VALUES = 1 << 30
 """Images times labels (or numbers). Training takes them as float32, 4 GB at most."""
 MUST_BE = "must be text, a number, or a list of these"
 _LONGEST_QUOTE = 80
+_FEWEST_TO_TELL = 20
+"""Labels of a dataset in which classes and captions can be told apart."""
+_SMALL_GAP = 1e-6
+"""Between numbers, as a share of their range: no model tells them apart."""
+_BRACKETS = r"(?s)^\s*\[.*\]\s*$"
+_ITEM = r"""'[^']*'|"[^"]*"|[^\s,'"\[\]]+"""
 _WHOLE = r"^[+-]?\d{1,18}$"
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 """As programs write whole numbers in a column with gaps."""
@@ -50,11 +57,13 @@ def read_cells(cells: Cells, settings: TableConfig) -> Labels:
     for column in columns:
         reader.refuse(column.is_null(), f"has no {quoted(column.name)}: add one, or remove the row")
     column, kind = columns[0], settings.kind
-    if kind is None:
-        kind = "numbers" if len(columns) > 1 else reader.guess(column)
-    if kind == "numbers" or len(columns) > 1:
-        return reader.numbers(columns, kind)
-    return reader.names(column, kind)
+    if len(columns) == 1 and kind != "class":
+        column = _without_brackets(column)
+    if len(columns) == 1 and not (kind != "numbers" and reader.is_vector(column)):
+        kind = kind or reader.guess(column)
+        if kind != "numbers":
+            return reader.names(column, kind)
+    return reader.numbers([reader.listed(column)] if len(columns) == 1 else columns, kind)
 
 
 class _Reader(NamedTuple):
@@ -65,6 +74,31 @@ class _Reader(NamedTuple):
         """Raise DataError for the first place that is true."""
         if wrong.any():
             raise self.cells.error(wrong.arg_max() or 0, reason)
+
+    def listed(self, column: pl.Series) -> pl.Series:
+        """Returns text that holds several values as lists, split at the separator."""
+        separator = self.settings.separator
+        if column.dtype != pl.String or self.settings.kind in ("class", "numbers"):
+            return column
+        is_list = column.str.contains(separator, literal=True).any()
+        return column.str.split(separator) if is_list else column
+
+    def is_vector(self, column: pl.Series) -> bool:
+        """Returns whether the lists hold a value for each label, not the numbers of some labels.
+
+        As [1, 0, 1] of three labels, and [0.5, 2]; but not [3, 17].
+        """
+        column = self.listed(column)
+        if not isinstance(column.dtype, pl.List) or self.cells.order:
+            return False
+        cells = _as_numbers(column.explode().drop_nulls())
+        if not cells.is_finite().fill_null(False).all() or cells.is_empty():
+            return False
+        if not cells.is_in([0.0, 1.0]).all():
+            return bool(((cells < 0) | (cells != cells.floor())).any())
+        lengths = column.list.len()
+        is_repeated = (column.list.n_unique() < lengths).any()
+        return bool(is_repeated or (lengths.n_unique() == 1 and lengths[0] > 1))
 
     def guess(self, column: pl.Series) -> Kind:
         """Returns the kind of labels that a column looks like."""
@@ -97,6 +131,7 @@ class _Reader(NamedTuple):
         if self.cells.order:
             names = [*self.cells.order, *(name for name in names if name not in self.cells.order)]
         self._refuse_other_separator(column, names)
+        self._refuse_own_texts(items, names)
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
         if kind == "class":
             return Labels(kind, names, numbers)
@@ -141,8 +176,27 @@ class _Reader(NamedTuple):
                     reason = f"the label {quoted(name)} looks like several: {message} if it is one"
                     raise self.cells.error(place, reason)
 
-    def numbers(self, columns: list[pl.Series], kind: Kind) -> Labels:
-        """Returns one or more numbers per row; those of kind `labels` say which labels it has."""
+    def _refuse_own_texts(self, items: pl.Series, names: list[str]) -> None:
+        """Refuse, or name, labels that hardly any two images share: a model cannot learn them."""
+        kind = self.settings.kind
+        few = len(items) < _FEWEST_TO_TELL or 2 * len(names) <= len(items)
+        if few or self.cells.order or kind == "class":
+            return
+        line = (
+            f"{self.cells.place}: {len(names)} of {len(items)} labels are different, such as "
+            f"{quoted(items[0])}: they look like captions or numbers, not classes; name another "
+            "column with data.table.labels=[COLUMN] (in tar files, add .cls members), set "
+            "task=regression for numbers, or data.table.kind=class if they are classes"
+        )
+        if kind is None:
+            raise DataError(line)
+        log.warning("%s", line)
+
+    def numbers(self, columns: list[pl.Series], kind: Kind | None) -> Labels:
+        """Returns numbers of each row, from several columns or a list; or what 0 and 1 say.
+
+        One 1 in each row says the class, several say the labels that the row has.
+        """
         names = [column.name for column in columns]
         if len(columns) == 1 and isinstance(columns[0].dtype, pl.List):
             lengths = columns[0].list.len()
@@ -155,18 +209,56 @@ class _Reader(NamedTuple):
         self._require_few(len(columns[0]), len(columns), "numbers each")
         values = np.empty((len(columns[0]), len(columns)), np.float32)
         for i, column in enumerate(columns):
-            numbers = column.str.strip_chars().cast(pl.Float64, strict=False).cast(pl.Float32)
-            wrong = ~numbers.is_finite().fill_null(False)
-            message = "correct it, remove the row, or set data.table.kind=class"
+            values[:, i] = self._checked(names[i], column, kind)
+        if kind is None and np.isin(values, (0, 1)).all():
+            kind = "class" if (values.sum(1) == 1).all() else "labels"
+            log.info(
+                "%s: %s hold only 0 and 1, %s: data.table.kind=%s; set another if that is wrong",
+                *(printable(str(self.cells.place)), counted(len(columns), "column")),
+                *("one 1 in each row" if kind == "class" else "any number of 1 in a row", kind),
+            )
+        if kind == "class":
+            counts = pl.Series(values.sum(1))
+            found = int(counts[(counts != 1).arg_max() or 0])
+            message = "must be one class, or set data.table.kind=labels"
+            self.refuse(counts != 1, f"{found} of {len(names)} labels are 1: {message}")
+            return Labels(kind, names, values.argmax(1).astype(np.int32))
+        if kind == "labels":
+            return Labels(kind, names, values.astype(np.uint8))
+        return Labels("numbers", names, values)
+
+    def _checked(self, name: str, column: pl.Series, kind: Kind | None) -> NDArray[np.float32]:
+        """Returns a column's numbers. Raises DataError for other text, and for other numbers than
+        0 and 1 if they must be labels."""
+        numbers = _as_numbers(column)
+        narrow = numbers.cast(pl.Float32)
+        wrong = ~narrow.is_finite().fill_null(False)
+        other = "name one column" if kind == "class" else "set data.table.kind=class"
+        message = f"correct it, remove the row, or {other}"
+        shown = quoted(column[wrong.arg_max() or 0])
+        self.refuse(wrong, f"the label {shown} is not a finite number: {message}")
+        if kind in ("class", "labels"):
+            wrong = (narrow != 0) & (narrow != 1)
+            message = "must be 0 or 1, or set data.table.kind=numbers"
             shown = quoted(column[wrong.arg_max() or 0])
-            self.refuse(wrong, f"the label {shown} is not a finite number: {message}")
-            if kind == "labels":
-                wrong = (numbers != 0) & (numbers != 1)
-                message = "must be 0 or 1, or set data.table.kind=numbers"
-                shown = quoted(column[wrong.arg_max() or 0])
-                self.refuse(wrong, f"{quoted(names[i])} is {shown}: {message}")
-            values[:, i] = numbers.to_numpy()
-        return Labels(kind, names, values.astype(np.uint8) if kind == "labels" else values)
+            self.refuse(wrong, f"{quoted(name)} is {shown}: {message}")
+        self._warn_of_equal(name, numbers)
+        return narrow.to_numpy()
+
+    def _warn_of_equal(self, name: str, numbers: pl.Series) -> None:
+        """Name numbers that float32 cannot hold apart, unless they are almost equal."""
+        exact = np.unique(numbers.to_numpy())
+        equal = np.diff(exact.astype(np.float32)) == 0
+        if not equal.any():
+            return
+        gaps, place = np.where(equal, np.diff(exact), 0), int(equal.argmax())
+        is_whole = (exact == np.floor(exact)).all()
+        if is_whole or gaps.max() > _SMALL_GAP * (exact[-1] - exact[0]):
+            log.warning(
+                "%s: %s has different numbers that are the same as float32, which training uses, "
+                "such as %.17g and %.17g: subtract the column's mean, or divide it",
+                *(printable(str(self.cells.place)), quoted(name), *exact[place : place + 2]),
+            )
 
     def _require_few(self, images: int, labels: int, what: str) -> None:
         """Raise DataError if the labels take too much memory."""
@@ -176,6 +268,22 @@ class _Reader(NamedTuple):
                 f"together: a dataset may have at most {MOST_VALUES}; remove labels that few rows "
                 "have, or rows"
             )
+
+
+def _as_numbers(column: pl.Series) -> pl.Series:
+    """Returns text as float64, null for other text."""
+    texts = column.str.strip_chars()
+    is_text = ~texts.str.contains(r"[0-9]").fill_null(True)
+    if is_text.any():
+        texts = texts.str.to_lowercase().replace({"true": "1", "false": "0"})
+    return texts.cast(pl.Float64, strict=False)
+
+
+def _without_brackets(column: pl.Series) -> pl.Series:
+    """Returns lists that a CSV holds as text, such as "['cat', 'dog']" and "[1 0]", as lists."""
+    if column.dtype != pl.String or not column.str.contains(_BRACKETS).all():
+        return column
+    return column.str.extract_all(_ITEM).list.eval(pl.element().str.strip_chars("'\""))
 
 
 def text_column(file: Path, column: pl.Series) -> pl.Series:

@@ -19,6 +19,8 @@ from entry_point.data.sources.source import PathList, Source, SourceKind
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 """What the names of tables end in."""
+LIST_SUFFIXES = (".txt", ".lst")
+"""And of lists of images and labels, which have no header."""
 LABEL_NAMES = ("label", "labels", "class", "cls")
 """The usual names of what holds the labels: columns, keys of JSON objects, and suffixes."""
 

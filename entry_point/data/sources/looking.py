@@ -17,8 +17,9 @@ from entry_point.data.sources.folder import (
     split_folders,
     visible_entries,
 )
-from entry_point.data.sources.listing import TABLE_SUFFIXES
+from entry_point.data.sources.listing import LIST_SUFFIXES, TABLE_SUFFIXES
 from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.table_folder import find_tables
 from entry_point.job.program import printable
 
 IMAGES = "images"
@@ -78,9 +79,19 @@ def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str
         )
     first, *others = readings
     if not others:
-        return first, ""
+        return first, _tables_beside(seen, first, readings[first])
     also = " or ".join(f"{readings[each]} (data.format={each})" for each in others)
     return first, f"{root} is read as {readings[first]}; it may also be read as {also}"
+
+
+def _tables_beside(seen: Glance, found: str, what: str) -> str:
+    """Returns a line on tables that are not read, beside images that have their labels."""
+    others = [suffix for suffix in TABLE_SUFFIXES if found != "parquet" or suffix != ".parquet"]
+    names = [name for name in seen.files if Path(name).suffix.lower() in others]
+    if not names or found in ("manifest", IMAGES):
+        return ""
+    shown = printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")
+    return f"{seen.root} is read as {what}; not read: {shown}"
 
 
 def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
@@ -89,13 +100,13 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
         return "webdataset"
     if suffix == ".parquet" and holds_images(file, table.path):
         return "parquet"
-    if suffix in TABLE_SUFFIXES:
+    if suffix in (*TABLE_SUFFIXES, *LIST_SUFFIXES):
         from entry_point.data.sources.table import lists_masks  # it imports polars
 
         return "masks" if labeled and lists_masks(file, table) else "manifest"
     if suffix in IMAGE_SUFFIXES and not labeled:
         return IMAGES
-    known = ", ".join((*TABLE_SUFFIXES, ".tar"))
+    known = ", ".join((*TABLE_SUFFIXES, *LIST_SUFFIXES, ".tar"))
     raise DataError(f"data.root={file}: must be a folder, or a file that ends in one of {known}")
 
 
@@ -114,15 +125,10 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
     tops = split_folders(root)
     below = {path.split("/")[1] for path in seen.below if path.count("/") > 1}
     classes = below if tops else {*seen.folders}
-    tables = [file for file in seen.files if Path(file).suffix.lower() in TABLE_SUFFIXES]
-    has_table = bool(tables) or any(
-        (root / top / f"metadata{suffix}").is_file()
-        for top in tops.values()
-        for suffix in TABLE_SUFFIXES
-    )
-    if classes and (len(classes) > 1 or not has_table):
+    tables = find_tables(root)
+    if classes and (len(classes) > 1 or not tables):
         found["folder"] = "class folders"
-    if has_table:
+    if tables:
         found["manifest"] = "a table" if len(tables) == 1 else "tables"
     return found
 

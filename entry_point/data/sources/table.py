@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import posixpath
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -26,11 +27,11 @@ from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig,
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.folder import split_folders, visible_entries
+from entry_point.data.sources.folder import IMAGE_SUFFIXES
 from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.listing import (
     LABEL_NAMES,
-    TABLE_SUFFIXES,
+    LIST_SUFFIXES,
     Cells,
     Labels,
     Listing,
@@ -39,7 +40,8 @@ from entry_point.data.sources.listing import (
 from entry_point.data.sources.missing_files import cause, names_in, with_suffixes
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
-from entry_point.data.sources.table_files import METADATA, column_names, read_columns
+from entry_point.data.sources.table_files import METADATA, column_names, has_header, read_columns
+from entry_point.data.sources.table_folder import Table, choose_tables
 from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
@@ -47,6 +49,9 @@ log = logging.getLogger(__name__)
 PATHS = ("path", "file", "file_name", "filename", "image", "image_path", "source-ref")
 SPLIT, MASK = "split", "mask"
 _ODD_PATH = r"^\s*$|(^|/)(\.|/|$)|://|\x00"
+_ELSEWHERE = r"/|\w+:/|.*\\"
+"""How paths begin, or what they contain, that no folder of tables on this machine has."""
+_LONGEST_PATH = 4096
 _EXAMPLES = 3
 
 
@@ -59,15 +64,15 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
     """
     if not labeled:
         return _list_paths(where, data.images, data.table)
-    tables = _tables_in(where) if where.is_dir() else {"": where}
-    settings = data.table
-    first = next(iter(tables.values()))
+    tables = choose_tables(where) if where.is_dir() else [Table("", where)]
+    settings, first = data.table, tables[0].file
     names = column_names(first)
     path = settings.path or _usual(first, names, PATHS, "the images' paths: set data.table.path")
     labels = settings.labels or [_usual(first, names, LABEL_NAMES, "labels: set data.table.labels")]
-    rows, frame, words = _read_tables(where, tables, settings, path, labels)
     folder = _folder(data.images, where if where.is_dir() else first)
-    paths = _relative_paths(rows, frame[path], folder, settings.prefix)
+    _require_header(first, folder, path)
+    rows, frame, words = _read_tables(where, tables, settings, folder, path, labels)
+    paths = _relative_paths(rows, frame[path], folder)
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(paths)
     paths = with_suffixes(folder, paths)
@@ -83,6 +88,8 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
 
     cells = Cells(frame.select(labels).get_columns(), where, rows.error)
     what = "a table" if len(tables) == 1 else f"{len(tables)} tables"
+    if not has_header(first):
+        what += f" without a header (columns {', '.join(map(printable, names))})"
     return Listing(what, listed, cells, words, source, listed.jpegs, check)
 
 
@@ -90,9 +97,11 @@ def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listin
     """Returns the images that a table names, whatever their labels. Raises DataError."""
     names, folder = column_names(file), _folder(images, file)
     column = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
+    _require_header(file, folder, column)
     given = _read(file, names, [column], [])[column]
     rows = Rows(file, _count(given))
-    paths = _relative_paths(rows, given, folder, settings.prefix)
+    paths = _of_this_machine(file, folder, given, settings.prefix)
+    paths = _relative_paths(rows, paths, folder)
     listed = _path_list(with_suffixes(folder, paths))
     typed = _path_list(given.fill_null(""))
 
@@ -115,11 +124,12 @@ def masked_rows(
     settings, names = data.table, column_names(file)
     path = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
     mask = (settings.labels or [MASK])[0]
-    rows, frame, words = _read_tables(file, {"": file}, settings, path, [mask])
     folder = _folder(data.images, file)
-    images, masks = (
-        _relative_paths(rows, frame[column], folder, settings.prefix) for column in (path, mask)
-    )
+    _require_header(file, folder, path)
+    rows, frame, words = _read_tables(file, [Table("", file)], settings, folder, path, [mask])
+    images = _relative_paths(rows, frame[path], folder)
+    masks = _of_this_machine(file, folder, frame[mask], settings.prefix)
+    masks = _relative_paths(rows, masks, folder)
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(images)
     _require_distinct(rows, images)
@@ -130,35 +140,6 @@ def masked_rows(
         check_files(folder, of_masks, rows, splits, data, may_skip=False)
 
     return folder, listed, of_masks, words, check
-
-
-def _tables_in(root: Path) -> dict[str, Path]:
-    """Split -> its table in a folder; "" -> the only table.
-
-    Tables of splits lie in the folders of the splits, as `train/metadata.csv`, or are named by
-    them, as `train.csv` and `val.csv`. Raises DataError for no table, and for several of no splits.
-    """
-    tops = split_folders(root)
-    names = [f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
-    apart = {
-        split: root / top / name
-        for split, top in tops.items()
-        for name in names
-        if (root / top / name).is_file()
-    }
-    if "train" in apart:
-        return apart
-    files = [root / entry.name for entry in visible_entries(root)]
-    tables = [file for file in files if file.suffix.lower() in TABLE_SUFFIXES and file.is_file()]
-    by_split = {split: file for file in tables if (split := split_called(file.stem))}
-    if len(by_split) > 1 or (by_split and len(tables) > 1):
-        return by_split
-    if len(tables) != 1:
-        found = ", ".join(printable(file.name) for file in tables[:5]) or "none"
-        raise DataError(
-            f"{root} must hold one table, but holds {found}: name it with data.root={root}/FILE"
-        )
-    return {"": tables[0]}
 
 
 class TableSource(FileSource):
@@ -187,13 +168,21 @@ class _Named(FileSource):
 
 
 def _read_tables(
-    where: Path, tables: Mapping[str, Path], settings: TableConfig, path: str, labels: Sequence[str]
+    where: Path,
+    tables: Sequence[Table],
+    settings: TableConfig,
+    folder: str,
+    path: str,
+    labels: Sequence[str],
 ) -> tuple[Rows, pl.DataFrame, Words]:
-    """Returns the rows of all tables, and what tells their splits."""
+    """Returns the rows of all tables, with paths from `folder`, and what tells their splits."""
     frames, numbers, starts = list[pl.DataFrame](), list[pl.Series](), list[tuple[int, Path]]()
     told_by, words, left_out = "", list[pl.Series](), Counter[str]()
-    for split, table in tables.items():
+    for split, table, start in tables:
         names = column_names(table)
+        if split == "test" and len(tables) > 1 and not {*names}.issuperset(labels):
+            log.warning("%s has no column %s: it is not read", table, quoted(labels[0]))
+            continue
         column = None if split else settings.split or (SPLIT if SPLIT in names else None)
         frame = _read(table, names, [path, *([column] if column else [])], labels)
         number = _count(frame)
@@ -203,9 +192,8 @@ def _read_tables(
             used = word.is_in(SPLITS)
             left_out.update(word.filter(~used).to_list())
             frame, number, word = frame.filter(used), number.filter(used), word.filter(used)
-        if where.is_dir() and table.parent != where:  # paths are relative to their table
-            start = pl.lit(f"{table.parent.relative_to(where)}/")
-            frame = frame.with_columns((start + pl.col(path)).alias(path))
+        paths = _of_this_machine(table, f"{folder}/{start}", frame[path], settings.prefix)
+        frame = frame.with_columns((start + paths).alias(path))
         starts.append((sum(map(len, frames)), table))
         frames.append(frame.select(path, *labels))
         numbers.append(number)
@@ -213,7 +201,7 @@ def _read_tables(
         if frames[-1].schema != frames[0].schema:
             raise DataError(f"{table}: its columns are of other types than those of {starts[0][1]}")
     if len(tables) > 1:
-        apart = any(table.parent != where for table in tables.values())
+        apart = any(table.start for table in tables)
         told_by = "the folders of the tables" if apart else "the names of the tables"
     rows = Rows(starts[0][1] if len(tables) == 1 else where, pl.concat(numbers), starts)
     return rows, pl.concat(frames), replace(_words(told_by, pl.concat(words)), left_out=left_out)
@@ -282,8 +270,21 @@ def _usual(file: Path, names: list[str], usual: Sequence[str], what: str) -> str
     found = [name for name in usual if name in there] or (described if len(described) == 1 else [])
     if not found:
         usually = f"which is usually called {', '.join(usual)}"
-        raise DataError(f"{file} has no column of {what}=COLUMN, {usually}{_has(names)}")
+        line = f"{file} has no column of {what}=COLUMN, {usually}{_has(file, names)}"
+        if usual is PATHS and file.suffix.lower() in (".csv", ".tsv", *LIST_SUFFIXES):
+            line += "; if its first line is a row, add a line with such names before it"
+        raise DataError(line)
     return found[0]
+
+
+def _require_header(file: Path, folder: str, path: str) -> None:
+    """Raise DataError if the chosen column of paths has the name of an image: it is a row's."""
+    names = [f"{folder}/{path}{suffix}" for suffix in ("", *IMAGE_SUFFIXES)]
+    if path not in PATHS and any(map(_is_file, names)):
+        raise DataError(
+            f"{file}: the column {quoted(path)} is an image: the first line is a row, not a "
+            "header; add a first line with the names of the columns, such as path,label"
+        )
 
 
 def _read(file: Path, names: list[str], texts: list[str], labels: Sequence[str]) -> pl.DataFrame:
@@ -293,7 +294,7 @@ def _read(file: Path, names: list[str], texts: list[str], labels: Sequence[str])
     for name in columns:
         if name not in there:
             meant = near(name, names[:1000])
-            raise DataError(f"{file} has no column {quoted(name)}{meant}{_has(names)}")
+            raise DataError(f"{file} has no column {quoted(name)}{meant}{_has(file, names)}")
         if there[name] > 1:
             raise DataError(f"{file} has two columns {quoted(name)}: rename one")
         if chosen[name] > 1:
@@ -309,8 +310,9 @@ def _count(rows: pl.DataFrame | pl.Series) -> pl.Series:
     return pl.arange(1, len(rows) + 1, dtype=pl.UInt32, eager=True)
 
 
-def _has(names: list[str]) -> str:
-    return f"; it has {', '.join(map(quoted, names[:20])) or 'no columns'}"
+def _has(file: Path, names: list[str]) -> str:
+    there = ", ".join(map(quoted, names[:20])) or "no columns"
+    return f"; it has {'' if has_header(file) else 'no header; its columns are taken as '}{there}"
 
 
 # Paths
@@ -322,12 +324,10 @@ def _folder(images: str | None, table: Path) -> str:
     return os.path.normpath(folder.absolute())
 
 
-def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | None) -> pl.Series:
+def _relative_paths(rows: Rows, given: pl.Series, folder: str) -> pl.Series:
     """Returns the paths relative to the folder. Raises DataError for one that leads out of it."""
-    given = column.fill_null("").str.strip_prefix(prefix or "")
     start = f"{folder.rstrip('/')}/"
-    paths = given.str.strip_prefix(start)
-    odd, found = paths.str.contains(_ODD_PATH).arg_true(), []
+    odd, found = given.str.contains(_ODD_PATH).arg_true(), []
     for place in odd.to_list():
         path, shown = given[place], f"the path {quoted(given[place])}"
         if "://" in path:
@@ -337,9 +337,40 @@ def _relative_paths(rows: Rows, column: pl.Series, folder: str, prefix: str | No
             raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
-            message = "set data.images to a folder that holds all images"
+            message = (
+                "set data.images to a folder that holds all images, and data.table.prefix to what "
+                "precedes it in the paths of another machine"
+            )
             raise rows.error(place, f"{shown} leads out of the folder {folder}: {message}")
-    return paths.scatter(odd, found) if found else paths
+    return given.scatter(odd, found) if found else given
+
+
+def _of_this_machine(file: Path, folder: str, column: pl.Series, prefix: str | None) -> pl.Series:
+    r"""Returns the paths without the prefix or the folder; those of another machine as below it.
+
+    If the folder holds `cat/0.jpg`, and one of the first rows has `/home/me/pets/cat/0.jpg`,
+    `s3://bucket/cat/0.jpg` or `C:\pets\cat\0.jpg`, the folder stands for what precedes `cat`.
+    """
+    folder = folder.rstrip("/")
+    paths = column.fill_null("").str.strip_prefix(prefix or "").str.strip_prefix(f"{folder}/")
+    for path in paths.head(_EXAMPLES):
+        is_here = _is_file(path) or _is_file(f"{folder}/{path}")
+        if is_here or len(path) > _LONGEST_PATH or not re.match(_ELSEWHERE, path):
+            continue
+        names = path.replace("\\", "/").split("/")
+        rests = ("/".join(names[count:]) for count in range(len(names)))
+        found = next((rest for rest in rests if rest and _is_file(f"{folder}/{rest}")), None)
+        if found is not None:
+            start = path[: len(path) - len(found)]
+            shown = quoted(start) if start else "\\ as in Windows"
+            log.info("%s: its paths with %s are read as from %s", file, shown, folder or "/")
+            paths = paths.str.strip_prefix(start)
+            return paths.str.replace_all("\\", "/", literal=True) if "\\" in path else paths
+    return paths
+
+
+def _is_file(path: str) -> bool:
+    return os.path.isfile(path)  # noqa: PTH113 - it may be any text
 
 
 def _path_list(paths: pl.Series) -> PathList:
@@ -385,7 +416,9 @@ def check_files(
     or_skip = ""
     if may_skip and (share := _share_to_skip(len(paths), splits, missing)):
         or_skip = f", or set data.max_bad_fraction={share}"
-    raise DataError(f"{found}; correct the table or data.images{or_skip}; {check}")
+    raise DataError(
+        f"{found}; correct the table, data.images or data.table.prefix{or_skip}; {check}"
+    )
 
 
 def _share_to_skip(images: int, splits: Mapping[str, Ints], missing: list[int]) -> float | None:

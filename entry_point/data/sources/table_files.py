@@ -1,6 +1,7 @@
 """Reads columns of a CSV, TSV, Parquet or JSON lines file as text, and names a row that is wrong.
 
-Rows count from 1, without the header and blank lines.
+A CSV, TSV, .txt or .lst whose first line names an image has no header: see `_list_columns`. Rows
+count from 1, without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -9,24 +10,29 @@ import csv
 import os
 import re
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 import polars as pl
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
+from entry_point.data.sources.folder import IMAGE_SUFFIXES
 from entry_point.data.sources.labels import MUST_BE, quoted, text_column
-from entry_point.data.sources.listing import TABLE_SUFFIXES
+from entry_point.data.sources.listing import LIST_SUFFIXES, TABLE_SUFFIXES
+from entry_point.data.sources.splits import split_called
+from entry_point.data.sources.table_folder import IMAGE_END
 
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
-_CSV = (".csv", ".tsv")
+_CSV = (".csv", ".tsv", *LIST_SUFFIXES)
 _LONGEST_CELL = 1 << 23
 """Characters. A quote that is never closed makes one cell of all that follows."""
+_UNIT = "\x1f"
+"""ASCII's separator of cells, between those that `_words` finds."""
 _OBJECTS = "write one object per line"
 
 
@@ -38,8 +44,8 @@ def column_names(file: Path) -> list[str]:
 
 def _column_names(file: Path) -> list[str]:
     suffix = file.suffix.lower()
-    if suffix not in TABLE_SUFFIXES:
-        known = ", ".join(TABLE_SUFFIXES)
+    if suffix not in (*TABLE_SUFFIXES, *LIST_SUFFIXES):
+        known = ", ".join((*TABLE_SUFFIXES, *LIST_SUFFIXES))
         raise DataError(f"{file}: must be a table; its name must end in one of {known}")
     if not file.is_file():
         raise DataError(f"{file}: no such table")
@@ -50,6 +56,14 @@ def _column_names(file: Path) -> list[str]:
     if not names:
         raise DataError(f"{file} is empty: it must hold a table of paths and labels")
     return names
+
+
+def has_header(file: Path) -> bool:
+    """Returns whether the file names its columns itself. Raises DataError."""
+    if file.suffix.lower() not in _CSV:
+        return True
+    with file.open(encoding="utf-8-sig", newline="") as text:
+        return not _list_columns(file, next(filter(None, _csv_reader(file, text)), []))
 
 
 def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
@@ -106,13 +120,20 @@ def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
 
 
 def _csv_rows(file: Path, errors: str = "strict") -> Iterator[list[str]]:
-    """Yields the header and all rows, without blank ones. Raises DataError, which names the row."""
+    """Yields the names of the columns and all rows, without blank ones.
+
+    Raises DataError, which names the row.
+    """
     csv.field_size_limit(_LONGEST_CELL)
     row = -1
     with file.open(encoding="utf-8-sig", errors=errors, newline="") as text:
-        reader = csv.reader(text, delimiter=_separator(file), strict=True)
+        reader = _csv_reader(file, text)
         try:
-            for row, cells in enumerate(filter(None, reader)):
+            for cells in filter(None, reader):
+                row += 1
+                if row == 0 and (names := _list_columns(file, cells)):
+                    yield names
+                    row = 1
                 yield cells if row else [name.strip() for name in cells]
         except UnicodeDecodeError as error:  # text is decoded ahead of the rows
             texts = map("".join, _csv_rows(file, "surrogateescape"))
@@ -127,13 +148,60 @@ def _where(file: Path, row: int) -> str:
     return f"{file}, {f'row {row}' if row else 'header'}"
 
 
+def _csv_reader(file: Path, text: TextIO) -> Any:
+    lines: Iterable[str] = text
+    separator, is_list = _separator(file), file.suffix.lower() in LIST_SUFFIXES
+    if separator == " ":
+        lines, separator = (_UNIT.join(_words(line)) for line in text), _UNIT
+    quoting = csv.QUOTE_NONE if is_list and separator != "," else csv.QUOTE_MINIMAL
+    return csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
+
+
 def _separator(file: Path) -> str:
-    """A CSV may use semicolons."""
-    if file.suffix.lower() == ".tsv":
+    """A CSV may use semicolons, and a list also tabs or blanks."""
+    suffix = file.suffix.lower()
+    if suffix == ".tsv":
         return "\t"
     with file.open(encoding="utf-8", errors="replace") as text:
         header = text.readline()
-    return ";" if ";" in header and "," not in header else ","
+    known, usual = ("\t,;", " ") if suffix in LIST_SUFFIXES else (",;\t", ",")
+    return next((each for each in known if each in header), usual)
+
+
+def _words(line: str) -> list[str]:
+    """Returns the cells of a line between blanks, such as the path `my cats/0.jpg` and `3`.
+
+    Only the path of an image, which numbers may precede, contains blanks.
+    """
+    if (end := IMAGE_END.search(line)) is None:
+        return line.split()
+    head = line[: end.end()].lstrip()
+    numbers = re.match(r"(?:[-+.\d]+\s+)*", head)
+    assert numbers is not None
+    return [*numbers[0].split(), head[numbers.end() :], *line[end.end() :].split()]
+
+
+def _list_columns(file: Path, first: Sequence[str]) -> list[str]:
+    """Returns names for the columns of a list, whose first line is a row; none for a header.
+
+    The first cell that ends as images do is the `path`, a second one the `mask`. One more column is
+    the `label`; of several, one that begins with a split is `split`, and others have their number,
+    as in `column3`. A .lst begins with an index.
+    """
+    cells = [cell.strip().lower() for cell in first]
+    images = [place for place, cell in enumerate(cells) if cell.endswith(IMAGE_SUFFIXES)]
+    if not images:
+        return []
+    names = dict(zip(images, ("path", "mask"), strict=False))
+    if file.suffix.lower() == ".lst" and len(cells) > 2:
+        names.setdefault(0, "index")
+    left = [place for place in range(len(cells)) if place not in names]
+    splits = [place for place in left if split_called(cells[place])]
+    if splits and len(left) > 1:
+        names[splits[0]] = "split"
+        left.remove(splits[0])
+    names |= {place: f"column{place + 1}" if left[1:] else "label" for place in left}
+    return [names[place] for place in range(len(cells))]
 
 
 def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:

@@ -133,14 +133,14 @@ def test_every_engine_passes_float_labels_on(
         assert torch.equal(batch.labels, source.labels[batch.indices])
 
 
-def test_several_columns_are_numbers_or_labels(photo_folder: Path, tmp_path: Path) -> None:
+def test_several_columns_of_0_and_1_are_labels_or_numbers(photo_folder: Path, tmp_path: Path) -> None:
     rows = [{**row, "x": i % 2, "y": i % 3 % 2} for i, row in enumerate(rows_of(photo_folder))]
     file = write(tmp_path / "columns.parquet", rows)
     found = {}
-    for kind in (None, "labels"):
+    for kind, expected in ((None, "labels"), ("labels", "labels"), ("numbers", "numbers")):
         table = TableConfig(labels=["x", "y"], kind=kind)
         source, _ = opened(file, images=str(photo_folder), table=table)
-        assert source.classes == ["x", "y"]
+        assert source.classes == ["x", "y"] and source.kind == expected
         found[source.kind] = source.labels
     assert torch.equal(found["numbers"], found["labels"])
     assert found["labels"][:4].tolist() == [[0, 0], [1, 1], [0, 0], [1, 0]]

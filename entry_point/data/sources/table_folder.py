@@ -1,0 +1,104 @@
+"""Finds the tables in a folder: one of all images, or one for each split.
+
+labels.csv                                one table; a column or a hash tells the splits
+train.csv, val.csv                        a table for each split, with paths from the root
+train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder
+train_lst/a.lst, validation_lst/b.lst     SageMaker's image classification, beside train/
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from entry_point.data.errors import DataError
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    is_folder,
+    split_folders,
+    visible_entries,
+)
+from entry_point.data.sources.listing import LIST_SUFFIXES, TABLE_SUFFIXES
+from entry_point.data.sources.splits import split_called
+from entry_point.job.program import printable
+
+log = logging.getLogger(__name__)
+
+IMAGE_END = re.compile(rf"(?i)\.(?:{'|'.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})(?=\s|$)")
+"""Where the path of an image ends in a line."""
+_LOOKED_AT = 4096
+"""Bytes of a text file that tell whether it lists images."""
+
+
+class Table(NamedTuple):
+    split: str
+    """"" if its name tells none."""
+    file: Path
+    start: str = ""
+    """The folder below the root that its paths start from, as "train/"."""
+
+
+def find_tables(root: Path) -> list[Table]:
+    """Returns all tables in a folder and those for its folders of splits. Raises DataError."""
+    tables = list[Table]()
+    for split, top in split_folders(root).items():
+        found = [root / top / f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
+        found += sorted((root / f"{top}_lst").glob("*.lst"))
+        tables += [Table(split, file, f"{top}/") for file in found if file.is_file()]
+    for entry in visible_entries(root):
+        file, suffix = root / entry.name, Path(entry.name).suffix.lower()
+        if not is_folder(entry) and (suffix in TABLE_SUFFIXES or _lists_images(file, suffix)):
+            tables.append(Table(split_called(file.stem) or "", file))
+    return tables
+
+
+def _lists_images(file: Path, suffix: str) -> bool:
+    """Returns whether a text file, which may hold anything, is a list of images."""
+    if suffix not in LIST_SUFFIXES or not file.is_file():
+        return False
+    with file.open(encoding="utf-8", errors="replace") as text:
+        return bool(IMAGE_END.search(text.readline(_LOOKED_AT)))
+
+
+def choose_tables(root: Path) -> list[Table]:
+    """Returns the tables to read of those in a folder; a warning names the others.
+
+    Raises DataError for no table, for several of no split, and for two of one split.
+    """
+    found = find_tables(root)
+    below = [table for table in found if table.start]
+    named = [table for table in found if table.split and not table.start]
+    others = [table for table in found if not table.split]
+    if below and ("train" in [table.split for table in below] or len(below) == len(found)):
+        chosen: Sequence[Table] = below
+    elif len(named) > 1 or (named and others):
+        chosen = named
+    elif len(found) == len(below) + 1:
+        chosen = [(*named, *others)[0]._replace(split="")]
+    else:
+        names = ", ".join(printable(table.file.name) for table in others[:5]) or "none"
+        raise DataError(
+            f"{root} must hold one table, but holds {names}: name it with data.root={root}/FILE"
+        )
+    by_split = dict[str, Table]()
+    for table in chosen:
+        if (first := by_split.setdefault(table.split, table)) is not table:
+            both = " and ".join(printable(str(each.file)) for each in (first, table))
+            raise DataError(
+                f"{both} are both tables for {table.split}: remove or rename one, or put the rows "
+                "of both into one"
+            )
+    if unread := {table.file for table in found} - {table.file for table in chosen}:
+        log.warning(
+            "%s: only %s are read, the tables of splits; not read: %s",
+            *(root, _names(root, [table.file for table in chosen]), _names(root, sorted(unread))),
+        )
+    return sorted(chosen, key=lambda table: table.split == "test")  # it may have fewer columns
+
+
+def _names(root: Path, files: Sequence[Path]) -> str:
+    names = [str(file.relative_to(root)) for file in files[:5]]
+    return printable(", ".join(names)) + (", ..." if len(files) > 5 else "")

@@ -1,0 +1,149 @@
+"""What cells of labels mean, in every format alike: classes, labels, numbers, or none of these."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.config.data_config import TableConfig
+from entry_point.data.errors import DataError
+from entry_point.data.sources.labels import column_of, read_cells
+from entry_point.data.sources.listing import Cells, Labels
+
+HOT = [[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
+CAPTIONS = [f"a photo of a {'cat' if i % 2 else 'dog'}, number {i}" for i in range(40)]
+
+
+def read(*columns: Sequence[Any], names: Sequence[str] = "abcdef", **settings: Any) -> Labels:
+    """Columns of cells; a single one is called `label`."""
+    names = names if len(columns) > 1 else ["label"]
+    found = [column_of(name, cells) for name, cells in zip(names, columns, strict=False)]
+    cells = Cells(found, Path("T"), lambda place, reason: DataError(f"row {place + 1}: {reason}"))
+    return read_cells(cells, TableConfig(**settings))
+
+
+@pytest.mark.parametrize("kind", [None, "labels"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda row: row,
+        lambda row: [float(cell) for cell in row],
+        lambda row: [bool(cell) for cell in row],
+        lambda row: "|".join(map(str, row)),
+        lambda row: str(row),
+        lambda row: str(row).replace(",", ""),
+    ],
+    ids=["ints", "floats", "bools", "separated", "list as text", "array as text"],
+)
+def test_lists_of_zeros_and_ones_are_that_many_labels(change: Any, kind: Any) -> None:
+    found = read([change(row) for row in HOT], kind=kind)
+    assert found.kind == "labels" and found.names == ["label 0", "label 1", "label 2"]
+    assert found.values.tolist() == HOT
+
+
+def test_lists_of_zeros_and_ones_of_several_lengths_are_refused() -> None:
+    with pytest.raises(DataError, match=r"row 2: the label \"\['0', '0'\]\" has another length"):
+        read([[1, 0, 1], [0, 0]], kind="labels")
+
+
+def test_lists_of_numbers_of_labels_are_these_labels() -> None:
+    found = read([[3, 17], [5], [], [0, 1], [1]], kind="labels")
+    assert found.names == ["0", "1", "3", "5", "17"]
+    assert found.values.sum(1).tolist() == [2, 1, 0, 2, 1]
+
+
+def test_lists_of_fractions_are_numbers_and_no_labels() -> None:
+    assert read([[0.3, 0.7], [1.0, 0.0]]).kind == "numbers"
+    with pytest.raises(DataError, match=r"row 1: 'label 0' is '0.3': must be 0 or 1, or set data"):
+        read([[0.3, 0.7], [1.0, 0.0]], kind="labels")
+
+
+def test_lists_of_names_may_be_text() -> None:
+    found = read(["['cat', 'big dog']", '["cat"]', "[]"])
+    assert found.kind == "labels" and found.names == ["big dog", "cat"]
+    assert found.values.tolist() == [[1, 1], [0, 1], [0, 0]]
+    assert read(["[cat]", "[dog]"], kind="class").names == ["[cat]", "[dog]"]
+
+
+@pytest.mark.parametrize("kind", [None, "class"])
+@pytest.mark.parametrize("yes_no", [(1, 0), ("1.0", "0.0"), (True, False)])
+def test_one_hot_columns_are_one_class(yes_no: tuple[Any, Any], kind: Any) -> None:
+    yes, no = yes_no
+    columns = [[yes if i % 3 == place else no for i in range(6)] for place in range(3)]
+    found = read(*columns, names=["MEL", "NV", "BCC"], kind=kind)
+    assert found.kind == "class" and found.names == ["MEL", "NV", "BCC"]
+    assert found.values.tolist() == [0, 1, 2, 0, 1, 2]
+
+
+def test_one_hot_columns_are_labels_or_numbers_on_request() -> None:
+    for kind in ("labels", "numbers"):
+        found = read([1, 0], [0, 1], kind=kind)
+        assert found.kind == kind and found.values.tolist() == [[1, 0], [0, 1]]
+
+
+def test_the_reading_of_zeros_and_ones_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert read([1, 0, 1], [0, 1, 1]).kind == "labels"
+    assert "T: 2 columns hold only 0 and 1, any number of 1 in a row: data.table.kind=labels" in (
+        caplog.text
+    )
+    assert read([1, 0], [0.5, 1]).kind == "numbers"
+
+
+def test_a_row_of_no_or_two_classes_is_named() -> None:
+    with pytest.raises(DataError, match=r"row 2: 2 of 2 labels are 1: .*data.table.kind=labels"):
+        read([1, 1], [0, 1], kind="class")
+    with pytest.raises(DataError, match=r"row 2: 0 of 2 labels are 1: must be one class"):
+        read([1, 0], [0, 0], kind="class")
+    with pytest.raises(DataError, match=r"row 1: the label 'cat' is not a finite number.*one col"):
+        read(["cat", "dog"], [0, 1], kind="class")
+
+
+@pytest.mark.parametrize("cells", [CAPTIONS, [f"{i}" for i in range(40)], CAPTIONS[:25]])
+def test_a_text_of_its_own_for_nearly_each_image_is_no_class(cells: list[str]) -> None:
+    with pytest.raises(DataError) as raised:
+        read(cells)
+    text = str(raised.value)
+    assert f"T: {len(cells)} of {len(cells)} labels are different, such as" in text
+    assert "data.table.kind=class" in text and "data.table.labels=[COLUMN]" in text
+    assert sorted(read(cells, kind="class").names) == sorted(cells)
+
+
+def test_captions_of_which_some_are_equal_are_no_classes() -> None:
+    with pytest.raises(DataError, match=r"30 of 40 labels are different"):
+        read([*CAPTIONS[:30], *CAPTIONS[:10]])
+
+
+def test_captions_as_labels_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    assert read(CAPTIONS, kind="labels").kind == "labels"
+    assert "T: 40 of 40 labels are different, such as" in caplog.text
+
+
+@pytest.mark.parametrize("cells", [["a", "b", "c"], [*CAPTIONS[:19]], [*CAPTIONS[:20]] * 2])
+def test_few_images_and_classes_of_two_images_are_classes(cells: list[str]) -> None:
+    assert read(cells).kind == "class"
+
+
+@pytest.mark.parametrize(
+    ("numbers", "merged"),
+    [
+        ([1700000000 + i for i in range(40)], True),
+        ([16777216, 16777217, 0], True),
+        ([1700000000 + i / 100 for i in range(40)], True),
+        ([i * 0.1 for i in range(4000)], False),
+        ([1 / 3, 1 / 3 + 1e-12, 0.9], False),
+        ([1e9 * i for i in range(40)], False),
+    ],
+)
+def test_numbers_that_float32_cannot_hold_apart_are_named(
+    numbers: list[float], merged: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert read(numbers, kind="numbers").kind == "numbers"
+    assert ("'label' has different numbers that are the same as float32" in caplog.text) == merged
+
+
+def test_the_numbers_that_become_one_are_shown(caplog: pytest.LogCaptureFixture) -> None:
+    read([5, 16777217, 16777216], kind="numbers")
+    assert "such as 16777216 and 16777217: subtract" in caplog.text

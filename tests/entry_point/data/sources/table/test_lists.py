@@ -1,0 +1,126 @@
+"""Lists of images and labels without a header, and the columns that they are taken for."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.data.errors import DataError
+from entry_point.data.sources.dataset import Dataset, open_dataset
+from entry_point.data.sources.splits import WHOLE
+from entry_point.data.sources.table_files import column_names, read_columns
+
+FILES = [f"{name}/{number}.jpg" for name in ("my cats", "dog") for number in range(10)]
+
+
+def listed(file: Path, line: str) -> Path:
+    """A list of images, which are there. `line` is the form of each."""
+    lines = []
+    for i, path in enumerate(FILES):
+        (file.parent / path).parent.mkdir(exist_ok=True)
+        (file.parent / path).touch()
+        split, name = "val" if i % 5 == 0 else "train", "cat" if "cat" in path else "dog"
+        words = {"path": path, "id": path[:-4], "name": name, "number": int(name == "dog")}
+        lines.append(line.format(**words, i=i, odd=i % 2, split=split))
+    file.write_text("\n".join(lines))
+    return file
+
+
+def opened(file: Path, *, labeled: bool = True, **table: Any) -> Dataset:
+    data = DataConfig(root=str(file), table=TableConfig(**table))
+    return open_dataset(data, file, for_training=False, labeled=labeled)
+
+
+READ = {
+    "blank": (".txt", "{path} {name}"),
+    "aligned": (".txt", "{path:20}  {name}"),
+    "label first": (".txt", "{number} {path}"),
+    "tab": (".txt", "{path}\t{name}"),
+    "comma": (".txt", "{path},{name}"),
+    "csv": (".csv", "{path},{name}"),
+    "quoted": (".csv", '"{path}","{name}"'),
+    "semicolon": (".csv", "{path};{name}"),
+    "csv of tabs": (".csv", "{path}\t{name}"),
+    "tsv": (".tsv", "{name}\t{path}"),
+    "lst": (".lst", "{i}\t{number}.000000\t{path}"),
+    "lst of blanks": (".lst", "{i} {number} {path}"),
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_a_list_without_a_header_is_read_to_the_last_row(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    suffix, line = READ[name]
+    source = opened(listed(tmp_path / f"list{suffix}", line)).source(WHOLE)
+    assert [source.key(i) for i in range(len(source))] == [f"{tmp_path}/{file}" for file in FILES]
+    assert source.classes in (["cat", "dog"], ["0", "1"])
+    assert source.labels.tolist() == [0] * 10 + [1] * 10
+    assert "a table without a header (columns " in caplog.text
+
+
+def test_a_split_in_a_list_is_used(tmp_path: Path) -> None:
+    dataset = opened(listed(tmp_path / "list.csv", "{path},{name},{split}"))
+    assert [len(dataset.source(split)) for split in ("train", "val")] == [16, 4]
+
+
+def test_a_class_called_train_is_no_split(tmp_path: Path) -> None:
+    source = opened(listed(tmp_path / "list.txt", "{path} {split}")).source(WHOLE)
+    assert source.classes == ["train", "val"] and len(source) == 20
+
+
+def test_columns_of_which_none_is_surely_the_label_are_named_and_can_be_chosen(
+    tmp_path: Path,
+) -> None:
+    file = listed(tmp_path / "list.txt", "{path} 1 {odd} 0")
+    with pytest.raises(DataError) as raised:
+        opened(file)
+    text = str(raised.value)
+    assert "set data.table.labels=COLUMN" in text and text.endswith(
+        "it has no header; its columns are taken as 'path', 'column2', 'column3', 'column4'"
+    )
+    source = opened(file, labels=["column2", "column3", "column4"], kind="labels").source(WHOLE)
+    assert len(source) == 20 and source.labels[:2].tolist() == [[1, 0, 0], [1, 1, 0]]
+
+
+def test_a_list_of_paths_is_predicted_and_has_no_labels(tmp_path: Path) -> None:
+    file = listed(tmp_path / "list.txt", "{path}")
+    assert len(opened(file, labeled=False).source(WHOLE)) == 20
+    with pytest.raises(DataError, match=r"no column of labels.*its columns are taken as 'path'"):
+        opened(file)
+
+
+@pytest.mark.parametrize(("first", "line"), [("0.jpg", "{path}"), ("0", "{id}")])
+def test_a_row_that_is_named_as_a_column_is_not_lost(tmp_path: Path, first: str, line: str) -> None:
+    file = listed(tmp_path / "list.csv", f"{line},{{name}}")
+    with pytest.raises(DataError, match=r"row, not a header; add a first line .* path,label"):
+        opened(file, path=f"my cats/{first}", labels=["cat"])
+    file.write_text("path,label\n" + file.read_text())  # as advised
+    assert len(opened(file).source(WHOLE)) == 20
+
+
+def test_ids_without_a_header_get_the_hint(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"if its first line is a row, add a line with such names"):
+        opened(listed(tmp_path / "list.csv", "{id},{name}"))
+
+
+def test_rows_of_a_list_count_from_its_first_line(tmp_path: Path) -> None:
+    file = tmp_path / "list.csv"
+    file.write_text("a.jpg,cat\nb.jpg,dog,3\n")
+    with pytest.raises(DataError, match=r"row 2: has 3 cells"):
+        read_columns(file, ["path"])
+    file.write_bytes(b"a.jpg,cat\nb.jpg,\xff\n")
+    with pytest.raises(DataError, match=r"row 2: is not UTF-8"):
+        read_columns(file, ["path"])
+    file.write_bytes(b"\xef\xbb\xbfa.jpg,cat\n")
+    assert column_names(file) == ["path", "label"]
+    assert read_columns(file, ["path", "label"]).rows() == [("a.jpg", "cat")]
+
+
+def test_a_list_may_have_a_header(tmp_path: Path) -> None:
+    file = listed(tmp_path / "list.txt", "{path} {name}")
+    file.write_text("path label\n" + file.read_text())
+    assert len(opened(file).source(WHOLE)) == 20
