@@ -127,7 +127,7 @@ class Connection(H11Protocol):
             self.cycle.message_event.set()
         self.transport.close()
 
-    def eof_received(self) -> bool:
+    def eof_received(self) -> bool:  # type: ignore[override]
         """Keep the connection until what the client sent is answered."""
         if not self._has_ended:
             self._has_ended = True

@@ -104,7 +104,7 @@ class Routes:
         path, method = scope["path"], scope["method"]
         if not path.startswith("/"):  # a proxy may name the whole URL
             path = _HOST.sub("", path) or "/"
-        methods = ("GET", "HEAD") if path in self._get else ()
+        methods: Sequence[str] = ("GET", "HEAD") if path in self._get else ()
         if path == "/invocations":
             methods = ("POST",)
         if method == "OPTIONS" and (methods or path == "*"):
