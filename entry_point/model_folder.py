@@ -26,6 +26,7 @@ import shutil
 import sys
 import tarfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -52,7 +53,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
 from entry_point.job.own_code import PACKAGE, find_project_in
-from entry_point.job.program import UserError
+from entry_point.job.program import UserError, shortened
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.class_rows import CLASSES
 from entry_point.training.models import Normalize, build_model
@@ -80,7 +81,10 @@ _MOST_TIMES_LARGER, _MOST_BYTES_MORE = 10, 2**30
 
 
 class ModelError(UserError):
-    """The model folder cannot be loaded; the message says what to do."""
+    """The model folder cannot be loaded; the message says what to do, however long its names."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(shortened(message))
 
 
 class Answers(nn.Module):
@@ -348,6 +352,9 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     classes = _read_json(folder / CLASSES)
     if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
         raise ModelError(f"{folder / CLASSES}: must be a list of names: copy the model again")
+    if twice := [name for name, count in Counter(classes).items() if count > 1]:
+        message = "answers could not tell them apart; give each another name"
+        raise ModelError(f"{folder / CLASSES}: {twice[0]!r} occurs twice: {message}")
     size = config.data.image_size
     try:
         takes = getattr(task_class(config.task.name), "takes", "class")

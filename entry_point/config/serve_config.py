@@ -13,10 +13,14 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.schema import SETTINGS, Count, Int
+from entry_point.config.schema import SETTINGS, Count, Int, Words
 
 OVERRIDES = "SERVE_OVERRIDES"
 """Environment variable: Hydra overrides. SageMaker passes `serve` without any."""
+
+ORIGIN = re.compile(r"\*|(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://[a-z0-9._:\[\]-]+")
+"""What a browser sends as a page's origin, without the port that its scheme has by default; or *
+for all."""
 
 # SageMaker's environment variables, and the keys that they set.
 _PLATFORM = {
@@ -46,6 +50,16 @@ class ServerConfig:
     workers: Int | None = Field(default=None, ge=1, le=64)
     """Threads that run the model. null: one per GPU; on a CPU, one per core, at most 8. Busy
     workers share the cores."""
+    origins: Words = Field(default=[])
+    """Origins whose pages may send requests from a browser (CORS), such as
+    [https://example.com]; [*] allows every page. By default only the server's own page may."""
+
+    def __post_init__(self) -> None:
+        for origin in self.origins:
+            if not ORIGIN.fullmatch(origin):
+                message = "must list origins as browsers send them, such as http://localhost:3000 "
+                message += "or https://example.com: in lower case, without a path; or be [*]"
+                raise ConfigError("serve.origins", self.origins, message)
 
 
 @dataclass(config=SETTINGS)

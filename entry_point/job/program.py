@@ -189,6 +189,12 @@ def printable(text: str) -> str:
     return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
 
 
+def shortened(text: str, most: int = 400) -> str:
+    """Returns the text, without its middle if it is long: it ends with what to do."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
 def counted(number: int, noun: str) -> str:
     """As in "1 image", "2 images" and "0 classes"."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"

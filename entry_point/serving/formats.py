@@ -19,6 +19,7 @@ from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import File, parse_options_header
 from torch import Tensor
 
+from entry_point.job.program import shortened
 from entry_point.model_folder import Model
 
 JSON, JSON_LINES, PNG = "application/json", "application/jsonlines", "image/png"
@@ -28,6 +29,8 @@ _UNNAMED = ("", "application/x-www-form-urlencoded")
 _ALIASES = dict.fromkeys(("application/x-jsonlines", "application/x-ndjson"), JSON_LINES)
 MAX_INSTANCES = 1000
 """Images in one request."""
+_FROM_URL_SAFE, _LINE_BREAKS = bytes.maketrans(b"-_", b"+/"), b" \t\r\n"
+"""Base64's other alphabet; what `base64 FILE` and MIME put in between."""
 _MARKS_PER_INSTANCE = 16
 """Commas, brackets and braces of JSON, and lines of a form: an instance of ours has six at most."""
 
@@ -41,6 +44,12 @@ class RequestError(ValueError):
     def __init__(self, status_code: int, message: str) -> None:
         super().__init__(message)
         self.status_code, self.message = status_code, message
+
+
+def error_line(message: str) -> bytes:
+    """Returns the JSON line that refuses a request. Whoever wrote the message, it is short."""
+    line = json.dumps({"error": shortened(" ".join(message.split()))}, ensure_ascii=False) + "\n"
+    return line.encode(errors="backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -122,14 +131,21 @@ def _decode_base64(instance: Any, place: str) -> bytes:
     content = instance
     if isinstance(instance, dict):
         content = instance.get("b64", instance.get("image"))
+    if not isinstance(content, str):
+        raise RequestError(400, f"{place}: must be an image in base64")
+    if content[:5].lower() == "data:":
+        header, _, content = content.partition(",")
+        if not header.lower().endswith(";base64"):
+            raise RequestError(400, f"{place}: must be a data URL in base64")
+        for escape, character in (("%2B", "+"), ("%2F", "/"), ("%3D", "=")):
+            content = content.replace(escape, character)
     try:
-        if content.startswith("data:"):
-            content = content.partition(";base64,")[2]
-        # `base64 FILE` and MIME break lines.
-        text = content.encode("ascii").translate(None, b" \t\r\n")
-        return base64.b64decode(text, validate=True)
-    except (AttributeError, ValueError) as error:
-        raise RequestError(400, f"{place}: must be an image in base64") from error
+        text = content.encode("ascii").translate(_FROM_URL_SAFE, _LINE_BREAKS)
+        return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
+    except ValueError as error:
+        wrong = re.search(r"[^A-Za-z0-9+/=_ \t\r\n-]", content)
+        what = f"{wrong[0]!r} is no character of it" if wrong else "its end or padding is wrong"
+        raise RequestError(400, f"{place}: must be an image in base64; {what}") from error
 
 
 def _read_form(body: bytes | bytearray, content_type: str) -> Instances:

@@ -28,7 +28,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import ServerConfig
 from entry_point.job.program import UserError
-from entry_point.model_folder import Model, load_model
+from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
 from entry_point.serving import formats
 from entry_point.serving.batching import Batcher
 from entry_point.serving.formats import Accepted, Instances, RequestError
@@ -94,7 +94,9 @@ class ModelService:
                 device = torch.device("cpu") if gpu is None else torch.device("cuda", gpu)
                 model = load_model(self._folder, device)
                 is_half = self.config.precision == "bf16"
-                predictors[gpu] = _Predictor(model, is_half, self._max_batch, usable_cores())
+                predictors[gpu] = _Predictor(
+                    self._folder, model, is_half, self._max_batch, usable_cores()
+                )
             self.model = predictors[places[0]].model
             self._decoder = ImageDecoder(
                 self.model.image_size, self.model.resize, self.model.crop, self.model.gray_bits
@@ -259,6 +261,7 @@ class _Request:
 class _Predictor:
     """Decoded images -> answers, on one device; any number of workers may call it."""
 
+    folder: Path
     model: Model
     is_half: bool
     max_batch: int
@@ -276,7 +279,11 @@ class _Predictor:
     def warm_up(self) -> None:
         """Answer what real requests may be like: one image, and a full batch."""
         side = self.model.image_size
-        view = torch.zeros(1, side, side, 3, dtype=torch.uint8).movedim(-1, 1)
+        ramp = torch.linspace(0, 255, side).byte()[:, None]
+        view = ramp.expand(1, side, side, 3).contiguous().movedim(-1, 1)
         photo = Photo(view, side, side)
         for count in (1, self.max_batch, 1):
-            self([photo] * count, 1)
+            answers = self([photo] * count, 1)
+        if not all(answer.isfinite().all() for answer in answers):
+            message = "the model answers NaN; train it again with a lower optim.lr"
+            raise ModelError(f"{self.folder / WEIGHTS}: {message}")

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -17,7 +18,7 @@ from typing import Any
 
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from entry_point.config.serve_config import ServerConfig
+from entry_point.config.serve_config import ORIGIN, ServerConfig
 from entry_point.serving import formats
 from entry_point.serving.formats import RequestError
 from entry_point.serving.model_service import ModelService
@@ -38,6 +39,13 @@ _COURTESY_BYTES, _COURTESY_S = 64 * MB, 2.0
 when the connection closes never sees the answer."""
 _TRANSFORM_MB, _MOST_TRANSFORMS = 100, 16
 """SageMaker's limit for the payloads that one container gets at once."""
+
+_HOST = re.compile("(?i)^https?://[^/]*")
+_PREFLIGHT = {
+    b"access-control-allow-methods": b"GET, HEAD, POST",
+    b"access-control-allow-headers": b"content-type, " + CUSTOM_ATTRIBUTES,
+    b"access-control-max-age": b"3600",
+}
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -71,6 +79,7 @@ class Routes:
             "/metrics": self._metrics,
             "/": self._page,
         }
+        self._origins = frozenset(origin.encode() for origin in config.origins)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one HTTP request, see the specification of ASGI 3."""
@@ -83,6 +92,8 @@ class Routes:
             b"content-type": response.kind.encode(),
             b"content-length": str(len(response.content)).encode(),
         }
+        if self._origins:
+            headers |= self._for_pages(_headers(scope).get(b"origin", b""))
         if self.is_stopping:
             headers[b"connection"] = b"close"
         head = {"status": response.status, "headers": list(headers.items())}
@@ -91,15 +102,39 @@ class Routes:
 
     async def _respond(self, scope: Message, receive: Receive) -> Response:
         path, method = scope["path"], scope["method"]
+        if not path.startswith("/"):  # a proxy may name the whole URL
+            path = _HOST.sub("", path) or "/"
+        methods: Sequence[str] = ("GET", "HEAD") if path in self._get else ()
         if path == "/invocations":
-            if method == "POST":
-                return await self._invocations(_headers(scope), receive)
-            return _error(405, "/invocations: send POST", {b"allow": b"POST"})
-        if path not in self._get:
+            methods = ("POST",)
+        if method == "OPTIONS" and (methods or path == "*"):
+            return self._options(_headers(scope), methods or ("GET", "HEAD", "POST"))
+        if not methods:
             return _error(404, f"{path}: no such URL")
-        if method not in ("GET", "HEAD"):
-            return _error(405, f"{path}: send GET", {b"allow": b"GET, HEAD"})
+        if method not in methods:
+            return _error(405, f"{path}: send {methods[0]}", _allow(methods))
+        if path == "/invocations":
+            return await self._invocations(_headers(scope), receive)
         return self._get[path]()
+
+    def _options(self, headers: Headers, methods: Sequence[str]) -> Response:
+        """Answer a browser that asks whether a page of another origin may send a request."""
+        origin = headers.get(b"origin", b"")
+        if b"access-control-request-method" not in headers:
+            return Response(b"", headers=_allow(methods))
+        if not self._origins & {origin, b"*"}:
+            shown = origin.decode("latin-1")
+            wanted = shown if ORIGIN.fullmatch(shown) else "*"
+            allowing = f"start the server with serve.origins=[{wanted}]"
+            return _error(403, f"origin {shown}: pages of it may not ask; {allowing}")
+        return Response(b"", headers=_allow(methods) | _PREFLIGHT)
+
+    def _for_pages(self, origin: bytes) -> Headers:
+        """Returns the headers by which a browser lets a page of that origin read the answer."""
+        if b"*" in self._origins:
+            return {b"access-control-allow-origin": b"*"}
+        allowed = {b"access-control-allow-origin": origin} if origin in self._origins else {}
+        return {b"vary": b"Origin"} | allowed
 
     def _ping(self) -> Response:
         if self._service.is_ready:
@@ -165,6 +200,10 @@ class Routes:
         return response
 
 
+def _allow(methods: Sequence[str]) -> Headers:
+    return {b"allow": ", ".join([*methods, "OPTIONS"]).encode()}
+
+
 def _headers(scope: Message) -> Headers:
     headers: Headers = {}
     for name, value in scope["headers"]:
@@ -194,9 +233,8 @@ async def _unless_disconnected(
 
 def _error(status: int, message: str, headers: Headers | None = None) -> Response:
     """Returns one JSON line."""
-    line = json.dumps({"error": " ".join(message.split())}, ensure_ascii=False) + "\n"
     extra = {b"retry-after": b"1"} if status == HTTPStatus.SERVICE_UNAVAILABLE else {}
-    content = line.encode(errors="backslashreplace")
+    content = formats.error_line(message)
     return Response(content, status=status, headers={**extra, **(headers or {})})
 
 

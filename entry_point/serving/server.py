@@ -19,6 +19,7 @@ import uvicorn
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServerConfig
 from entry_point.job.program import ExitCode
+from entry_point.serving.connection import Connection
 from entry_point.serving.model_service import ModelService
 from entry_point.serving.routes import Routes
 
@@ -125,7 +126,7 @@ class Server(uvicorn.Server):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         config = uvicorn.Config(
             routes,
-            http="h11",
+            http=Connection,
             loop="asyncio",
             ws="none",
             lifespan="off",

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import re
 import tarfile
@@ -15,7 +16,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from entry_point import model_folder, predict
+from entry_point import evaluate, model_folder, predict
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
@@ -299,6 +300,14 @@ def test_an_archive_with_a_negative_size_ends(tmp_path: Path) -> None:
         ("classes.json", "[1, 2, 3]"),
         ("classes.json", "7"),
         ("classes.json", "[" * 100_000),
+        ("classes.json", json.dumps([*CLASSES[:2], CLASSES[0]])),
+        ("classes.json", json.dumps(["x" * 100_000] * 3)),
+        ("config.yaml", "x" * 100_000 + ": 1"),
+        ("config.yaml", "model: {name: " + "x" * 100_000 + "}"),
+        ("config.yaml", "model: {name: project." + "x" * 100_000 + "}"),
+        ("config.yaml", "model: {name: resnet18, kwargs: {" + "x" * 100_000 + ": 1}}"),
+        ("config.yaml", "task: {name: " + "x" * 100_000 + "}"),
+        ("config.yaml", "data: {crop: [" + "x," * 50_000 + "]}"),
         ("head.json", "[1]"),
         ("head.json", '{"mean": "x"}'),
         ("head.json", '{"mean": [[1], [1, 2]]}'),
@@ -309,7 +318,22 @@ def test_a_file_of_another_shape_is_one_line(name: str, content: str, tmp_path: 
     (model / name).write_text(content)
     with pytest.raises(ModelError, match=re.escape(name)) as refused:
         load_model(model, CPU)
-    assert len(str(refused.value).splitlines()) == 1
+    assert len(str(refused.value).splitlines()) == 1 and len(str(refused.value)) < 500
+
+
+def test_a_name_that_occurs_twice_is_refused_by_predict_and_evaluate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An answer has a number for each name."""
+    model = write_model(tmp_path)
+    (model / "classes.json").write_text(json.dumps(["cat", "dog", "cat"]))
+    photo = tmp_path / "photos/cat/0.png"
+    photo.parent.mkdir(parents=True)
+    Image.new("RGB", (40, 30)).save(photo)
+    for program, data in ((predict, "input"), (evaluate, "data.root")):
+        arguments = [f"model_dir={model}", f"{data}={photo.parents[1]}"]
+        assert program.main([*arguments, f"output_dir={tmp_path / 'out'}"]) == ExitCode.USAGE
+        assert "classes.json: 'cat' occurs twice: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """Where the server's settings come from."""
 
+import shlex
+
 import pytest
 
 from entry_point.config.config_errors import ConfigError
@@ -21,6 +23,37 @@ def test_the_command_line_wins_over_serve_overrides_and_these_over_sagemakers_va
     config = load_serve_config(["serve.max_batch=4"], environment)
     assert (config.serve.port, config.serve.max_batch, config.serve.workers) == (1002, 4, 2)
     assert (config.serve.max_payload_mb, config.model_dir) == (3, "a b")
+
+
+@pytest.mark.parametrize(
+    ("typed", "origins"),
+    [
+        ("[https://example.com]", ["https://example.com"]),
+        (
+            "[https://a.example, http://localhost:3000]",
+            ["https://a.example", "http://localhost:3000"],
+        ),
+        ("https://example.com:8443", ["https://example.com:8443"]),
+        ("['http://[::1]:3000']", ["http://[::1]:3000"]),
+        ("[*]", ["*"]),
+        ("*", ["*"]),
+        ("[]", []),
+    ],
+)
+def test_origins_are_a_list_also_in_the_environment(typed: str, origins: list[str]) -> None:
+    assert load_serve_config([f"serve.origins={typed}"], {}).serve.origins == origins
+    environment = {"SERVE_OVERRIDES": shlex.quote(f"serve.origins={typed}")}
+    assert load_serve_config([], environment).serve.origins == origins
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["example.com", "https://example.com/", "https://Example.com", "https://example.com:443",
+     "http://example.com:80", "https://*.example.com", "null"],
+)  # fmt: skip
+def test_an_origin_that_no_browser_sends_is_refused(origin: str) -> None:
+    with pytest.raises(ConfigError, match=r"serve\.origins"):
+        load_serve_config([f"serve.origins=[{origin}]"], {})
 
 
 def test_an_endpoint_for_several_models_is_refused() -> None:

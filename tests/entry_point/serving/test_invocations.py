@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from PIL import Image
@@ -117,6 +118,23 @@ def as_data_urls(images: list[bytes]) -> str:
     return json.dumps({"instances": urls})
 
 
+def as_url_safe_base64(images: list[bytes]) -> str:
+    texts = [base64.urlsafe_b64encode(image).decode() for image in images]
+    assert any(set("-_") & set(text) for text in texts)
+    return json.dumps({"instances": texts})
+
+
+def as_unpadded_base64(images: list[bytes]) -> str:
+    texts = [in_base64(image + bytes(number)) for number, image in enumerate(images)]
+    assert any(text.endswith("=") for text in texts)
+    return json.dumps({"instances": [text.rstrip("=") for text in texts]})
+
+
+def as_escaped_data_urls(images: list[bytes]) -> str:
+    urls = [f"DATA:image/png;name=x;BASE64,{quote(in_base64(image))}" for image in images]
+    return json.dumps({"instances": [url.replace("/", "%2F") for url in urls]})
+
+
 def as_lines(images: list[bytes]) -> str:
     return "\n".join(json.dumps(in_base64(image)) for image in images) + "\n\n"
 
@@ -129,6 +147,9 @@ def as_lines(images: list[bytes]) -> str:
         (as_b64, "application/json"),
         (as_wrapped_base64, "application/json"),
         (as_data_urls, "application/json"),
+        (as_url_safe_base64, "application/json"),
+        (as_unpadded_base64, "application/json"),
+        (as_escaped_data_urls, "application/json"),
         (as_lines, "application/jsonlines"),
         (as_lines, "application/x-ndjson"),
     ],
@@ -220,6 +241,12 @@ def test_bf16_answers_nearly_the_same(server: Served, served_model: Path, serve:
         (b'{"instances": [7]}', "application/json", {}, 400, "instances[0]: must be an image in"),
         (b'{"instances": [{}]}', "application/json", {}, 400, "instances[0]: must be an image in"),
         (b'{"instances": ["AAAA"]}', "application/json", {}, 400, "image 0: is not an image"),
+        (b'{"instances": ["AA*A"]}', "application/json", {}, 400, "base64; '*' is no character"),
+        (b'{"instances": ["AAAAA"]}', "application/json", {}, 400, "its end or padding is wrong"),
+        (b'{"instances": ["AA==AA"]}', "application/json", {}, 400, "its end or padding is wrong"),
+        (b'{"instances": ["data:,AAAA"]}', "application/json", {}, 400, "a data URL in base64"),
+        (b'{"instances": ["data:AAAA"]}', "application/json", {}, 400, "a data URL in base64"),
+        (b'{"instances": ["\xc3\xa9"]}', "application/json", {}, 400, "is no character of it"),
         (b'"AAAA"\nnull', "application/jsonlines", {}, 400, "line 2: must be an image in"),
         (b"a,b", "text/csv", {}, 415, "content type 'text/csv': must be image/*"),
         (encoded(), "image/jpeg", {"Content_Encoding": "gzip"}, 415, "encoding 'gzip'"),

@@ -157,6 +157,31 @@ def test_the_reason_not_to_start_is_one_line(
     assert "Traceback" not in server.log()
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_weights_that_answer_nan_are_never_ready(
+    number: float, serve: Serve, tmp_path: Path
+) -> None:
+    """Also if it is the number of one class only."""
+    model = write_model(tmp_path)
+    weights = load_file(model / "model.safetensors")
+    bias = next(reversed([name for name in weights if name.endswith("bias")]))
+    weights[bias][0] = number
+    save_file(weights, model / "model.safetensors")
+    server = serve(f"model_dir={model}", *ALONE)
+    assert server.process.wait(PATIENCE_S) == ExitCode.USAGE, server.log()
+    line = server.log().splitlines()[-1]
+    assert line.startswith("serve: ") and "model.safetensors: the model answers NaN; train" in line
+    assert "Traceback" not in server.log()
+
+
+def test_a_model_whose_classes_share_a_name_is_never_ready(serve: Serve, tmp_path: Path) -> None:
+    model = write_model(tmp_path)
+    (model / "classes.json").write_text('["cat", "dog", "cat"]')
+    server = serve(f"model_dir={model}", *ALONE)
+    assert server.process.wait(PATIENCE_S) == ExitCode.USAGE, server.log()
+    assert "classes.json: 'cat' occurs twice: " in server.log().splitlines()[-1]
+
+
 def test_log_and_page_say_that_a_model_is_unfinished(
     serve: Serve, served_model: Path, tmp_path: Path
 ) -> None:
