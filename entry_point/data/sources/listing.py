@@ -19,6 +19,8 @@ from entry_point.data.sources.source import PathList, Source, SourceKind
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 """What the names of tables end in."""
+SPLIT_TABLES = (*(f"metadata{suffix}" for suffix in TABLE_SUFFIXES), "_classes.csv")
+"""Tables in the folders of splits: Hugging Face's imagefolder, and Roboflow's labels."""
 LABEL_NAMES = ("label", "labels", "class", "cls")
 """The usual names of what holds the labels: columns, keys of JSON objects, and suffixes."""
 

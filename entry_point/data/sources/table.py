@@ -30,6 +30,7 @@ from entry_point.data.sources.folder import split_folders, visible_entries
 from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.listing import (
     LABEL_NAMES,
+    SPLIT_TABLES,
     TABLE_SUFFIXES,
     Cells,
     Labels,
@@ -139,11 +140,10 @@ def _tables_in(root: Path) -> dict[str, Path]:
     them, as `train.csv` and `val.csv`. Raises DataError for no table, and for several of no splits.
     """
     tops = split_folders(root)
-    names = [f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
     apart = {
         split: root / top / name
         for split, top in tops.items()
-        for name in names
+        for name in SPLIT_TABLES
         if (root / top / name).is_file()
     }
     if "train" in apart:
