@@ -8,7 +8,7 @@ down where only one reading is possible; else the line says what was seen, and w
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,6 +77,31 @@ class _Look(NamedTuple):
         return cls(folders, any(map(is_image, files)), len(entries) != most)
 
 
+class _ClassFolder(NamedTuple):
+    name: str
+    top: int
+    """The place of the folder above in the tops."""
+    images: list[str]
+    """Paths from there."""
+    inner: Collection[str]
+    """The folders in it that lead to images, if it holds none itself."""
+    is_class: bool | None
+    """None for an empty one; False for one that holds files, and no photo."""
+
+    @classmethod
+    def walked(cls, above: Path, top: int, name: str, skipped: list[str]) -> _ClassFolder:
+        """Lists all images below; adds other files to `skipped`."""
+        files = [*visible_files(above / name)]
+        images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
+        others = sorted({*files} - {*images}) if len(images) < len(files) else []
+        skipped += (f"{name}/{file}" for file in others)
+        # A folder's files come before those of the folders in it.
+        deep = bool(images) and "/" in images[0]
+        inner = {file.split("/")[0] for file in images} if deep else ()
+        is_class = (bool(images) or any(map(is_photo, others))) if files else None
+        return cls(name, top, [f"{name}/{file}" for file in images], inner, is_class)
+
+
 def list_classes(root: Path, *_: object) -> Listing:
     """Returns the images in class folders, sorted by split, class and path. Raises DataError.
 
@@ -85,26 +110,16 @@ def list_classes(root: Path, *_: object) -> Listing:
     """
     require_folder("data.root", root)
     levels = find_levels(root)
-    folders = {top: _class_folders(root / top) for top in levels.tops.values()}
-    files = {
-        f"{top}/{name}" if top else name: [*visible_files(root / top / name)]
-        for top, (names, _) in folders.items()
-        for name in names
-    }
-    classes = sorted({name for names, _ in folders.values() for name in names})
-    classes = _require_classes(root, classes, files)
-    number = {name: i for i, name in enumerate(classes)}
-    names, labels, top_of = list[str](), list[int](), list[int]()
-    for i, (top, (below, skipped)) in enumerate(folders.items()):
-        for name in below:
-            found = files[f"{top}/{name}" if top else name]
-            images = [file for file in found if file.lower().endswith(IMAGE_SUFFIXES)]
-            if len(images) < len(found):
-                skipped += [f"{name}/{file}" for file in sorted({*found} - {*images})]
-            names += [f"{name}/{file}" for file in images]
-            labels += [number.get(name, -1)] * len(images)
-            top_of += [i] * len(images)
+    tops, found = [*levels.tops.values()], list[_ClassFolder]()
+    for place, top in enumerate(tops):
+        folders, skipped = _class_folders(root / top)
+        found += (_ClassFolder.walked(root / top, place, name, skipped) for name in folders)
         warn_of_skipped(root / top, skipped)
+    classes = _require_classes(root, tops, found)
+    number = {name: i for i, name in enumerate(classes)}
+    names = [name for folder in found for name in folder.images]
+    labels = [number[folder.name] for folder in found for _ in folder.images]
+    top_of = [folder.top for folder in found for _ in folder.images]
     _tell(root, levels)
     if not names:
         endings = ", ".join(IMAGE_SUFFIXES)
@@ -114,10 +129,10 @@ def list_classes(root: Path, *_: object) -> Listing:
     def source(rows: Ints, labels: Labels) -> FileSource:
         """Files below the folder of their split; below the root if they are of several."""
         used = np.unique(tops_of[rows]).tolist()
-        top = list(folders)[used[0]] if len(used) == 1 else ""
+        top = tops[used[0]] if len(used) == 1 else ""
         chosen = paths.only(rows)
         if len(used) > 1:
-            parts = [list(folders)[n] for n in tops_of[rows].tolist()]
+            parts = [tops[n] for n in tops_of[rows].tolist()]
             chosen = PathList.of_names(f"{p}/{f}" for p, f in zip(parts, chosen, strict=True))
         folder = str(root / top)
         return FileSource(chosen, labels.values[rows], labels.names, "class", folder)
@@ -159,42 +174,37 @@ def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
     return classes, files
 
 
-def _require_classes(
-    root: Path, classes: Sequence[str], files: Mapping[str, Sequence[str]]
-) -> list[str]:
-    """Returns the classes: all but folders that hold files, and no photo in any split.
+def _require_classes(root: Path, tops: Sequence[str], found: Sequence[_ClassFolder]) -> list[str]:
+    """Returns the names of classes, sorted: of all folders but those that hold other files only, in
+    all splits.
 
-    Raises DataError if no class is left, or one that is none by its name.
+    Raises DataError if no class is left, or if what is left are no classes.
     """
+    classes = sorted({folder.name for folder in found})
     if not classes and is_packed(root):
         raise DataError(f"{root} is a packed dataset: read it with data=shards")
     if not classes:
         refuse_archives(root, (entry.name for entry in visible_entries(root)))
         raise DataError(f"{root} has no class folders: {_INSTEAD.format(root=root)}")
-    named = [(path.rpartition("/")[2], found) for path, found in files.items()]
-    with_files = {name for name, found in named if found}
-    with_photos = {name for name, found in named if any(map(is_photo, found))}
-    if not with_photos:  # the caller says so
-        return [*classes]
-    others = [name for name in classes if name in with_files - with_photos]
-    for path, found in files.items():
-        # A folder's files come before those of folders in it.
-        inner = {file.split("/")[0] for file in found} if found and "/" in found[0] else set[str]()
-        if len(again := sorted(inner & with_photos)) > 1:
+    filled = {folder.name for folder in found if folder.is_class}
+    others = sorted({folder.name for folder in found if folder.is_class is False} - filled)
+    for folder in found:
+        if len(again := sorted(filled.intersection(folder.inner))) > 1:
             raise DataError(
-                f"{root / path} holds the folders {printable(', '.join(again[:3]))}, which are "
-                f"classes beside it, too: move it out of {root}"
+                f"{root / tops[folder.top] / folder.name} holds the folders "
+                f"{printable(', '.join(again[:3]))}, which are classes beside it, too: move it out "
+                f"of {root}"
             )
-    if len(with_photos) == 1 and (only := min(with_photos)).lower() in _OF_IMAGES:
-        beside = f" and other files in {', '.join(others[:5])}" if others else ""
+    if len(filled) == 1 and (only := min(filled)).lower() in _OF_IMAGES:
+        beside = f" and other files in {printable(', '.join(others[:5]))}" if others else ""
         raise DataError(
-            f"{root} has no class folders, but images in {only}{printable(beside)}: "
+            f"{root} has no class folders, but images in {only}{beside}: "
             f"{_INSTEAD.format(root=root)}; for boxes or masks see docs/data.md"
         )
-    if others:
+    if filled and others:  # else the caller says that there is no image
         line = "%s: no classes, because they hold files but no images: %s"
         log.warning(line, root, printable(", ".join(others[:5])))
-    return [name for name in classes if name not in others]
+    return [name for name in classes if not filled or name not in others]
 
 
 def _tell(root: Path, levels: Levels) -> None:

@@ -222,13 +222,12 @@ def require_shared_classes(train: Source, val: Source) -> None:
     )
     if alike:
         remedy = f"they differ in case only: {alike}; rename them"
-    shown = (
+    of_val, of_train = (
         printable(", ".join([*compress(train.classes, found)][:3])) for found in (in_val, in_train)
     )
     raise DataError(
-        "validation would measure nothing: no class of val ({}) is one of train ({}): {}".format(
-            *shown, remedy
-        )
+        f"validation would measure nothing: no class of val ({of_val}) is one of train "
+        f"({of_train}): {remedy}"
     )
 
 
