@@ -25,7 +25,7 @@ Crop = Literal["center", "squash"]
 Access = Literal["auto", "map", "stream"]
 READERS = {
     "demo": "entry_point.data.sources.demo.list_demo",
-    "folder": "entry_point.data.sources.folder.list_classes",
+    "folder": "entry_point.data.sources.class_folders.list_classes",
     "manifest": "entry_point.data.sources.table.list_table",
     "webdataset": "entry_point.data.sources.webdataset.list_tars",
     "parquet": "entry_point.data.sources.parquet.list_parquet",

@@ -25,7 +25,7 @@ from entry_point.data.loader import (
 )
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.named_range import named_range
-from entry_point.data.sources.dataset import gap_lines, with_format
+from entry_point.data.sources.dataset import gap_lines, require_shared_classes, with_format
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.training.models import Normalize
@@ -77,6 +77,7 @@ class TrainingInput:
         if self.train.kind == "class" and len(self.train.classes) < 2:
             only = ", ".join(self.train.classes)
             raise DataError(f"{dataset.root}: all images have the label {only}; training needs two")
+        require_shared_classes(self.train, self.val)
         for line in gap_lines({"train": self.train, "val": self.val}) if devices.is_first else ():
             logger.warning("%s", line)
         self.classes = list(self.train.classes)

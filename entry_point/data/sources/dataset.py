@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
+from itertools import compress
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources import looking
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
-from entry_point.data.sources.folder import list_images, log_formats
+from entry_point.data.sources.folder import folded, list_images, log_formats
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.shards import ShardSource
@@ -229,6 +230,43 @@ def gap_lines(splits: Mapping[str, Source]) -> Iterator[str]:
 
 def _first(names: Sequence[str]) -> str:
     return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")
+
+
+def require_shared_classes(train: Source, val: Source) -> None:
+    """Raise DataError if no image of `val` has a class, or label, that one of `train` has: such a
+    validation measures nothing.
+
+    Warns of names that differ in case only.
+    """
+    if train.kind not in ("class", "labels"):
+        return
+    pairs = [f"{one} and {other}" for one, other in _differing_in_case(train.classes)]
+    alike = printable(", ".join(pairs[:5]))
+    in_train, in_val = images_per_class(train) > 0, images_per_class(val) > 0
+    if (in_train & in_val).any():
+        if alike:
+            log.warning("classes differ in case only: %s: rename them if they are the same", alike)
+        return
+    remedy = (
+        "give both the same classes, or remove val and add data.val_fraction=0.1, which takes a "
+        "tenth of train"
+    )
+    if alike:
+        remedy = f"they differ in case only: {alike}; rename them"
+    of_val, of_train = (
+        printable(", ".join([*compress(train.classes, found)][:3])) for found in (in_val, in_train)
+    )
+    raise DataError(
+        f"validation would measure nothing: no class of val ({of_val}) is one of train "
+        f"({of_train}): {remedy}"
+    )
+
+
+def _differing_in_case(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    first = dict[str, str]()
+    for name in names:
+        if (known := first.setdefault(folded(name), name)) != name:
+            yield known, name
 
 
 def images_per_class(source: Source) -> NDArray[np.int64]:

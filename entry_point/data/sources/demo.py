@@ -27,7 +27,7 @@ from entry_point.config.data_config import DataConfig, DemoConfig
 from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import philox
 from entry_point.data.progress_bar import in_threads
-from entry_point.data.sources.folder import list_classes
+from entry_point.data.sources.class_folders import list_classes
 from entry_point.data.sources.listing import Listing
 
 RECIPE = "recipe.json"

@@ -1,22 +1,18 @@
-"""Reads class folders, root/<split>/<class>/** or root/<class>/**, and folders of plain images."""
+"""Walks folders, without what systems put into them, and reads folders of plain images."""
 
 from __future__ import annotations
 
 import logging
 import os
 from collections import Counter
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Collection, Iterator
+from itertools import chain, islice
 from pathlib import Path, PurePath
 from unicodedata import normalize
-
-import numpy as np
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name, is_packed
-from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.source import JPEG_SUFFIXES, FileSource, PathList
 from entry_point.data.sources.splits import split_called
@@ -29,6 +25,22 @@ IMAGE_SUFFIXES = (
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
 )
 """Of the formats that are read, see decode/pillow.py."""
+_OF_SYSTEMS = {
+    # disks of Linux, Windows and macOS
+    *("lost+found", "$RECYCLE.BIN", "$Recycle.Bin", "RECYCLER", "System Volume Information"),
+    *("FOUND.000", "Thumbs.db", "thumbs.db", "desktop.ini", "Desktop.ini", "Network Trash Folder"),
+    *("Temporary Items", "TheVolumeSettingsFolder", "Icon\r", "__MACOSX", "__pycache__"),
+    # Synology, QNAP and NetApp
+    *("@eaDir", "@tmp", "@Recycle", "@Recently-Snapshot", "@sharesnap", "@SynoEAStream"),
+    *("#recycle", "#snapshot", "~snapshot"),
+}
+"""Names of folders and files that disks, archives and NAS make; names that begin with a dot are
+left out as well."""
+_CONVERTED = {
+    (".heic", ".heif", ".hif"): "HEIC is not read: convert it, `heif-convert -q 95 A.heic A.jpg` "
+    "(Debian's libheif-examples) or `sips -s format jpeg A.heic --out A.jpg` (macOS)",
+}
+"""What to do with photos of suffixes that are not read."""
 
 
 def require_folder(key: str, folder: Path) -> None:
@@ -39,79 +51,17 @@ def require_folder(key: str, folder: Path) -> None:
         raise DataError(f"{key}={folder}: is a file; it must be a folder")
 
 
-def list_classes(root: Path, *_: object) -> Listing:
-    """Returns the images in class folders, sorted by split, class and path. Raises DataError.
-
-    All class folders of all splits are the classes, also those without images.
-    """
-    require_folder("data.root", root)
-    tops = split_folders(root) or {"": ""}
-    folders = {top: _class_folders(root / top) for top in tops.values()}
-    classes = sorted({name for names, _ in folders.values() for name in names})
-    if not classes and is_packed(root):
-        raise DataError(f"{root} is a packed dataset: read it with data=shards")
-    if not classes:
-        raise DataError(
-            f"{root} has no class folders: put images into {root}/<class>/, or list them with "
-            "their labels in a table (data.root=labels.csv)"
-        )
-    number = {name: i for i, name in enumerate(classes)}
-    names, labels, top_of = list[str](), list[int](), list[int]()
-    for i, (top, (below, ignored)) in enumerate(folders.items()):
-        for name in below:
-            files = list(visible_files(root / top / name))
-            images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
-            if len(images) < len(files):
-                ignored += [f"{name}/{file}" for file in sorted({*files} - {*images})]
-            names += [f"{name}/{file}" for file in images]
-            labels += [number[name]] * len(images)
-            top_of += [i] * len(images)
-        if ignored:
-            line = "%s: ignoring %s, for example %s: only images in class folders are read"
-            log.warning(line, root / top, counted(len(ignored), "file"), printable(ignored[0]))
-    if others := _beside_splits(root, [*tops.values()]):
-        line = "%s: only the folders of splits are read; ignored: %s"
-        log.warning(line, root, printable(", ".join(others[:5])))
-    if not names:
-        endings = ", ".join(IMAGE_SUFFIXES)
-        raise DataError(f"{root} holds no images; their names end in one of {endings}")
-    paths, tops_of = PathList.of_names(names), np.array(top_of, np.int8)
-
-    def source(rows: Ints, labels: Labels) -> FileSource:
-        """Files below the folder of their split; below the root if they are of several."""
-        used = np.unique(tops_of[rows]).tolist()
-        top = list(folders)[used[0]] if len(used) == 1 else ""
-        files = paths.only(rows)
-        if len(used) > 1:
-            parts = [list(folders)[n] for n in tops_of[rows].tolist()]
-            files = PathList.of_names(f"{p}/{f}" for p, f in zip(parts, files, strict=True))
-        folder = str(root / top)
-        return FileSource(files, labels.values[rows], labels.names, "class", folder)
-
-    words = Words("the folders", list(tops), tops_of)
-    found = Labels("class", classes, np.array(labels, np.int64))
-    return Listing("class folders", paths, found, words, source, paths.jpegs)
-
-
 def list_images(path: Path) -> Listing:
     """Returns the images of a folder and of those below it, or one image, without labels.
 
     Raises DataError.
     """
-    names, others = [path.name], Counter[str]()
+    names, others = [path.name], list[str]()
     if path.is_dir():
         names = []
         for file in visible_files(path):
-            if file.lower().endswith(IMAGE_SUFFIXES):
-                names.append(file)
-            else:
-                others[PurePath(file).suffix.lower() or "without a suffix"] += 1
-    if others:
-        kinds = ", ".join(f"{count} {printable(suffix)}" for suffix, count in others.most_common(9))
-        log.warning(
-            "%s: skipping %s, not images by their names: %s; images end in %s",
-            *(path, counted(others.total(), "file"), kinds, ", ".join(IMAGE_SUFFIXES)),
-        )
+            (names if is_image(file) else others).append(file)
+    warn_of_skipped(path, others)
     paths, folder = PathList.of_names(names), str(path if path.is_dir() else path.parent)
 
     def source(rows: Ints, labels: Labels) -> FileSource:
@@ -119,6 +69,35 @@ def list_images(path: Path) -> Listing:
 
     none = Labels.unknown(len(names))
     return Listing("images", paths, none, Words.none(len(names)), source, paths.jpegs)
+
+
+def is_image(name: str) -> bool:
+    return name.lower().endswith(IMAGE_SUFFIXES)
+
+
+def is_photo(name: str) -> bool:
+    """Returns whether it is an image by its name, also one that is not read."""
+    return name.lower().endswith((*IMAGE_SUFFIXES, *chain(*_CONVERTED)))
+
+
+def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
+    """Count the files below `folder` that are not read, by their suffixes.
+
+    Images among them lie where none is read: beside class folders.
+    """
+    if not names:
+        return
+    kinds = Counter(PurePath(name).suffix.lower() or "without a suffix" for name in names)
+    shown = ", ".join(
+        f"{count} {printable(suffix)}{' outside of class folders' if is_image(suffix) else ''}"
+        for suffix, count in kinds.most_common(9)
+    )
+    ways = "".join(f"; {way}" for of, way in _CONVERTED.items() if not kinds.keys().isdisjoint(of))
+    log.warning(
+        "%s: skipping %s: %s, for example %s; images end in %s%s",
+        *(folder, counted(len(names), "file"), shown, printable(min(names))),
+        *(", ".join(IMAGE_SUFFIXES), ways),
+    )
 
 
 def split_folders(root: Path) -> dict[str, str]:
@@ -141,28 +120,9 @@ def split_folders(root: Path) -> dict[str, str]:
     return folders
 
 
-def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
-    """Returns the class folders, and the files beside them but the index and hidden ones."""
-    classes, files = list[str](), list[str]()
-    for entry in visible_entries(folder):
-        if is_folder(entry):
-            if not is_class_name(entry.name):
-                raise DataError(f"{folder / entry.name}: {CLASS_NAME}: rename it")
-            classes.append(entry.name)
-        elif entry.name != FOLDER_INDEX:
-            files.append(entry.name)
-    return classes, files
-
-
-def _beside_splits(root: Path, splits: list[str]) -> list[str]:
-    if splits == [""]:
-        return []
-    known = (*splits, FOLDER_INDEX)
-    return [entry.name for entry in visible_entries(root) if entry.name not in known]
-
-
 def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[str]]:
-    """Returns the entries of a folder, or the first of them, without hidden ones, sorted by name.
+    """Returns the entries of a folder, or the first of them, sorted by name, without hidden ones
+    and those that systems make.
 
     Raises DataError if it cannot be listed, and ReadError, see `patiently`.
     """
@@ -174,7 +134,11 @@ def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[s
 
 def _visible_entries(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
     with os.scandir(folder) as entries:
-        visible = (entry for entry in entries if not entry.name.startswith("."))
+        visible = (
+            entry
+            for entry in entries
+            if not entry.name.startswith(".") and entry.name not in _OF_SYSTEMS
+        )
         return sorted(islice(visible, most), key=lambda entry: entry.name)
 
 

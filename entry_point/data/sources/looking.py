@@ -10,6 +10,8 @@ from pathlib import Path
 
 from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
+from entry_point.data.sources.archives import is_archive, refuse_archives
+from entry_point.data.sources.class_folders import count_classes
 from entry_point.data.sources.dataset_description import SPLITS, is_packed
 from entry_point.data.sources.folder import (
     IMAGE_SUFFIXES,
@@ -69,8 +71,12 @@ def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str
     if is_packed(root) or (root.name in SPLITS and is_packed(root.parent)):
         return "shards", ""
     seen = Glance.at(root)
+    files = seen.below if seen.folders else seen.files
+    if not seen.holds(".tar") and files and all(map(is_archive, files)):
+        refuse_archives(root, files)
     readings = _readings(seen, table.path, labeled)
     if not readings:
+        refuse_archives(root, seen.files)
         shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5]) or "nothing"
         raise DataError(
             f"data.root={root} holds no dataset, but {shown}: it must hold class folders "
@@ -106,6 +112,7 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
         return "masks" if labeled and lists_masks(file, table) else "manifest"
     if suffix in IMAGE_SUFFIXES and not labeled:
         return IMAGES
+    refuse_archives(file.parent, [file.name])
     known = ", ".join((*TABLE_SUFFIXES, *LIST_SUFFIXES, ".tar"))
     raise DataError(f"data.root={file}: must be a folder, or a file that ends in one of {known}")
 
@@ -122,15 +129,45 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
         return {IMAGES: "images"}
     if looks_like_masks(root):
         return {"masks": "images with masks"}
-    tops = split_folders(root)
-    below = {path.split("/")[1] for path in seen.below if path.count("/") > 1}
-    classes = below if tops else {*seen.folders}
-    tables = find_tables(root)
-    if classes and (len(classes) > 1 or not tables):
+    tables, tops = find_tables(root), split_folders(root)
+    _refuse_boxes(seen)
+    classes = 0
+    try:
+        if len(seen.folders) == 1 and not (tables or tops):
+            _require_no_other_inside(seen, column)
+        classes = count_classes(root, seen.folders)
+    except DataError:
+        if not tables:
+            raise
+    # A table beside one folder names the images in it, whatever its folders are.
+    is_of_table = bool(tables) and len(seen.folders) == 1 and not tops
+    if classes and not is_of_table and (classes > 1 or not tables):
         found["folder"] = "class folders"
     if tables:
         found["manifest"] = "a table" if len(tables) == 1 else "tables"
+    if classes > 1 and is_of_table:
+        found["folder"] = "class folders"
     return found
+
+
+def _require_no_other_inside(seen: Glance, column: str | None) -> None:
+    """Raise DataError if the only folder holds a dataset of another format than class folders."""
+    inner = seen.root / seen.folders[0]
+    found = {"shards": "a packed dataset"} if is_packed(inner) else {}
+    found = found or dict(_readings(Glance.at(inner), column, labeled=True))
+    if found and "folder" not in found:
+        what = next(iter(found.values()))
+        raise DataError(f"{seen.root} holds only a folder, with {what}: set data.root={inner}")
+
+
+def _refuse_boxes(seen: Glance) -> None:
+    """Raise DataError for boxes of annotation tools beside the images of splits."""
+    for name in (*seen.files, *seen.below):
+        if name.rpartition("/")[2].startswith("_annotations."):
+            raise DataError(
+                f"{seen.root} holds boxes ({printable(name)}), no class per image: read them with "
+                "your own source, as docs/adapt.md shows under Boxes"
+            )
 
 
 def refuse_arrow_files(root: Path) -> None:

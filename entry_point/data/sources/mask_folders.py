@@ -4,6 +4,7 @@
     images/**, masks/**               or images/train/**, masks/train/**
     Pascal VOC                        JPEGImages, SegmentationClass, ImageSets/Segmentation/*.txt
     Cityscapes                        leftImg8bit/train/<city>/**, gtFine/train/<city>/**
+    train/1.jpg, train/1_mask.png     beside each other; the same for val and test, or only 1.jpg
 
 The mask of `images/a/1.jpg` is `masks/a/1.png`, or `masks/a/1_mask.png` and the like; all masks of
 a dataset end alike.
@@ -25,8 +26,10 @@ from entry_point.data.sources.folder import (
     IMAGE_SUFFIXES,
     folded,
     is_folder,
+    is_image,
     visible_entries,
     visible_files,
+    warn_of_skipped,
 )
 from entry_point.job.program import printable
 
@@ -43,6 +46,8 @@ _SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "te
 _TEST = ("test", "testing")
 _ENDINGS = ("", "_mask", "-mask", "_seg", "_label", "_labels", "_gt")
 """What the name of a mask may have after that of its image."""
+_BESIDE = ("_mask.png", "-mask.png")
+"""What the names of masks end in that lie beside their images."""
 _VOC_LISTS = "ImageSets/Segmentation"
 _PHOTO, _TRAIN_IDS, _IDS = "_leftImg8bit", "_gtFine_labelTrainIds", "_gtFine_labelIds"
 """What names end in in Cityscapes."""
@@ -104,7 +109,13 @@ def list_pairs(root: Path) -> MaskPairs | None:
         return None
     images = [image for place in layout.places for image in _list_images(root, place)]
     folders = dict.fromkeys(place.masks for place in layout.places)
-    files = [f"{folder}/{name}" for folder in folders for name in _files(root / folder)]
+    beside = {place.masks for place in layout.places if place.masks == place.images}
+    files = [
+        _join(folder, name)
+        for folder in folders
+        for name in _files(root / folder)
+        if folder not in beside or _is_mask(name)
+    ]
     # 1.PNG is sorted before 1.png, which counts if both are there.
     masks = {f"{file[:-4]}.png": file for file in files if file.lower().endswith(".png")}
     ending = _choose_ending(layout, images, masks)
@@ -152,7 +163,17 @@ def _find_layout(root: Path) -> _Layout | None:
         return _Layout(f"{places[0].images} and {places[0].masks}", places)
     if pair := _find_pair(root, folders):
         return _Layout(" and ".join(pair), [_Place(*pair)])
+    tops = [name for name in pairs if _holds_both(root / name)]
+    if tops or _holds_both(root):
+        return _Layout("beside each other", [_Place(top, top, top.lower()) for top in tops or [""]])
     return None
+
+
+def _holds_both(folder: Path) -> bool:
+    """Returns whether masks lie beside their images, by the first names."""
+    names = [entry.name for entry in visible_entries(folder, _LOOKED_AT)]
+    masks = [name for name in names if _is_mask(name)]
+    return bool(masks) and any(is_image(name) for name in {*names} - {*masks})
 
 
 def _find_pair(parent: Path, folders: dict[str, str]) -> tuple[str, str] | None:
@@ -177,11 +198,15 @@ def _look(folder: Path, most: int | None = _LOOKED_AT) -> tuple[dict[str, str], 
     image is among them."""
     entries = visible_entries(folder, most)
     folders = {entry.name.lower(): entry.name for entry in entries if is_folder(entry)}
-    return folders, any(_is_image(entry.name) for entry in entries if not is_folder(entry))
+    return folders, any(is_image(entry.name) for entry in entries if not is_folder(entry))
 
 
-def _is_image(name: str) -> bool:
-    return name.lower().endswith(IMAGE_SUFFIXES)
+def _is_mask(name: str) -> bool:
+    return name.lower().endswith(_BESIDE)
+
+
+def _join(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
 
 
 def _files(folder: Path) -> Iterable[str]:
@@ -190,7 +215,11 @@ def _files(folder: Path) -> Iterable[str]:
 
 def _list_images(root: Path, place: _Place) -> Iterator[_Image]:
     """Yields the images of a place. Raises DataError if there are none, except in a test set."""
-    names = list(filter(_is_image, _files(root / place.images)))
+    files = [*_files(root / place.images)]
+    names = list(filter(is_image, files))
+    warn_of_skipped(root / place.images, [file for file in files if not is_image(file)])
+    if place.images == place.masks:
+        names = [name for name in names if not _is_mask(name)]
     if not names:
         none = f"{root / place.images} holds no images; they end in {', '.join(IMAGE_SUFFIXES)}"
         if place.word not in _TEST:
@@ -203,7 +232,7 @@ def _list_images(root: Path, place: _Place) -> Iterator[_Image]:
         stem = name[: name.rindex(".")].removesuffix(place.ending)
         folders = name.lower().split("/")[:-1]
         word = place.word or next((folder for folder in folders if folder in _SPLITS), "")
-        yield _Image(f"{place.images}/{name}", f"{place.masks}/{stem}", word)
+        yield _Image(_join(place.images, name), _join(place.masks, stem), word)
 
 
 def _listed_images(root: Path, place: _Place, names: Sequence[str]) -> Iterator[_Image]:

@@ -2,7 +2,7 @@
 
 labels.csv                                one table; a column or a hash tells the splits
 train.csv, val.csv                        a table for each split, with paths from the root
-train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder
+train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder; Roboflow's _classes.csv
 train_lst/a.lst, validation_lst/b.lst     SageMaker's image classification, beside train/
 """
 
@@ -21,7 +21,7 @@ from entry_point.data.sources.folder import (
     split_folders,
     visible_entries,
 )
-from entry_point.data.sources.listing import LIST_SUFFIXES, TABLE_SUFFIXES
+from entry_point.data.sources.listing import LIST_SUFFIXES, SPLIT_TABLES, TABLE_SUFFIXES
 from entry_point.data.sources.splits import split_called
 from entry_point.job.program import printable
 
@@ -45,7 +45,7 @@ def find_tables(root: Path) -> list[Table]:
     """Returns all tables in a folder and those for its folders of splits. Raises DataError."""
     tables = list[Table]()
     for split, top in split_folders(root).items():
-        found = [root / top / f"metadata{suffix}" for suffix in TABLE_SUFFIXES]
+        found = [root / top / name for name in SPLIT_TABLES]
         found += sorted((root / f"{top}_lst").glob("*.lst"))
         tables += [Table(split, file, f"{top}/") for file in found if file.is_file()]
     for entry in visible_entries(root):

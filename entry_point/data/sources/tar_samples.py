@@ -21,11 +21,13 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import NamedTuple
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
+from entry_point.data.sources.archives import unpacking
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
 from entry_point.job.program import printable
@@ -102,6 +104,7 @@ def _read_samples(file: str, labeled: bool) -> list[TarSample]:
             elif not labeled:
                 samples += (TarSample(*_place(file, group[image]), "") for image in images)
             elif len(images) > 1 or label is None:
+                _refuse_class_folders(file, groups)
                 raise DataError(f"{file}: {_incomplete(key, group, images, label, groups)}")
             else:
                 image = _place(file, group[images[0]])
@@ -130,6 +133,18 @@ def _grouped(members: list[_Member]) -> list[tuple[str, dict[str, _Member]]]:
             groups.append((key, group))
         group[suffix] = member
     return groups
+
+
+def _refuse_class_folders(file: str, groups: list[tuple[str, dict[str, _Member]]]) -> None:
+    """Raise DataError if a tar file is no WebDataset: no member is a label, and images lie in
+    folders."""
+    folders = list(dict.fromkeys(dirname(key) for key, _ in groups))
+    if all(folders) and not any(label in group for _, group in groups for label in LABELS):
+        command, folder = unpacking(Path(file))
+        raise DataError(
+            f"{file} holds folders ({printable(', '.join(folders[:3]))}) and no labels, so it is "
+            f"no WebDataset: unpack it, `{command}`, and set data.root={folder}"
+        )
 
 
 def _incomplete(

@@ -84,7 +84,7 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
     Path(os.fsdecode(os.fsencode(cat) + b"/caf\xe9.jpg")).write_bytes(cut)
     assert pack(source, tmp_path / "packed") == 0
     split = report(tmp_path / "packed")["splits"]["train"]
-    assert "ignoring 2 files, for example loose.jpg: only images in class fol" in caplog.text
+    assert "skipping 2 files: 1 .jpg outside of class folders, 1 .txt" in caplog.text
     assert split["how"] == {"indexed": 11, "rewritten": 3, "kept": 2, "converted": 2}
     assert split["classes"] == {"cat": 11, "china": 7}
     assert "cat/caf\\udce9.jpg" in index(tmp_path / "packed")["key"]

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from entry_point.data.sources.folder import list_classes
+from entry_point.data.sources.class_folders import list_classes
 from entry_point.data.sources.listing import Labels
 from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import divided, named

@@ -50,8 +50,8 @@ def test_other_files_are_ignored_with_a_warning(
     _write(tmp_path, [*FILES, "train/a/x.heic", "train/a/.hidden.jpg", "train/loose.jpg"])
     with caplog.at_level(logging.WARNING):
         assert len(class_folder(tmp_path, "train")) == 3
-    assert "ignoring 2 files" in caplog.text and "loose.jpg" in caplog.text
-    assert "only images in class folders are read" in caplog.text
+    assert "skipping 2 files: 1 .jpg outside of class folders, 1 .heic" in caplog.text
+    assert "HEIC is not read: convert it, `heif-convert" in caplog.text
 
 
 def test_links_are_followed_but_loops_are_not(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     with caplog.at_level(logging.INFO):
         data = DataConfig(format="folder", root=str(tmp_path))
         train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))
-    assert "ignoring 1 file, for example notes.txt: only images" in caplog.text
+    assert "skipping 1 file: 1 .txt, for example notes.txt; images end in .jpg" in caplog.text
     assert train.classes == val.classes == ["a", "b"]
     split = [{source.key(i) for i in range(len(source))} for source in (train, val)]
     assert not split[0] & split[1]

@@ -1,0 +1,357 @@
+"""Reads class folders: root/<split>/<class>/**, root/<class>/** or root/<class>/<split>/**.
+
+A folder is not a class because it lies below the root. Its level is that of the classes if folders
+there hold images themselves, or if the folder above is a split by its name. Other levels are gone
+down where only one reading is possible; else the line says what was seen, and what to type.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.archives import refuse_archives
+from entry_point.data.sources.dataset_description import (
+    CLASS_NAME,
+    SPLITS,
+    is_class_name,
+    is_packed,
+)
+from entry_point.data.sources.folder import (
+    IMAGE_SUFFIXES,
+    is_folder,
+    is_image,
+    is_photo,
+    require_folder,
+    visible_entries,
+    visible_files,
+    warn_of_skipped,
+)
+from entry_point.data.sources.index_file import FOLDER_INDEX
+from entry_point.data.sources.listing import Labels, Listing, Words
+from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.source import FileSource, PathList
+from entry_point.data.sources.splits import split_called, words_of_files
+from entry_point.job.program import printable
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT, _MOST_ENTRIES = 10, 100
+"""Folders of a level that are looked into, and their entries, to find out what they hold."""
+_DEEPEST = 8
+"""Folders above the classes that hold only one folder each."""
+_OF_IMAGES = ("images", "imgs", "img", "image", "jpegimages", "photos", "pictures")
+"""A folder of these names, alone, is no class: it holds the images of all."""
+_INSTEAD = (
+    "put images into {root}/<class>/, or list them with their labels in a table "
+    "(data.root=labels.csv)"
+)
+
+
+class Levels(NamedTuple):
+    """Where class folders lie."""
+
+    tops: dict[str, str]
+    """Split, "" for none -> the folder below the root whose folders are classes."""
+    splits_inside: bool = False
+    """Whether the folders in each class folder are splits."""
+
+
+class _Look(NamedTuple):
+    folders: list[str]
+    has_images: bool
+    """Itself, not in its folders."""
+    is_all: bool = True
+
+    @classmethod
+    def at(cls, folder: Path, most: int | None = _MOST_ENTRIES) -> _Look:
+        entries = visible_entries(folder, most)
+        folders = [entry.name for entry in entries if is_folder(entry)]
+        files = (entry.name for entry in entries if not is_folder(entry))
+        return cls(folders, any(map(is_image, files)), len(entries) != most)
+
+
+class _ClassFolder(NamedTuple):
+    name: str
+    top: int
+    """The place of the folder above in the tops."""
+    images: list[str]
+    """Paths from there."""
+    inner: Collection[str]
+    """The folders in it that lead to images, if it holds none itself."""
+    is_class: bool | None
+    """None for an empty one; False for one that holds files, and no photo."""
+
+    @classmethod
+    def walked(cls, above: Path, top: int, name: str, skipped: list[str]) -> _ClassFolder:
+        """Lists all images below; adds other files to `skipped`."""
+        files = [*visible_files(above / name)]
+        images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
+        others = sorted({*files} - {*images}) if len(images) < len(files) else []
+        skipped += (f"{name}/{file}" for file in others)
+        # A folder's files come before those of the folders in it.
+        deep = bool(images) and "/" in images[0]
+        inner = {file.split("/")[0] for file in images} if deep else ()
+        is_class = (bool(images) or any(map(is_photo, others))) if files else None
+        return cls(name, top, [f"{name}/{file}" for file in images], inner, is_class)
+
+
+def list_classes(root: Path, *_: object) -> Listing:
+    """Returns the images in class folders, sorted by split, class and path. Raises DataError.
+
+    All class folders of all splits are the classes, also those without images; but a folder of
+    other files is none.
+    """
+    require_folder("data.root", root)
+    levels = find_levels(root)
+    tops, found = [*levels.tops.values()], list[_ClassFolder]()
+    for place, top in enumerate(tops):
+        folders, skipped = _class_folders(root / top)
+        found += (_ClassFolder.walked(root / top, place, name, skipped) for name in folders)
+        warn_of_skipped(root / top, skipped)
+    classes = _require_classes(root, tops, found)
+    number = {name: i for i, name in enumerate(classes)}
+    names = [name for folder in found for name in folder.images]
+    labels = [number[folder.name] for folder in found for _ in folder.images]
+    top_of = [folder.top for folder in found for _ in folder.images]
+    _tell(root, levels)
+    if not names:
+        endings = ", ".join(IMAGE_SUFFIXES)
+        raise DataError(f"{root} holds no images; their names end in one of {endings}")
+    paths, tops_of = PathList.of_names(names), np.array(top_of, np.int8)
+
+    def source(rows: Ints, labels: Labels) -> FileSource:
+        """Files below the folder of their split; below the root if they are of several."""
+        used = np.unique(tops_of[rows]).tolist()
+        top = tops[used[0]] if len(used) == 1 else ""
+        chosen = paths.only(rows)
+        if len(used) > 1:
+            parts = [tops[n] for n in tops_of[rows].tolist()]
+            chosen = PathList.of_names(f"{p}/{f}" for p, f in zip(parts, chosen, strict=True))
+        folder = str(root / top)
+        return FileSource(chosen, labels.values[rows], labels.names, "class", folder)
+
+    words = Words("the folders", list(levels.tops), tops_of)
+    if levels.splits_inside:
+        words = _words_inside(names)
+    return Listing(
+        "class folders",
+        paths,
+        Labels("class", classes, np.array(labels, np.int64)),
+        words,
+        source,
+        paths.jpegs,
+    )
+
+
+def count_classes(root: Path, names: Sequence[str]) -> int:
+    """Returns how many class folders a folder seems to have, whose folders have these `names`.
+
+    Raises DataError if it is not certain which they are.
+    """
+    tops = find_levels(root, names).tops
+    if tops == {"": ""}:
+        return len(names)
+    return len({name for top in tops.values() for name in _Look.at(root / top).folders})
+
+
+def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
+    """Returns the class folders, and the files beside them but the index."""
+    classes, files = list[str](), list[str]()
+    for entry in visible_entries(folder):
+        if is_folder(entry):
+            if not is_class_name(entry.name):
+                raise DataError(f"{folder / entry.name}: {CLASS_NAME}: rename it")
+            classes.append(entry.name)
+        elif entry.name != FOLDER_INDEX:
+            files.append(entry.name)
+    return classes, files
+
+
+def _require_classes(root: Path, tops: Sequence[str], found: Sequence[_ClassFolder]) -> list[str]:
+    """Returns the names of classes, sorted: of all folders but those that hold other files only, in
+    all splits.
+
+    Raises DataError if no class is left, or if what is left are no classes.
+    """
+    classes = sorted({folder.name for folder in found})
+    if not classes and is_packed(root):
+        raise DataError(f"{root} is a packed dataset: read it with data=shards")
+    if not classes:
+        refuse_archives(root, (entry.name for entry in visible_entries(root)))
+        raise DataError(f"{root} has no class folders: {_INSTEAD.format(root=root)}")
+    filled = {folder.name for folder in found if folder.is_class}
+    others = sorted({folder.name for folder in found if folder.is_class is False} - filled)
+    for folder in found:
+        if len(again := sorted(filled.intersection(folder.inner))) > 1:
+            raise DataError(
+                f"{root / tops[folder.top] / folder.name} holds the folders "
+                f"{printable(', '.join(again[:3]))}, which are classes beside it, too: move it out "
+                f"of {root}"
+            )
+    if len(filled) == 1 and (only := min(filled)).lower() in _OF_IMAGES:
+        beside = f" and other files in {printable(', '.join(others[:5]))}" if others else ""
+        raise DataError(
+            f"{root} has no class folders, but images in {only}{beside}: "
+            f"{_INSTEAD.format(root=root)}; for boxes or masks see docs/data.md"
+        )
+    if filled and others:  # else the caller says that there is no image
+        line = "%s: no classes, because they hold files but no images: %s"
+        log.warning(line, root, printable(", ".join(others[:5])))
+    return [name for name in classes if not filled or name not in others]
+
+
+def _tell(root: Path, levels: Levels) -> None:
+    """Say which folders are read, if their names do not, and what lies beside them."""
+    read = dict[str, set[str]]()
+    for top in levels.tops.values():
+        parts = top.split("/") if top else []
+        for depth, name in enumerate(parts):
+            read.setdefault("".join(f"{part}/" for part in parts[:depth]), set()).add(name)
+    if any(split_called(top) != split for split, top in levels.tops.items() if top):
+        tops = ", ".join(f"{top} ({split})" if split else top for split, top in levels.tops.items())
+        log.info("%s: the class folders lie in %s", root, printable(tops))
+    beside = [
+        f"{above}{entry.name}"
+        for above, known in read.items()
+        for entry in visible_entries(root / above)
+        if entry.name not in known and entry.name != FOLDER_INDEX
+    ]
+    if beside:
+        what = "the class folders" if "" in levels.tops else "the folders of splits"
+        line = "%s: only %s are read; ignored: %s"
+        log.warning(line, root, what, printable(", ".join(beside[:5])))
+
+
+def _words_inside(paths: Sequence[str]) -> Words:
+    """Returns what the folders in class folders tell, as in `cat/train/1.jpg`."""
+    found = [split_called(path.split("/")[1]) or "" for path in paths]
+    words = sorted({*found})
+    of = np.array([words.index(word) for word in found], np.int8)
+    return Words("the folders in the class folders", words, of)
+
+
+# Levels
+
+
+def find_levels(root: Path, names: Sequence[str] | None = None) -> Levels:
+    """Returns where the class folders lie. Raises DataError if no reading of `root` is certain.
+
+    Lists `root`, unless the `names` of its folders are given, and usually a few entries of a few
+    folders.
+    """
+    names = _Look.at(root, None).folders if names is None else names
+    if tops := _split_folders(root, names):
+        return Levels(_unwrapped(root, tops))
+    looks = {name: _Look.at(root / name) for name in names[:_LOOKED_AT]}
+    if not any(look.has_images for look in looks.values()):
+        looks = {name: _Look.at(root / name, None) for name in names}
+    if any(look.has_images for look in looks.values()):
+        return Levels({"": ""})
+    inner = sorted({name for look in looks.values() for name in look.folders})
+    splits = {split_called(name) for name in inner}
+    if "train" in splits and None not in splits and len(names) > 1:
+        return Levels({"": ""}, splits_inside=True)
+    filled = [name for name, look in looks.items() if _leads_to_images(root / name, look)]
+    if len(filled) == 1:
+        return _below(root, filled[0])
+    if any(len(looks[name].folders) > 1 for name in filled):
+        shown, below = (printable(", ".join(each[:3])) for each in (filled, inner))
+        raise DataError(
+            f"{root}: {shown} hold no images themselves, only folders ({below}), so which are "
+            f"classes is not certain: if {shown} are, move or link them into {root}/train and add "
+            f"data.val_fraction=0.1; if {below} are, set data.root={root / filled[0]}"
+        )
+    return Levels({"": ""})
+
+
+def _split_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
+    """Split -> its folder; none if the folders are classes. Raises DataError.
+
+    They are splits if one is `train`, or all are splits by their names; and if two are by a word of
+    their names, as seg_train and seg_test.
+    """
+    found = {name: split for name in names if (split := split_called(name))}
+    is_exact = "train" in found.values() or len(found) == len(names)
+    if not is_exact:
+        words = words_of_files(names, skip=True)[0]
+        found = {name: word for name, word in words.items() if word}
+        if len({*found.values()}) < 2 or "train" not in found.values():
+            return {}
+    others = [name for name in names if name not in found]
+    if not any(_Look.at(root / name).folders for name in found):
+        beside = [name for name in others[:_LOOKED_AT] if _Look.at(root / name).has_images]
+        if beside and is_exact and len(found) > 1:
+            raise DataError(
+                f"{root}: {' and '.join(found)} may be splits, or classes as "
+                f"{printable(beside[0])}: they hold images themselves; rename them if they are "
+                "classes, else give them class folders"
+            )
+        if beside:
+            return {}
+    folders = dict[str, str]()
+    for split in SPLITS:
+        of_split = [name for name, word in found.items() if word == split]
+        if len(of_split) > 1:
+            both = printable(" and ".join(of_split[:3]))
+            raise DataError(f"{root}: {both} are both for {split}; remove or rename one")
+        folders |= {split: of_split[0]} if of_split else {}
+    return folders
+
+
+def _unwrapped(root: Path, tops: Mapping[str, str]) -> dict[str, str]:
+    """Returns the folders of splits that hold the class folders, as train/train for train.
+
+    The first decides: a class that it has is no further level in another. Raises DataError.
+    """
+    found, looks, known = dict[str, str](), dict[str, _Look](), set[str]()
+    for split, top in tops.items():
+        look = _Look.at(root / top)
+        while look.is_all and len(look.folders) == 1 and not look.has_images:
+            (only,) = look.folders
+            inner = _Look.at(root / top / only)
+            is_level = bool(inner.folders) and not inner.has_images
+            if only in known or top.count("/") > _DEEPEST or not (is_level or split_called(only)):
+                break
+            top, look = f"{top}/{only}", inner
+        if len(look.folders) > 1 and all(map(split_called, look.folders)):
+            if not any(_Look.at(root / top / name).has_images for name in look.folders):
+                splits = " and ".join(look.folders)
+                raise DataError(
+                    f"{root / top} holds no classes, but {splits}: set data.root={root / top}"
+                )
+        found[split], looks[top], known = top, look, known or {*look.folders}
+    loose = [top for top, look in looks.items() if look.has_images]
+    if loose and not known and not any(look.folders for look in looks.values()):
+        raise DataError(
+            f"{root} has no class folders: {', '.join(loose)} hold images themselves: "
+            f"{_INSTEAD.format(root=root / loose[0])}"
+        )
+    return found
+
+
+def _below(root: Path, name: str) -> Levels:
+    """Returns the levels of the only folder that leads to images."""
+    folder = root / name
+    if looks_like_masks(folder):
+        raise DataError(
+            f"{folder} holds images and their masks, not classes: data.root={folder} "
+            "task=segmentation"
+        )
+    levels = find_levels(folder)
+    tops = {split: f"{name}/{top}".rstrip("/") for split, top in levels.tops.items()}
+    return levels._replace(tops=tops)
+
+
+def _leads_to_images(folder: Path, look: _Look, depth: int = _DEEPEST) -> bool:
+    """Returns whether images lie in the folder or in one of the first below it."""
+    if look.has_images or not depth:
+        return look.has_images
+    below = (folder / name for name in look.folders[:_LOOKED_AT])
+    return any(_leads_to_images(each, _Look.at(each), depth - 1) for each in below)

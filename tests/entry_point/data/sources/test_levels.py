@@ -1,0 +1,264 @@
+"""Which folders are classes, which are splits, and which are neither."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import subprocess
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entry_point.data.errors import DataError
+from entry_point.data.sources.dataset import require_shared_classes
+from entry_point.data.sources.folder import visible_files
+from tests.entry_point.data.sources.test_dataset import counts, opened, table, write
+
+
+def filled(root: Path, *folders: str, count: int = 20) -> Path:
+    return write(root, *(f"{folder}/{i}.jpg" for folder in folders for i in range(count)))
+
+
+def refusal(root: Path, **data: Any) -> str:
+    with pytest.raises(DataError) as error:
+        opened(root, **data)
+    return str(error.value)
+
+
+def of_splits(*folders: str) -> list[str]:
+    return [f"{folder}/{name}" for folder in folders for name in ("sea", "wood")]
+
+
+@pytest.mark.parametrize("data", [{}, {"format": "folder"}])
+@pytest.mark.parametrize(
+    ("folders", "splits"),
+    [
+        (of_splits("seg_train", "seg_test"), ["train", "test"]),
+        ([*of_splits("seg_train/seg_train", "seg_test/seg_test"), "seg_pred"], ["train", "test"]),
+        (of_splits("training_set", "validation_set"), ["train", "val"]),
+        ([*of_splits("Training", "Testing"), "docs"], ["train", "test"]),
+        (of_splits("imgs/train", "imgs/val"), ["train", "val"]),
+        (of_splits("archive/dataset/train", "archive/dataset/val"), ["train", "val"]),
+        (of_splits("train/train", "val/val"), ["train", "val"]),
+        (of_splits("train/images", "val/images"), ["train", "val"]),
+        ([*of_splits("train/train"), "test/test"], ["train"]),
+        ([*of_splits("train", "valid"), "test"], ["train", "val"]),
+        ([*of_splits("train", "val"), *of_splits("set/train", "set/val")], ["train", "val"]),
+        (["sea/train", "sea/val", "wood/train", "wood/val"], ["train", "val"]),
+        (["set/sea/train", "set/wood/train", "set/wood/test"], ["train", "test"]),
+        (of_splits("archive/dataset"), ["all"]),
+        (of_splits("photos"), ["all"]),
+        (["sea/images", "wood/images"], ["all"]),
+        (["sea/monday", "wood", "wood/tuesday", "wood/sunday"], ["all"]),
+    ],
+)
+def test_folders_above_and_in_the_class_folders_are_no_classes(
+    tmp_path: Path, folders: list[str], splits: list[str], data: dict[str, str]
+) -> None:
+    root = filled(tmp_path, *folders, count=2)
+    dataset = opened(root, for_training=False, **data)
+    assert dataset.data.format == "folder"
+    assert [*dataset.splits] == splits
+    source = dataset.source("all")
+    assert source.classes == ["sea", "wood"]
+    names = [source.key(i) for i in range(len(source))]
+    labels = [source.classes[label] for label in source.labels.tolist()]
+    assert all(label in Path(name).parts for label, name in zip(labels, names, strict=True))
+    assert all(Path(name).is_file() for name in names)
+
+
+def test_what_is_read_and_what_is_not_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    filled(tmp_path, *of_splits("seg_train/seg_train", "seg_test/seg_test"), "seg_pred", count=2)
+    with caplog.at_level(logging.INFO):
+        opened(tmp_path)
+    read = "the class folders lie in seg_train/seg_train (train), seg_test/seg_test (test)"
+    assert read in caplog.text and "ignored: seg_pred" in caplog.text
+
+
+@pytest.mark.parametrize("data", [{}, {"format": "folder"}])
+@pytest.mark.parametrize("name", ["train", "test", "val"])
+def test_a_class_called_as_a_split_beside_others_is_a_class(
+    tmp_path: Path, name: str, data: dict[str, str]
+) -> None:
+    root = filled(tmp_path, "bus", "car", name)
+    assert opened(root, **data).source("train").classes == sorted(["bus", "car", name])
+    inside = filled(tmp_path / "set", *(f"{split}/{kind}" for split in ("train", "val")
+                                        for kind in ("bus", "car", name)))  # fmt: skip
+    assert opened(inside).source("val").classes == sorted(["bus", "car", name])
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        (["train", "test", "bus"], "test and train may be splits, or classes as bus: .* rename"),
+        (["train", "test"], "no class folders: train, test hold images themselves: .* a table"),
+        (["train_images", "test_images"], "no class folders: train_images, test_images hold"),
+        (["train/train", "test/test"], "no class folders: train/train, test/test hold images"),
+        (["train_a/sea", "train_b/sea", "test/sea"], "train_a and train_b are both for train"),
+        (["a/sea", "a/wood", "b/sea", "b/wood"], "a, b hold no images themselves, only folders"),
+        (["sea", "wood", "copy/sea", "copy/wood"], "copy holds the folders sea, wood, which are"),
+        (["images"], "no class folders, but images in images"),
+        (["train/train/sea", "train/val/sea", "val/sea"], r"no classes, but train and val: set da"),
+    ],
+)
+def test_a_level_that_may_be_two_things_is_refused_in_words(
+    tmp_path: Path, folders: list[str], words: str
+) -> None:
+    root = filled(tmp_path, *folders, count=2)
+    for data in ({}, {"format": "folder"}):
+        with pytest.raises(DataError, match=words):
+            opened(root, for_training=False, **data)
+
+
+def test_what_the_refusal_of_two_levels_says_to_type_works(tmp_path: Path) -> None:
+    root = filled(tmp_path / "set", "sea/day1", "sea/day2", "wood/day1", "wood/day2")
+    message = refusal(root)
+    assert f"move or link them into {root}/train and add data.val_fraction=0.1" in message
+    assert f"set data.root={root}/sea" in message
+    assert opened(root / "sea").source("train").classes == ["day1", "day2"]
+    (root / "train").mkdir()
+    for name in ("sea", "wood"):
+        (root / name).rename(root / "train" / name)
+    assert opened(root, val_fraction=0.1).source("train").classes == ["sea", "wood"]
+
+
+def test_a_folder_of_other_files_is_no_class_and_an_empty_one_or_one_of_heic_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = filled(tmp_path / "set", "sea", "wood")
+    (root / "fox").mkdir()
+    for name in ("notes/a.txt", "rare/1.heic"):
+        (root / name).parent.mkdir()
+        (root / name).write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert opened(root).source("train").classes == ["fox", "rare", "sea", "wood"]
+    assert "no classes, because they hold files but no images: notes" in caplog.text
+    breeds = filled(tmp_path / "breeds", "images")
+    (breeds / "annotations").mkdir()
+    (breeds / "annotations/list.txt").write_text("pug_0 1\n")
+    assert "images in images and other files in annotations" in refusal(breeds)
+    pets = filled(tmp_path / "pets", "images/cat", "images/dog")
+    (pets / "annotations").mkdir()
+    (pets / "annotations/list.txt").write_text("")
+    assert opened(pets).source("train").classes == ["cat", "dog"]
+
+
+SYSTEMS = (
+    *("lost+found", "$RECYCLE.BIN", "System Volume Information", "#recycle", "@eaDir", "@Recycle"),
+    *("__MACOSX", ".ipynb_checkpoints", ".git", ".Trash-1000", ".@__thumb", "#snapshot", "@tmp"),
+)
+
+
+def test_folders_of_systems_are_neither_classes_nor_images(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = filled(tmp_path / "set", *(f"{s}/{c}" for s in ("train", "val") for c in ("a", "b")))
+    for above in ("", "train/", "train/a/"):
+        filled(root, *(f"{above}{name}/x" for name in SYSTEMS), count=1)
+    for name in ("Thumbs.db", "desktop.ini", ".DS_Store", "._0.jpg"):
+        (root / "train/a" / name).write_text("")
+    with caplog.at_level(logging.WARNING):
+        assert counts(opened(root)) == {"train": 40, "val": 40}
+    assert "ignored" not in caplog.text and "skipping" not in caplog.text
+    assert opened(root).source("train").classes == ["a", "b"]
+    assert len([*visible_files(root)]) == 80
+    assert len(opened(root, for_training=False).source("all")) == 80
+
+
+def test_an_archive_in_the_place_of_a_dataset_names_what_unpacks_it(tmp_path: Path) -> None:
+    photos = filled(tmp_path / "photos", "cat", "dog")
+    channel = tmp_path / "a channel"
+    channel.mkdir()
+    for form in ("w:gz", "w"):
+        file = channel / ("photos.tgz" if form == "w:gz" else "photos.tar")
+        with tarfile.open(file, form) as tar:  # type: ignore[call-overload]
+            tar.add(photos, ".")
+        for root in (channel, file):
+            message = refusal(root)
+            command, folder = message.split("`")[1], message.split("data.root=")[1]
+            assert "tar -xf" in command and folder == f"{channel}/photos"
+        subprocess.run(["bash", "-c", command], check=True)
+        assert opened(Path(folder)).source("train").classes == ["cat", "dog"]
+        subprocess.run(["rm", "-r", folder, str(file)], check=True)
+    for name, program in {"a.zip": "unzip", "b.7z": "7z x", "c.rar": "unar"}.items():
+        (channel / name).write_bytes(b"PK")
+        assert f"unpack with `{program}" in refusal(channel)
+        assert shlex.quote(str(channel / name)) in refusal(channel / name)
+        with pytest.raises(DataError, match="archives are not read"):
+            opened(channel, format="folder")
+        (channel / name).unlink()
+
+
+def test_a_wrapped_dataset_of_another_form_names_its_folder(tmp_path: Path) -> None:
+    write(tmp_path / "set/inner", *(f"images/{i}.jpg" for i in range(20)))
+    table(tmp_path / "set/inner/labels.csv", [f"images/{i}.jpg,{'ab'[i % 2]}" for i in range(20)])
+    root = tmp_path / "set"
+    assert f"a table: set data.root={root}/inner" in refusal(root)
+    assert opened(root / "inner").data.format == "manifest"
+
+
+@pytest.mark.parametrize(
+    ("train", "val", "words"),
+    [
+        (("Cat", "Dog"), ("cat", "dog"), "differ in case only: Cat and cat, Dog and dog; rename"),
+        (("n01", "n02"), ("images",), r"no class of val \(images\) is one of train \(n01, n02\)"),
+    ],
+)
+def test_a_val_without_a_class_of_train_ends_the_job(
+    tmp_path: Path, train: tuple[str, ...], val: tuple[str, ...], words: str
+) -> None:
+    names = {"train": train, "val": val}
+    folders = [f"{split}/{name}" for split, found in names.items() for name in found]
+    of_folders = opened(filled(tmp_path, *folders))
+    rows = [f"{name}/{i}.jpg,{name.split('/')[1]},{name.split('/')[0]}" for name in folders
+            for i in range(20)]  # fmt: skip
+    of_table = opened(table(tmp_path / "t.csv", rows, "path,label,split"))
+    for dataset in (of_folders, of_table):
+        with pytest.raises(DataError, match=words):
+            require_shared_classes(dataset.source("train"), dataset.source("val"))
+
+
+def test_classes_that_differ_in_case_only_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    dataset = opened(filled(tmp_path, "train/Cat", "train/dog", "val/cat", "val/dog"))
+    with caplog.at_level(logging.WARNING):
+        require_shared_classes(dataset.source("train"), dataset.source("val"))
+    assert "classes differ in case only: Cat and cat" in caplog.text
+
+
+def test_boxes_of_an_annotation_tool_are_no_classes(tmp_path: Path) -> None:
+    root = filled(tmp_path, "train", "valid")
+    for name in ("_annotations.csv", "_annotations.coco.json"):
+        (root / "train" / name).write_text("filename,width,height,class,xmin,ymin,xmax,ymax\n")
+        assert f"holds boxes (train/{name})" in refusal(root)
+        (root / "train" / name).unlink()
+
+
+def test_labels_in_a_table_of_each_split_are_read(tmp_path: Path) -> None:
+    root = filled(tmp_path, "train", "valid")
+    for split in ("train", "valid"):
+        rows = [f"{i}.jpg,{i % 2},{int(i > 9)}" for i in range(20)]
+        table(root / split / "_classes.csv", rows, "filename, cat, dog")
+    assert "set data.table.labels=COLUMN" in refusal(root)
+    data: dict[str, Any] = {"labels": ["cat", "dog"], "kind": "labels"}
+    dataset = opened(root, table=data)
+    assert counts(dataset) == {"train": 20, "val": 20}
+    assert dataset.source("val").labels[11].tolist() == [1, 1]
+
+
+def test_masks_beside_their_images_are_found(tmp_path: Path) -> None:
+    names = [f"{split}/{i}{end}" for split in ("train", "valid") for i in range(4)
+             for end in (".jpg", "_mask.png")]  # fmt: skip
+    root = write(tmp_path, *names)
+    (root / "classes.txt").write_text("no\nyes\n")
+    dataset = opened(root)
+    assert dataset.data.format == "masks" and counts(dataset) == {"train": 4, "val": 4}
+    source: Any = dataset.source("val")
+    assert source.key(1) == f"{root}/valid/1.jpg"
+    assert source.mask_file(1) == f"{root}/valid/1_mask.png"
+    assert "masks, not classes" in refusal(root, format="folder")
