@@ -133,7 +133,9 @@ def test_every_engine_passes_float_labels_on(
         assert torch.equal(batch.labels, source.labels[batch.indices])
 
 
-def test_several_columns_of_0_and_1_are_labels_or_numbers(photo_folder: Path, tmp_path: Path) -> None:
+def test_several_columns_of_0_and_1_are_labels_or_numbers(
+    photo_folder: Path, tmp_path: Path
+) -> None:
     rows = [{**row, "x": i % 2, "y": i % 3 % 2} for i, row in enumerate(rows_of(photo_folder))]
     file = write(tmp_path / "columns.parquet", rows)
     found = {}
