@@ -56,14 +56,15 @@ def read_cells(cells: Cells, settings: TableConfig) -> Labels:
     reader = _Reader(cells, settings)
     for column in columns:
         reader.refuse(column.is_null(), f"has no {quoted(column.name)}: add one, or remove the row")
+    if len(columns) > 1:
+        return reader.numbers(columns, settings.kind)
     column, kind = columns[0], settings.kind
-    if len(columns) == 1 and kind != "class":
+    if kind != "class":
         column = _without_brackets(column)
-    if len(columns) == 1 and not (kind != "numbers" and reader.is_vector(column)):
-        kind = kind or reader.guess(column)
-        if kind != "numbers":
-            return reader.names(column, kind)
-    return reader.numbers([reader.listed(column)] if len(columns) == 1 else columns, kind)
+    if kind != "numbers" and reader.is_vector(column):
+        return reader.numbers([reader.listed(column)], kind)
+    kind = kind or reader.guess(column)
+    return reader.numbers([column], kind) if kind == "numbers" else reader.names(column, kind)
 
 
 class _Reader(NamedTuple):

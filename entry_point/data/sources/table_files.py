@@ -153,8 +153,9 @@ def _csv_reader(file: Path, text: TextIO) -> Any:
     separator, is_list = _separator(file), file.suffix.lower() in LIST_SUFFIXES
     if separator == " ":
         lines, separator = (_UNIT.join(_words(line)) for line in text), _UNIT
-    quoting = csv.QUOTE_NONE if is_list and separator != "," else csv.QUOTE_MINIMAL
-    return csv.reader(lines, delimiter=separator, strict=True, quoting=quoting)
+    if is_list and separator != ",":
+        return csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
+    return csv.reader(lines, delimiter=separator, strict=True)
 
 
 def _separator(file: Path) -> str:

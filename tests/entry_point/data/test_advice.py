@@ -203,7 +203,7 @@ def test_files_that_are_mostly_missing_are_no_share_to_skip(root: Path) -> None:
     data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5"]
     line = line_of(*data)
     assert "16 of 16 files are missing" in line and "max_bad_fraction" not in line
-    assert "correct the table or data.images" in line
+    assert "correct the table, data.images or data.table.prefix" in line
     (root / "elsewhere").symlink_to(root)
     train(*data)
 
