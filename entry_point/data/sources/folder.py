@@ -92,12 +92,17 @@ def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
         f"{count} {printable(suffix)}{' outside of class folders' if is_image(suffix) else ''}"
         for suffix, count in kinds.most_common(9)
     )
-    ways = "".join(f"; {way}" for of, way in _CONVERTED.items() if not kinds.keys().isdisjoint(of))
     log.warning(
         "%s: skipping %s: %s, for example %s; images end in %s%s",
         *(folder, counted(len(names), "file"), shown, printable(min(names))),
-        *(", ".join(IMAGE_SUFFIXES), ways),
+        *(", ".join(IMAGE_SUFFIXES), way_out(kinds)),
     )
+
+
+def way_out(suffixes: Collection[str]) -> str:
+    """Returns how photos of these suffixes that are not read are converted, behind a semicolon."""
+    ways = (way for of, way in _CONVERTED.items() if not {*of}.isdisjoint(suffixes))
+    return "".join(f"; {way}" for way in ways)
 
 
 def split_folders(root: Path) -> dict[str, str]:

@@ -29,7 +29,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.archives import unpacking
 from entry_point.data.sources.file_bytes import opened
-from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.data.sources.folder import IMAGE_SUFFIXES, way_out
 from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
@@ -111,7 +111,8 @@ def _read_samples(file: str, labeled: bool) -> list[TarSample]:
                 samples.append(TarSample(*image, _read_label(tar, group[label])))
     if others:
         found = ", ".join(f"{count} .{printable(name)}" for name, count in others.most_common(5))
-        log.warning("%s: members without an image are ignored: %s", file, found)
+        ways = way_out([f".{name}" for name in others])
+        log.warning("%s: members without an image are ignored: %s%s", file, found, ways)
     return samples
 
 

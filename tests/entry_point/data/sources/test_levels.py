@@ -15,6 +15,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import require_shared_classes
 from entry_point.data.sources.folder import visible_files
 from tests.entry_point.data.sources.test_dataset import counts, opened, table, write
+from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
 
 
 def filled(root: Path, *folders: str, count: int = 20) -> Path:
@@ -262,3 +263,12 @@ def test_masks_beside_their_images_are_found(tmp_path: Path) -> None:
     assert source.key(1) == f"{root}/valid/1.jpg"
     assert source.mask_file(1) == f"{root}/valid/1_mask.png"
     assert "masks, not classes" in refusal(root, format="folder")
+
+
+def test_heic_in_a_tar_file_is_named_with_its_way_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_tar(tmp_path / "a.tar", ("0.jpg", jpeg()), ("0.cls", b"1"), ("1.heic", b"?"))
+    with caplog.at_level(logging.WARNING):
+        opened(tmp_path, for_training=False)
+    assert "ignored: 1 .heic; HEIC is not read: convert it" in caplog.text
