@@ -50,17 +50,19 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
         config, yaml = load_train_config(arguments, has_channels=has_data)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.job.devices import join_devices
+    from entry_point.training.expected_pixels import with_expected_pixels
     from entry_point.training.input import with_found_format
     from entry_point.training.named_parts import require_named_parts
     from entry_point.training.results.log import log_to_stdout
     from entry_point.training.trainer import run_training
 
-    channels = RunFolder.from_environment().channels
-    require_named_parts(config, channels)
+    run = RunFolder.from_environment()
+    require_named_parts(config, run.channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
         log_to_stdout(devices.is_first)
-        config = with_found_format(config, channels)
-        return run_training(config, resolved_yaml(config), RunFolder.from_environment(), devices)
+        config = with_found_format(config, run.channels)
+        config = with_expected_pixels(config, run, devices)
+        return run_training(config, resolved_yaml(config), run, devices)
 
 
 if __name__ == "__main__":

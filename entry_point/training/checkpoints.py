@@ -11,6 +11,7 @@ import shutil
 import time
 import warnings
 import zipfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils._pytree import tree_map
 
@@ -26,6 +29,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, fingerprint
 from entry_point.job.devices import Devices
+from entry_point.job.file_kinds import name_kind
 from entry_point.job.program import ExitCode, UserError
 from entry_point.job.whole_file import replacing
 from entry_point.training import tensor_pickle
@@ -45,7 +49,7 @@ Settings = dict[str, Any]
 STEPS = "steps per epoch"
 _PIXELS = (
     *("image_size", "progressive", "crop", "resize", "scale", "ratio", "hflip"),
-    *("views", "mean", "std", "gray_bits"),
+    *("views", "gray_bits"),
 )
 
 
@@ -162,7 +166,26 @@ def copy_to_cpu(state: State) -> State:
         lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
         state,
     )
+    for key, part in state.items():
+        if versions := getattr(part, "_metadata", None):  # of a state dict's modules
+            copied[key]._metadata = versions
     return copied
+
+
+def load_state(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], *, strict: bool = True
+) -> tuple[list[str], list[str]]:
+    """Load weights of this model as `nn.Module.load_state_dict` does; returns what is missing and
+    what is unexpected.
+
+    Modules may read weights by the version of the modules that wrote them, and MNASNet refuses
+    weights without one. Files and copies of state dicts lose it; it then is the model's.
+    """
+    state = OrderedDict(tensors)
+    versions = getattr(tensors, "_metadata", None)
+    state._metadata = model.state_dict()._metadata if versions is None else versions  # type: ignore[attr-defined]
+    missing, unexpected = model.load_state_dict(state, strict=strict)
+    return missing, unexpected
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -212,6 +235,17 @@ def load_newest(folder: Path) -> State | None:
     return None
 
 
+def read_identity(path: Path) -> Settings:
+    """Returns the `identity` of `job_settings` in a checkpoint, without reading its tensors; empty
+    for any other file."""
+    try:
+        content = torch.load(path, "cpu", weights_only=True, mmap=True)
+    except Exception:  # torch raises anything for a file that it has not written
+        return {}
+    identity = content.get("identity") if isinstance(content, dict) else None
+    return identity if isinstance(identity, dict) else {}
+
+
 def load_best(folder: Path) -> State | None:
     """Returns the best checkpoint; None if there is none.
 
@@ -247,6 +281,7 @@ def job_settings(
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
+        **dict(zip(("data.mean", "data.std"), config.data.normalization, strict=True)),
         "trainer.batch_size": config.trainer.batch_size,
         "trainer.seed": config.trainer.seed,
         STEPS: steps_per_epoch,
@@ -363,4 +398,18 @@ def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False
             raise OSError(error.errno, error.strerror, str(path)) from error
         # What follows in torch's texts is advice for developers.
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        raise DamagedFileError(reason or type(error).__name__) from error
+        raise DamagedFileError(_kind_or(path, reason or type(error).__name__)) from error
+
+
+def load_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file. Raises DamagedFileError and OSError."""
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DamagedFileError(_kind_or(path, str(error).partition("\n")[0])) from error
+
+
+def _kind_or(path: Path, reason: str) -> str:
+    """Returns what the file is, or `reason` for one of the right kind."""
+    kind = name_kind(path) if path.is_file() else None
+    return reason if kind is None else f"it is {kind}"

@@ -26,7 +26,7 @@ from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.program import UserError
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.checkpoints import infinite_values
+from entry_point.training.checkpoints import infinite_values, load_state
 from entry_point.training.class_rows import some
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.optim import build_optimizer, rate_factor
@@ -201,7 +201,7 @@ class Learner:
 
     def load_evaluated(self, state: dict[str, Any]) -> None:
         """Load only the models that are evaluated, from what `state` returned."""
-        self.model.load_state_dict(state["model"])
+        load_state(self.model, state["model"])
         if self.ema is not None:
             self.ema.load_state(state)
 
