@@ -127,7 +127,7 @@ def evaluate(
 
     order = _order_of(source, trained.classes).to(devices.device)
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
-    normalize = Normalize(data.mean, data.std, devices.input_dtype).to(devices.device)
+    normalize = Normalize(*data.normalization, devices.input_dtype).to(devices.device)
     with closing(build_loader(source, spec)) as loader:
         batches = device_batches(loader.epoch(0), devices.device, normalize)
         if source.kind == "class":

@@ -38,7 +38,6 @@ from typing import Any, cast
 import pydantic.dataclasses
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load_model as read_weights
 from safetensors.torch import save_model as write_weights
 from torch import Tensor, nn
 from yaml import YAMLError, safe_load
@@ -52,9 +51,11 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
+from entry_point.job.file_kinds import name_kind
 from entry_point.job.own_code import PACKAGE, find_project_in
 from entry_point.job.program import UserError, shortened
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
+from entry_point.training.checkpoints import DamagedFileError, load_safetensors, load_state
 from entry_point.training.class_rows import CLASSES
 from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import build_task, task_class
@@ -76,6 +77,7 @@ _WITHOUT_WEIGHTS = {
 """Arguments of a model's function that name weights to start from; with these values, none."""
 _MOST_CHARACTERS = 200
 """Of the line that says what a run reached."""
+_HEADER = tarfile.BLOCKSIZE
 _MOST_TIMES_LARGER, _MOST_BYTES_MORE = 10, 2**30
 """How much an archive may unpack to: weights hardly compress."""
 
@@ -280,7 +282,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
     if device.type == "cuda":
         # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
         torch.backends.cudnn.allow_tf32 = False
-    answers = Answers(trained.network, Normalize(data.mean, data.std), task.head)
+    answers = Answers(trained.network, Normalize(*data.normalization), task.head)
     with safe_open(folder / WEIGHTS, "pt") as opened:
         reached: str | None = (opened.metadata() or {}).get(VALIDATION)
     return Model(
@@ -318,7 +320,10 @@ def unpacked(model: Path) -> Iterator[Path]:
 def _plain_tar(model: Path) -> Iterator[Any]:
     """The tar in a file, which may be compressed with gzip, as SageMaker does."""
     with model.open("rb") as file:
-        is_gzip = file.peek(2)[:2] == b"\x1f\x8b"
+        start = file.peek(_HEADER)[:_HEADER]
+        is_gzip = start[:2] == b"\x1f\x8b"
+        if not is_gzip and b"ustar" not in start and (kind := name_kind(model)):
+            raise tarfile.TarError(f"it is {kind}")
         most = _MOST_TIMES_LARGER * model.stat().st_size + _MOST_BYTES_MORE
         yield _Limited(gzip.open(file) if is_gzip else file, most)
 
@@ -365,8 +370,8 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     except ConfigError as error:
         raise ModelError(f"{folder / CONFIG}: {error}") from error
     try:
-        read_weights(network, folder / WEIGHTS)
-    except (SafetensorError, RuntimeError, OSError) as error:
+        _load_weights(network, folder / WEIGHTS)
+    except (DamagedFileError, RuntimeError, OSError) as error:
         raise _damaged(folder / WEIGHTS, error) from error
     if (head := folder / HEAD).exists():
         content = _read_json(head)
@@ -377,6 +382,19 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
             raise _damaged(head, error) from error
     network = network.to(device).to(memory_format=torch.channels_last).eval()
     return Trained(config, classes, task, network)
+
+
+def _load_weights(network: nn.Module, file: Path) -> None:
+    """Load what `save_model` of safetensors wrote, which has a tied weight under one of its names.
+
+    Raises DamagedFileError, OSError, and RuntimeError for weights of another network.
+    """
+    tensors, own = load_safetensors(file), network.state_dict()
+    tied = {own[name].data_ptr(): tensor for name, tensor in tensors.items() if name in own}
+    for name, weight in own.items():
+        if name not in tensors and weight.data_ptr() in tied:
+            tensors[name] = tied[weight.data_ptr()]
+    load_state(network, tensors)
 
 
 def _damaged(file: Path, error: Exception) -> ModelError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from entry_point.job.devices import join_devices
 from entry_point.job.program import ExitCode, asks_for_help, end_process, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.job.whole_file import replacing
+from entry_point.training.expected_pixels import with_expected_pixels
 from entry_point.training.input import loader_spec, with_found_format
 from entry_point.training.results.pictures import first_samples
 from entry_point.training.tasks.build_task import build_task
@@ -46,6 +48,8 @@ def show(arguments: Sequence[str]) -> int:
     channels = run.channels
     config = with_found_format(config, channels)
     with join_devices(config.trainer) as devices:
+        with suppress(ConfigError):  # the samples can be seen before the weights are there
+            config = with_expected_pixels(config, run, devices)
         train = open_source(config.data, "train", channels)
         task = build_task(config, train, devices.device)
         loader = build_loader(train, loader_spec(config, devices, "train"))

@@ -51,20 +51,21 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.job.devices import join_devices
     from entry_point.training.checkpoints import with_recorded_split
+    from entry_point.training.expected_pixels import with_expected_pixels
     from entry_point.training.input import with_found_format
     from entry_point.training.named_parts import require_named_parts
     from entry_point.training.results.log import log_to_stdout
     from entry_point.training.trainer import run_training
 
     run = RunFolder.from_environment()
-    channels = run.channels
     # Before the ranks have met: your own code may warn when it is imported.
     places = ("RANK", "GROUP_RANK", "LOCAL_RANK")
     log_to_stdout(all(os.environ.get(place, "0") == "0" for place in places))
-    require_named_parts(config, channels)
+    require_named_parts(config, run.channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
-        config = with_found_format(config, channels)
+        config = with_found_format(config, run.channels)
         config = with_recorded_split(config, run.checkpoints, devices)
+        config = with_expected_pixels(config, run, devices)
         return run_training(config, resolved_yaml(config), run, devices)
 
 

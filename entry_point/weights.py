@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.data_config import DataConfig
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.job.program import ExitCode, UserError, asks_for_help, run_program
 from entry_point.training.models import require_model
@@ -36,7 +35,7 @@ def fetch(names: Sequence[str]) -> int:
             _fetch(found, file)
         sys.stdout.write(
             f"{file}: {file.stat().st_size / 1e6:.0f} MB; to train: make local-train "
-            f'ARGS="experiment=finetune model.name={name} data.root=DIR{_expected(found)}"\n'
+            f'ARGS="experiment=finetune model.name={name} data.root=DIR"\n'
         )
     return ExitCode.FINISHED
 
@@ -51,16 +50,6 @@ def _fetch(found: Published, file: Path) -> None:
             f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "
             f"save it as {file}"
         ) from error
-
-
-def _expected(found: Published) -> str:
-    """Returns the overrides without which the model would get other pixels than in its training."""
-    default = DataConfig()
-    return "".join(
-        f" data.{key}={shown([round(each, 4) for each in values])}"
-        for key, values in found.data.items()
-        if [*values] != [*getattr(default, key)]
-    )
 
 
 def main(arguments: Sequence[str]) -> int:

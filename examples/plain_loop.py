@@ -23,7 +23,7 @@ def main(root: str, epochs: str = "1") -> None:
     )
     model = resnet18(num_classes=len(source.classes)).to(memory_format=torch.channels_last)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    mean, std = (255 * torch.tensor(values).view(3, 1, 1) for values in (data.mean, data.std))
+    mean, std = (255 * torch.tensor(values).view(3, 1, 1) for values in data.normalization)
     for epoch in range(int(epochs)):
         for batch in loader.epoch(epoch):  # uint8 images, the same on every run
             loss = cross_entropy(model((batch.images - mean) / std), batch.labels)

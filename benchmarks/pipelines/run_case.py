@@ -181,11 +181,11 @@ def _decoder(case: Case, spec: LoaderSpec) -> Decoder:
 def _consumers() -> list[Callable[[Batch], object]]:
     """Returns what the training process does with a batch in each stage."""
     data = DataConfig()
-    normalize = Normalize(data.mean, data.std)
+    normalize = Normalize(*data.normalization)
     on_cpu: list[Callable[[Batch], object]] = [id, id, lambda batch: normalize(batch.images.cpu())]
     if not torch.cuda.is_available():
         return on_cpu
-    on_gpu = Normalize(data.mean, data.std).cuda()
+    on_gpu = Normalize(*data.normalization).cuda()
 
     def transfer(batch: Batch) -> None:
         on_gpu(batch.images.cuda(non_blocking=True))

@@ -161,7 +161,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.samples import Samples
 config, _ = load_train_config(["experiment=deit_small", "data.root=x", "augment.erase=0"])
-augmenter = build_augmenter(config.augment, config.data.mean)
+augmenter = build_augmenter(config.augment, config.data.normalization[0])
 table = augmenter.table(0, Samples.of(0, np.arange(20000)), 224).reshape(-1, 8)
 print(np.median(np.abs(table[table[:, 0] == NUMBERS["rotate"], 1])))
 """

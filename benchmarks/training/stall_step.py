@@ -63,7 +63,7 @@ class Training:
 
     def __init__(self, config: TrainConfig, loader: Loader, devices: Devices) -> None:
         self._devices, self.loader = devices, loader
-        normalize = Normalize(config.data.mean, config.data.std, devices.input_dtype)
+        normalize = Normalize(*config.data.normalization, devices.input_dtype)
         self._normalize = normalize.to(devices.device)
         source = open_source(config.data, "train", Path())
         self._learner = Learner(

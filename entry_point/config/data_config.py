@@ -38,6 +38,8 @@ OF_SAMPLES = (
     *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
 )
 """The settings of `data` that decide what is made of a dataset, not what it holds."""
+IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
+"""Of the pixels, on the 0 to 1 scale."""
 
 
 @dataclass(config=SETTINGS)
@@ -152,10 +154,13 @@ class DataConfig:
     """Training: smallest and largest width/height of a random crop."""
     hflip: Share = 0.5
     """Training: probability of a left-right flip."""
-    mean: list[Float] = Field(default=[0.485, 0.456, 0.406], min_length=3, max_length=3)
-    """Mean of red, green and blue on the 0 to 1 scale. The device subtracts it."""
-    std: list[Positive] = Field(default=[0.229, 0.224, 0.225], min_length=3, max_length=3)
-    """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it."""
+    mean: list[Float] | None = Field(default=None, min_length=3, max_length=3)
+    """Mean of red, green and blue on the 0 to 1 scale. The device subtracts it. null: what
+    `model.weights` were trained with; without weights, or if nothing tells, ImageNet's
+    `[0.485,0.456,0.406]`. A job writes the numbers to config.yaml."""
+    std: list[Positive] | None = Field(default=None, min_length=3, max_length=3)
+    """Standard deviation of red, green and blue on the 0 to 1 scale. The device divides by it.
+    null: as for `mean`; ImageNet's is `[0.229,0.224,0.225]`."""
     gray_bits: Int = Field(default=16, ge=9, le=16)
     """Bits that gray images of 16 bits use: 12 for those of many microscopes, scanners and cameras.
     A value with all of them set is white."""
@@ -289,6 +294,11 @@ class DataConfig:
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""
         return check_config(self.kwargs, DemoConfig, "data.kwargs")
+
+    @property
+    def normalization(self) -> tuple[list[float], list[float]]:
+        """`mean` and `std`; ImageNet's for null."""
+        return self.mean or [*IMAGENET["mean"]], self.std or [*IMAGENET["std"]]
 
     def train_size(self, epoch: int) -> int:
         """Height and width of a training sample in `epoch`."""

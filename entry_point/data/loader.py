@@ -187,7 +187,7 @@ def build_loader(
     The same spec gives the same samples with any engine and any number of workers.
     """
     plan = plan or _plan(source, spec)
-    augmenter = build_augmenter(spec.augment, spec.data.mean)
+    augmenter = build_augmenter(spec.augment, spec.data.normalization[0])
     planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter)
     own = OwnAugmentation(spec.augment) if spec.augment.per == "sample" else None
     maker = BatchMaker(source, planner, decoder or build_decoder(spec), own)

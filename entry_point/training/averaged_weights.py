@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.training.checkpoints import load_state
 
 _Pairs = list[tuple[list[torch.Tensor], list[torch.Tensor]]]
 """(averages, values) of tensors that one kernel can update together: of one device and type."""
@@ -104,7 +105,7 @@ class AveragedWeights:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; other keys are ignored."""
-        self.model.load_state_dict(state["ema"])
+        load_state(self.model, state["ema"])
         self._updates, self._measured = state["ema_updates"], state["ema_measured"]
 
 

@@ -11,14 +11,16 @@ import shutil
 import time
 import warnings
 import zipfile
+from collections import OrderedDict
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 from torch.utils._pytree import tree_map
 
@@ -27,6 +29,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.source import Source, fingerprint
 from entry_point.job.devices import Devices
+from entry_point.job.file_kinds import name_kind
 from entry_point.job.program import ExitCode, UserError
 from entry_point.job.whole_file import replacing
 from entry_point.training import tensor_pickle
@@ -47,7 +50,7 @@ STEPS = "steps per epoch"
 VAL_TOP_UP = "data.val_top_up"
 _PIXELS = (
     *("image_size", "progressive", "crop", "resize", "scale", "ratio", "hflip"),
-    *("views", "mean", "std", "gray_bits"),
+    *("views", "gray_bits"),
 )
 
 
@@ -164,7 +167,26 @@ def copy_to_cpu(state: State) -> State:
         lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
         state,
     )
+    for key, part in state.items():
+        if versions := getattr(part, "_metadata", None):  # of a state dict's modules
+            copied[key]._metadata = versions
     return copied
+
+
+def load_state(
+    model: nn.Module, tensors: Mapping[str, torch.Tensor], *, strict: bool = True
+) -> tuple[list[str], list[str]]:
+    """Load weights of this model as `nn.Module.load_state_dict` does; returns what is missing and
+    what is unexpected.
+
+    Modules may read weights by the version of the modules that wrote them, and MNASNet refuses
+    weights without one. Files and copies of state dicts lose it; it then is the model's.
+    """
+    state = OrderedDict(tensors)
+    versions = getattr(tensors, "_metadata", None)
+    state._metadata = model.state_dict()._metadata if versions is None else versions  # type: ignore[attr-defined]
+    missing, unexpected = model.load_state_dict(state, strict=strict)
+    return missing, unexpected
 
 
 def newest_first(folder: Path) -> list[Path]:
@@ -219,19 +241,26 @@ def with_recorded_split(config: TrainConfig, folder: Path, devices: Devices) -> 
 
     A run of an earlier version records none, and keeps the hash alone. A collective call.
     """
-    identity = devices.from_first(_identity(folder) if devices.is_first else None)
-    if identity is None or identity.get(VAL_TOP_UP) is not None:
+    identity = devices.from_first(saved_identity(folder) if devices.is_first else {})
+    if not identity or identity.get(VAL_TOP_UP) is not None:
         return config
     return replace(config, data=replace(config.data, val_top_up=None))
 
 
-def _identity(folder: Path) -> Settings | None:
-    """Returns that of the newest checkpoint that is not damaged; reads no tensors."""
-    for path in [*newest_first(folder), *folder.glob(BEST)]:
-        with suppress(DamagedFileError), torch.serialization.skip_data():
-            identity: Settings = load_tensors(path)["identity"]
-            return identity
-    return None
+def saved_identity(folder: Path) -> Settings:
+    """Returns the `identity` of the newest checkpoint that can be read; empty without one."""
+    return next(filter(None, map(read_identity, [*newest_first(folder), folder / BEST])), {})
+
+
+def read_identity(path: Path) -> Settings:
+    """Returns the `identity` of `job_settings` in a checkpoint, without reading its tensors; empty
+    for any other file."""
+    try:
+        content = torch.load(path, "cpu", weights_only=True, mmap=True)
+    except Exception:  # torch raises anything for a file that it has not written
+        return {}
+    identity = content.get("identity") if isinstance(content, dict) else None
+    return identity if isinstance(identity, dict) else {}
 
 
 def load_best(folder: Path) -> State | None:
@@ -270,6 +299,7 @@ def job_settings(
         VAL_TOP_UP: config.data.val_top_up,  # decides the number of images, which follows
         "training images": len(train),
         **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
+        **dict(zip(("data.mean", "data.std"), config.data.normalization, strict=True)),
         "trainer.batch_size": config.trainer.batch_size,
         "trainer.seed": config.trainer.seed,
         STEPS: steps_per_epoch,
@@ -386,4 +416,18 @@ def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False
             raise OSError(error.errno, error.strerror, str(path)) from error
         # What follows in torch's texts is advice for developers.
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        raise DamagedFileError(reason or type(error).__name__) from error
+        raise DamagedFileError(_kind_or(path, reason or type(error).__name__)) from error
+
+
+def load_safetensors(path: Path) -> dict[str, torch.Tensor]:
+    """Read a safetensors file. Raises DamagedFileError and OSError."""
+    try:
+        return load_file(path)
+    except SafetensorError as error:
+        raise DamagedFileError(_kind_or(path, str(error).partition("\n")[0])) from error
+
+
+def _kind_or(path: Path, reason: str) -> str:
+    """Returns what the file is, or `reason` for one of the right kind."""
+    kind = name_kind(path) if path.is_file() else None
+    return reason if kind is None else f"it is {kind}"

@@ -87,7 +87,7 @@ class TrainingInput:
                     f"the splits have different classes: class {number} of {len(self.classes)} is "
                     f"{one!r} in train, {other!r} in val"
                 )
-        normalize = Normalize(config.data.mean, config.data.std, devices.input_dtype)
+        normalize = Normalize(*config.data.normalization, devices.input_dtype)
         self.normalize = normalize.to(devices.device)
         spec = loader_spec(config, devices, "train")
         decoder = build_decoder(spec)  # one for both: DALI's has threads and GPU memory

@@ -27,7 +27,7 @@ from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.program import UserError
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.checkpoints import infinite_values
+from entry_point.training.checkpoints import infinite_values, load_state
 from entry_point.training.class_rows import some
 from entry_point.training.model_checks import (
     describe_bounds,
@@ -229,7 +229,7 @@ class Learner:
         Raises ConfigError if it is the state of another model.
         """
         refuse_other_model(self._name, state, self.state())
-        self.model.load_state_dict(state["model"])
+        load_state(self.model, state["model"])
         if self.ema is not None:
             self.ema.load_state(state)
 

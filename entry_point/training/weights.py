@@ -10,19 +10,23 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional
+from torchvision.models import MNASNet
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.training.checkpoints import DamagedFileError, load_tensors
+from entry_point.training.checkpoints import (
+    DamagedFileError,
+    load_safetensors,
+    load_state,
+    load_tensors,
+)
 from entry_point.training.class_rows import describe_match, match_rows, read_class_names, some
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.tensor_pickle import Skipped
@@ -54,19 +58,22 @@ def load_weights(
     num_classes: int,
     names: Sequence[str],
     build_larger: Callable[[], nn.Module],
+    build_classifier: Callable[[], nn.Module] | None = None,
 ) -> None:
     """Load weights. All must match but the head: one of another size, or that the file lacks,
     stays as initialized, and rows for the outputs `names` are found by these names if the file
     comes with others. Position embeddings of another image size are resampled.
 
-    `build_larger` makes the same model for one more output.
+    `build_larger` makes the same model for one more output; `build_classifier` makes what the
+    encoder of a PyramidHead is part of.
     """
     tensors, content = _read(path)
     own = model.state_dict()
     if isinstance(model, PyramidHead):
         encoder = cast(nn.Module, model.encoder.model)
         if _best_fit(tensors, encoder.state_dict()) > _best_fit(tensors, own):
-            _load_encoder(encoder, tensors, path)
+            assert build_classifier is not None
+            _load_encoder(encoder, build_classifier, tensors, path)
             return
     state, notes = _state_dict(tensors, own)
     notes += _resample_positions(state, own)
@@ -77,16 +84,10 @@ def load_weights(
     for key in head:
         needed, found = own[key].shape, state[key].shape
         if (needed[:1], needed[1:]) != ((num_classes,), found[1:]):
-            size = "; use the data.image_size of the weights" if "pos" in key else ""
-            raise ConfigError(
-                "model.weights",
-                path,
-                f"holds another model's weights; {key} has shape {tuple(found)}, and the model "
-                f"needs {tuple(needed)}{size}",
-            )
+            raise _other_shape(path, key, found, needed)
     for key in head:
         del state[key]
-    missing, unexpected = model.load_state_dict(state, strict=False)
+    missing, unexpected = _load(model, state)
     if left := [key for key in missing if key not in head]:
         larger = build_larger().state_dict()
         if all(larger[key].shape != own[key].shape for key in left):  # an encoder's file
@@ -94,11 +95,8 @@ def load_weights(
             inside = tuple(f"{key.rpartition('.')[0]}." for key in head)
             unexpected = [key for key in unexpected if not key.startswith(inside)]
     if left or unexpected:
-        raise ConfigError(
-            "model.weights",
-            path,
-            f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}",
-        )
+        message = f"does not fit the model; missing {left[:3]}, unexpected {unexpected[:3]}"
+        raise ConfigError("model.weights", path, message)
     new += head
     line = f"weights from {path}" + (f", except {', '.join(new)}" if new else "")
     if by_name:
@@ -108,14 +106,51 @@ def load_weights(
     logger.info("%s", "; ".join([line, *notes]))
 
 
-def _load_encoder(encoder: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
-    """Load a classifier's weights, but for its head."""
-    state, _ = _state_dict(tensors, encoder.state_dict())
-    missing, _ = encoder.load_state_dict(state, strict=False)
-    if missing:
-        message = f"does not fit the encoder; missing {missing[:3]}"
+def _load_encoder(
+    encoder: nn.Module,
+    build_classifier: Callable[[], nn.Module],
+    tensors: Mapping[str, Tensor],
+    path: Path,
+) -> None:
+    """Load a classifier's weights, but for what the encoder leaves out of it: its head."""
+    own = encoder.state_dict()
+    state, notes = _state_dict(tensors, own)
+    notes += _resample_positions(state, own)
+    for key, weight in own.items():
+        if key in state and state[key].shape != weight.shape:
+            raise _other_shape(path, key, state[key].shape, weight.shape)
+    missing, unexpected = _load(encoder, state)
+    left_out = [key for key in build_classifier().state_dict() if key not in own]
+    inside = tuple(f"{key.rpartition('.')[0]}." for key in left_out)
+    foreign = [key for key in unexpected if key not in left_out and not key.startswith(inside)]
+    if missing or foreign:
+        message = f"does not fit the encoder; missing {missing[:3]}, unexpected {foreign[:3]}"
         raise ConfigError("model.weights", path, message)
-    logger.info("the encoder's weights from %s", path)
+    logger.info("%s", "; ".join([f"the encoder's weights from {path}", *notes]))
+
+
+def _load(model: nn.Module, state: Mapping[str, Tensor]) -> tuple[list[str], list[str]]:
+    """Load weights of any version; returns what is missing and what is unexpected.
+
+    Without a version, modules also take their oldest names. MNASNet alone takes nothing then: its
+    published weights have the names of its present version.
+    """
+    versioned = OrderedDict(state)
+    versioned._metadata = {  # type: ignore[attr-defined]
+        name: {"version": module._version}
+        for name, module in model.named_modules()
+        if isinstance(module, MNASNet)
+    }
+    return load_state(model, versioned, strict=False)
+
+
+def _other_shape(path: Path, key: str, found: Sequence[int], needed: Sequence[int]) -> ConfigError:
+    size = "; use the data.image_size of the weights" if "pos" in key else ""
+    message = (
+        f"holds another model's weights; {key} has shape {tuple(found)}, and the model needs "
+        f"{tuple(needed)}{size}"
+    )
+    return ConfigError("model.weights", path, message)
 
 
 # -- the tensors in a file
@@ -125,12 +160,12 @@ def _read(path: Path) -> tuple[dict[str, Tensor], Any]:
     """Returns the tensors in a file by dotted names, and all its content. Raises ConfigError."""
     is_safetensors = path.suffix == SAFETENSORS
     try:
-        content = load_file(path) if is_safetensors else load_tensors(path, skip_objects=True)
-    except (DamagedFileError, SafetensorError) as error:
+        content = (
+            load_safetensors(path) if is_safetensors else load_tensors(path, skip_objects=True)
+        )
+    except DamagedFileError as error:
         kind = "a safetensors file" if is_safetensors else _STATE_DICT
-        reason = str(error).partition("\n")[0]
-        message = f"must be {kind} ({reason})"
-        raise ConfigError("model.weights", path, message) from error
+        raise ConfigError("model.weights", path, f"must be {kind} ({error})") from error
     tensors = {
         _DENSE_LAYER.sub(r"\1", name.replace(_COMPILED, "")): tensor
         for name, tensor in _named_tensors(content)

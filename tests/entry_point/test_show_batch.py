@@ -70,7 +70,7 @@ def test_a_failing_disk_ends_it_in_one_line_without_a_picture(
 
 def test_the_models_input_becomes_the_pixels_of_the_photograph() -> None:
     data, photo = DataConfig(), torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
-    images = Normalize(data.mean, data.std)(photo)
+    images = Normalize(*data.normalization)(photo)
     assert torch.allclose(to_rgb(images, data), photo.permute(0, 2, 3, 1) / 255, atol=1e-3)
 
 

@@ -147,7 +147,7 @@ def _decoding_seconds(
     decoder: Decoder, photos: Encoded, numbers: np.typing.NDArray[np.int64], spec: LoaderSpec
 ) -> float:
     """Seconds of CPU time for a sample of each image; the second time, with warm caches."""
-    augmenter = build_augmenter(spec.augment, spec.data.mean)
+    augmenter = build_augmenter(spec.augment, spec.data.normalization[0])
     planner = CropPlanner(spec.data, spec.train, spec.seed, augmenter)
     samples = Samples.of(0, numbers, views=planner.views)
     began = 0.0

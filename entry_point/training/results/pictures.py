@@ -126,7 +126,7 @@ def first_samples(
     `classes` are the source's. Raises DataError if the samples cannot be read.
     """
     batch = next(iter(loader.epoch(epoch, 0)))
-    normalize = Normalize(config.data.mean, config.data.std).to(devices.device)
+    normalize = Normalize(*config.data.normalization).to(devices.device)
     made = next(device_batches([batch], devices.device, normalize))
     seed_step(devices, config.trainer.seed, 0)
     images, labels = BatchAugmentation(config, task)(made.images, made.labels)
@@ -154,7 +154,7 @@ def with_targets(
     batch = BatchMaker(source, planner, PillowDecoder(data.gray_bits))(
         0, np.array([index]), reused_memory
     )
-    normalize = Normalize(data.mean, data.std).to(device)
+    normalize = Normalize(*data.normalization).to(device)
     (output,), (target,) = network(normalize(batch.images.to(device))).float().cpu(), batch.labels
     targets = (target, task.answered(output, target))
     whole = Image.new("RGB", (3 * image.width, image.height))
@@ -166,7 +166,8 @@ def with_targets(
 
 def to_rgb(images: Tensor, data: DataConfig) -> Tensor:
     """Returns the model's input, float `(..., 3, H, W)`, as RGB from 0 to 1: `(..., H, W, 3)`."""
-    pixels = images.movedim(-3, -1) * torch.tensor(data.std) + torch.tensor(data.mean)
+    mean, std = map(torch.tensor, data.normalization)
+    pixels = images.movedim(-3, -1) * std + mean
     return pixels.clamp(0, 1)
 
 

@@ -51,7 +51,7 @@ def test_a_recipe_trains_a_small_model_compiled_once_for_each_size(
     task = build_task(config, train, ON_CPU.device)
     loader = build_loader(train, loader_spec(config, ON_CPU, "train"))
     learner = Learner(config, ON_CPU, task, loader.steps_per_epoch, Path())
-    normalize = Normalize(config.data.mean, config.data.std)
+    normalize = Normalize(*config.data.normalization)
     for step, epoch in enumerate((0, config.trainer.epochs - 1)):
         batch = next(device_batches(loader.epoch(epoch), ON_CPU.device, normalize))
         assert batch.images.shape[-1] == config.data.train_size(epoch)

@@ -188,12 +188,15 @@ def test_a_folder_may_be_called_by_a_number() -> None:
     assert config.data.root == "2024"
 
 
+FLOATS = (float, float | None, list[float], list[float] | None)
+
+
 def floats(config: Any, group: str = "") -> Iterator[str]:
     """The keys of all settings that are a float or a list of floats."""
     for name, value in vars(config).items():
         if is_dataclass(value):
             yield from floats(value, f"{name}.")
-        elif get_type_hints(type(config))[name] in (float, float | None, list[float]):
+        elif get_type_hints(type(config))[name] in FLOATS:
             yield f"{group}{name}"
 
 

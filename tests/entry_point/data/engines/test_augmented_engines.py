@@ -59,7 +59,7 @@ POLICIES = [
 
 def by_reference(plain: Batch, augment: AugmentConfig) -> torch.Tensor:
     """A batch's images after what torchvision's functions do to them."""
-    augmenter = build_augmenter(augment, DataConfig().mean)
+    augmenter = build_augmenter(augment, DataConfig().normalization[0])
     assert augmenter is not None
     table = augmenter.table(SEED, Samples.of(1, plain.indices.numpy()), SIZE)
     pairs = zip(plain.images, table, strict=True)

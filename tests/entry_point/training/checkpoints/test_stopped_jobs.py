@@ -203,7 +203,7 @@ def test_batch_statistics_fit_the_averaged_weights_that_a_stop_within_an_epoch_l
     config, _ = load_train_config([*TINY, f"data.root={photo_folder}", *overrides])
     source = open_source(config.data, "train", Path())
     loader = build_loader(source, loader_spec(config, Devices(CPU, None), "train"))
-    network, normalize = small_net(8, width=8), Normalize(config.data.mean, config.data.std)
+    network, normalize = small_net(8, width=8), Normalize(*config.data.normalization)
     network.load_state_dict(found)
     steps = statistics_steps(loader.steps_per_epoch)
     batches = islice(loader.epoch(unfinished(tmp_path)["epoch"]), steps)

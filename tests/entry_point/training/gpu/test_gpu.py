@@ -35,7 +35,7 @@ ON_GPU = (
 
 
 def _normalize(data: DataConfig, device: str) -> Normalize:
-    return Normalize(data.mean, data.std).to(device)
+    return Normalize(*data.normalization).to(device)
 
 
 @pytest.mark.parametrize("engine", ["pillow", "workers", "threads"])

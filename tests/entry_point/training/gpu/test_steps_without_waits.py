@@ -41,7 +41,7 @@ def step(source: Source, gpu: FakeGpu, *overrides: str) -> None:
     devices = Devices(CUDA, None)
     task = task_of(source, *overrides, device=CUDA)
     learner = Learner(config, devices, task, steps_per_epoch=10, channels=Path())
-    normalize = Normalize(config.data.mean, config.data.std).to(CUDA)
+    normalize = Normalize(*config.data.normalization).to(CUDA)
     rows = [row for row in (0, 1, 2, 0) for _ in range(config.data.views)]
     targets = source.labels[rows].to(CUDA)
     pixels = torch.zeros((len(targets), 3, 32, 32), dtype=torch.uint8, device=CUDA)
@@ -93,7 +93,7 @@ def test_batches_cross_to_the_gpu_beside_its_computing(monkeypatch: pytest.Monke
     made = [Batch(pixels, numbers, numbers)] * 4
     with fake_gpu(monkeypatch) as gpu:
         data = DataConfig()
-        normalize = Normalize(data.mean, data.std, torch.bfloat16).to(CUDA)
+        normalize = Normalize(*data.normalization, torch.bfloat16).to(CUDA)
         gpu.waits.clear()
         _copy_stream.cache_clear()
         for batch in device_batches(made, CUDA, normalize):

@@ -231,7 +231,7 @@ def test_headspace_compares_real_steps_with_steps_on_kept_batches(seconds: float
         ]
     )
     learner = Learner(config, CPU, task_of(classes(4)), steps_per_epoch=9, channels=Path())
-    normalize = Normalize(config.data.mean, config.data.std)
+    normalize = Normalize(*config.data.normalization)
     trained: list[int] = []
 
     def train(some: object, _deadline: float = 0.0) -> int:

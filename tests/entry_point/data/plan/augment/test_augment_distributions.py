@@ -98,7 +98,7 @@ def ours(count: int, name: str, **kwargs: Any) -> Samples:
 
 def of_recipe(count: int, recipe: str) -> Samples:
     config, _ = load_train_config([f"experiment={recipe}", "data.root=x"])
-    augmenter = build_augmenter(config.augment, config.data.mean)
+    augmenter = build_augmenter(config.augment, config.data.normalization[0])
     assert augmenter is not None
     table = augmenter.table(3, samples.Samples.of(0, np.arange(count)), SIDE)
     table[table[..., 0] == NAMES.index("erase")] = 0
