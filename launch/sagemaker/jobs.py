@@ -13,6 +13,7 @@ from typing import Any
 
 from botocore import exceptions, xform_name
 
+from entry_point.job.archive import unpack
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
@@ -343,7 +344,7 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
             raise
         try:
             with tarfile.open(archive) as tar:
-                tar.extractall(unpacked, filter="data")
+                unpack(tar, unpacked)
         except tarfile.TarError as error:
             raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.
