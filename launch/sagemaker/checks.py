@@ -102,7 +102,8 @@ def require_sendable(
     word that is new to botocore's lists and near none of them is only warned of. `given` are the
     members that `job.request` has set, which may name any instance type.
     """
-    require_types(request, operation)
+    if wrong := type_errors(request, operation):
+        raise UserError(*wrong)
     shape = input_shape(operation)
     if lines := [f"{key}: {message}" for key, message in _refused(request, shape, (), given or {})]:
         raise UserError(*lines)
@@ -290,13 +291,12 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
 # What the finished request means, which `job.request` may have changed
 
 
-def require_types(request: dict[str, Any], operation: str) -> None:
-    """Raise UserError for members without the types that botocore sends, or that are missing."""
+def type_errors(request: dict[str, Any], operation: str) -> list[str]:
+    """Returns a line for each member that is missing or has another type than botocore sends."""
     from botocore.validate import ParamValidator
 
-    report = ParamValidator().validate(request, input_shape(operation))
-    if report.has_errors():
-        raise UserError(*report.generate_report().splitlines())
+    report: str = ParamValidator().validate(request, input_shape(operation)).generate_report()
+    return report.splitlines()
 
 
 def as_sent(config: LaunchConfig, request: dict[str, Any]) -> LaunchConfig:
@@ -345,8 +345,12 @@ def request_problems(request: dict[str, Any]) -> Iterator[str]:
     algorithm = request["AlgorithmSpecification"]
     for channel in request.get("InputDataConfig", []):
         if channel.get("InputMode", algorithm["TrainingInputMode"]) == "Pipe":
-            name = channel["ChannelName"]
-            yield f"job.request.InputDataConfig.{name}: the job reads files; must be File or FastFile"
+            key = f"job.request.InputDataConfig.{channel['ChannelName']}.InputMode"
+            yield f"{key}=Pipe: the job reads files; must be File or FastFile"
+    arguments = algorithm.get("ContainerArguments", ["train"])
+    if arguments[:1] != ["train"] and "ContainerEntrypoint" not in algorithm:
+        member = "job.request.AlgorithmSpecification.ContainerArguments"
+        yield f"{member}={arguments}: must begin with train; overrides may follow"
     yield from environment_problems(request)
 
 
@@ -364,12 +368,16 @@ def typed(line: str, given: dict[str, Any]) -> str:
         if "job.channels." in line:
             line += "; job.request.InputDataConfig replaces all of job.channels"
     for member, key in _SETTINGS.items():
-        value: Any = given
-        for name in member.split("."):
-            value = value.get(name) if isinstance(value, dict) else None
-        if key and value is not None and re.match(rf"{re.escape(key)}[= :]", line):
+        if key and re.match(rf"{re.escape(key)}[= :]", line) and member_of(given, member):
             return f"job.request.{member}{line[len(key) :]}"
     return line
+
+
+def member_of(given: Any, path: str) -> Any:
+    """Returns the member at a path such as `ResourceConfig.InstanceType`; None without it."""
+    for name in path.split("."):
+        given = given.get(name) if isinstance(given, dict) else None
+    return given
 
 
 def warn_of_outputs(places: dict[str, str | None], output: str | None) -> None:

@@ -316,13 +316,11 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
 
 def require_archive(description: dict[str, Any]) -> None:
     """Raise UserError for a training job whose model is not in a model.tar.gz."""
-    if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE":
-        model, name = (
-            description["ModelArtifacts"]["S3ModelArtifacts"],
-            description["TrainingJobName"],
-        )
+    model, name = description["ModelArtifacts"]["S3ModelArtifacts"], description["TrainingJobName"]
+    kind = description.get("OutputDataConfig", {}).get("CompressionType", "GZIP")
+    if kind == "NONE" or not model.endswith(".tar.gz"):
         raise UserError(
-            f"{name}: its output is not compressed (CompressionType=NONE), and this reads "
+            f"{name}: its output is not compressed (CompressionType={kind}), and this reads "
             f"model.tar.gz: aws s3 sync {model} runs/{name}/model copies the model here"
         )
 

@@ -43,7 +43,10 @@ def build(
             "MaxWaitTimeInSeconds": target.max_runtime_s + SPOT_WAIT_S if target.spot else None,
         },
         "EnableManagedSpotTraining": target.spot or None,
-        "CheckpointConfig": {"S3Uri": _checkpoints(config, name), "LocalPath": WRITTEN["CheckpointConfig"]},
+        "CheckpointConfig": {
+            "S3Uri": _checkpoints(config, name),
+            "LocalPath": WRITTEN["CheckpointConfig"],
+        },
         "TensorBoardOutputConfig": {
             "S3OutputPath": _below_output(job, f"{name}/tensorboard"),
             "LocalPath": WRITTEN["TensorBoardOutputConfig"],
