@@ -51,6 +51,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
+from entry_point.job.archive import unpack
 from entry_point.job.file_kinds import name_kind
 from entry_point.job.own_code import PACKAGE, find_project_in
 from entry_point.job.program import UserError, shortened
@@ -309,8 +310,7 @@ def unpacked(model: Path) -> Iterator[Path]:
     with TemporaryDirectory() as folder:
         try:
             with _plain_tar(model) as file, tarfile.open(fileobj=file, mode="r:") as archive:
-                # Refuses links and names that lead out of the folder: it may be a stranger's.
-                archive.extractall(folder, filter="data")
+                unpack(archive, Path(folder))
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise ModelError(f"{model} cannot be unpacked safely: {error}") from error
         yield Path(folder)

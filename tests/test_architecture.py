@@ -26,6 +26,7 @@ OF_THE_SDK = {"examples.estimator_v2"}
 CONTRACT = {
     f"entry_point/job/{name}"
     for name in (
+        "archive",
         "hosts",
         "hyperparameters",
         "known_tasks",

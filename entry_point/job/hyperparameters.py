@@ -40,8 +40,15 @@ TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
 
 def read_overrides(folder: Path) -> list[str]:
     """Hydra overrides from hyperparameters.json. Raises ContractError."""
-    path = folder / FILE
-    content = {key: str(value) for key, value in read_json(path).items()}
+    return as_overrides(read_json(folder / FILE), str(folder / FILE))
+
+
+def as_overrides(hyperparameters: Mapping[str, object], source: str) -> list[str]:
+    """Returns the Hydra overrides that a job takes from its hyperparameters, which `source` holds.
+
+    Raises ContractError for what a job refuses.
+    """
+    content = {key: str(value) for key, value in hyperparameters.items()}
     # SDK v2 sends a script with `entry_point=`, which this image would ignore. In AWS's own image,
     # SageMaker's toolkit runs the script, which may start this program.
     script = content.get("sagemaker_program", "").strip('"')  # the SDK writes JSON
@@ -54,7 +61,7 @@ def read_overrides(folder: Path) -> list[str]:
     try:
         return decode(content)
     except ValueError as error:
-        raise ContractError(f"{path}: {error}") from error
+        raise ContractError(f"{source}: {error}") from error
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:

@@ -24,9 +24,8 @@ import torch
 from torch import Tensor
 
 import custom_op
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import usable_cores
-from entry_point.config.serve_config import ServerConfig
+from entry_point.config.serve_config import DEFAULT_ACCEPT, ServerConfig
 from entry_point.job.program import UserError
 from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
 from entry_point.serving import formats
@@ -49,8 +48,6 @@ MAX_WAIT_S = 0.002
 """How long an image may wait for others to share its batch, unless its request is the only one."""
 MAX_QUEUE = 256
 """Requests that may wait."""
-DEFAULT_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
-"""SageMaker's variable: the form of the answers to requests that accept any."""
 
 
 class ModelService:
@@ -62,11 +59,6 @@ class ModelService:
         self.config, self._folder = config, folder
         self.is_ready = False
         self._default_accept = os.environ.get(DEFAULT_ACCEPT) or formats.JSON
-        try:
-            formats.read_accept(self._default_accept)
-        except RequestError as error:
-            message = f"must be {formats.JSON} or {formats.JSON_LINES}"
-            raise ConfigError(DEFAULT_ACCEPT, self._default_accept, message) from error
         self._gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         max_batch = config.max_batch or (32 if self._gpus else 8)
         self.metrics = ServingMetrics(lambda: self._batcher.waiting)

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -21,7 +22,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, TrainConfig, check_ranks
 from entry_point.job import own_code
 from entry_point.job.program import UserError
-from entry_point.job.run_folder import SHARDED
+from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
 # What to do about a required setting that is missing.
@@ -38,6 +39,11 @@ ECR_IMAGE = re.compile(
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 # The folder of job.output with the checkpoints of all jobs, which a rule of the bucket deletes.
 KEPT = "checkpoints"
+# Members of a training job's request -> the folder that the job writes for them.
+WRITTEN = {
+    "CheckpointConfig": "/opt/ml/checkpoints",
+    "TensorBoardOutputConfig": "/opt/ml/output/data/tensorboard",
+}
 # The channel that the job reads when data.root is null.
 DATA_CHANNEL = "training"
 
@@ -97,12 +103,9 @@ def require_sendable(
     word that is new to botocore's lists and near none of them is only warned of. `given` are the
     members that `job.request` has set, which may name any instance type.
     """
-    from botocore.validate import ParamValidator
-
+    if wrong := type_errors(request, operation):
+        raise UserError(*wrong)
     shape = input_shape(operation)
-    report = ParamValidator().validate(request, shape)
-    if report.has_errors():
-        raise UserError(*report.generate_report().splitlines())
     if lines := [f"{key}: {message}" for key, message in _refused(request, shape, (), given or {})]:
         raise UserError(*lines)
 
@@ -284,6 +287,112 @@ def registry_problems(target: Target, region: str | None) -> Iterator[str]:
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
         remedy = f"`make image push DEVICE={device.lower()}` makes one for it"
         yield f"{image}: its tag is for {other}s, but {kind} is a {device} type; {remedy}"
+
+
+# What the finished request means, which `job.request` may have changed
+
+
+def type_errors(request: dict[str, Any], operation: str) -> list[str]:
+    """Returns a line for each member that is missing or has another type than botocore sends."""
+    from botocore.validate import ParamValidator
+
+    report: str = ParamValidator().validate(request, input_shape(operation)).generate_report()
+    return report.splitlines()
+
+
+def as_sent(config: LaunchConfig, request: dict[str, Any]) -> LaunchConfig:
+    """Returns the config with what the request has: image, role, machines, channels."""
+    resources, algorithm = request["ResourceConfig"], request["AlgorithmSpecification"]
+    groups = resources.get("InstanceGroups", [])
+    target = replace(
+        config.target,
+        image=algorithm.get("TrainingImage"),
+        instance_type=resources.get("InstanceType", config.target.instance_type),
+        instance_count=sum(each.get("InstanceCount", 0) for each in [resources, *groups]) or 1,
+    )
+    job = replace(config.job, role=request["RoleArn"])
+    if "InputDataConfig" in config.job.request:
+        sent = request.get("InputDataConfig", [])
+        job = replace(job, channels={each["ChannelName"]: _channel_of(each) for each in sent})
+    return replace(config, target=target, job=job)
+
+
+def _channel_of(sent: dict[str, Any]) -> Channel:
+    prefix = sent["DataSource"].get("S3DataSource", {})
+    if prefix.get("S3DataType") != "S3Prefix":
+        return Channel(source=sent["DataSource"])
+    is_streamed = sent.get("InputMode") == "FastFile"
+    return Channel(
+        s3=prefix["S3Uri"],
+        mode="FastFile" if is_streamed else "File",
+        distribution=prefix.get("S3DataDistributionType", "FullyReplicated"),
+    )
+
+
+def request_problems(request: dict[str, Any]) -> Iterator[str]:
+    """Yields what AWS accepts in a training job's request, and the job does not heed."""
+    for member, folder in WRITTEN.items():
+        path = request.get(member, {}).get("LocalPath", folder)
+        if PurePosixPath(path) != PurePosixPath(folder):
+            yield (
+                f"job.request.{member}.LocalPath={path}: the job writes to {folder}, and nothing "
+                "else would be uploaded while it runs; drop it"
+            )
+    if request["OutputDataConfig"].get("CompressionType") == "NONE":
+        yield (
+            "job.request.OutputDataConfig.CompressionType=NONE: deploy, predict and download "
+            "read the model from model.tar.gz; drop it"
+        )
+    algorithm = request["AlgorithmSpecification"]
+    for channel in request.get("InputDataConfig", []):
+        if channel.get("InputMode", algorithm["TrainingInputMode"]) == "Pipe":
+            key = f"job.request.InputDataConfig.{channel['ChannelName']}.InputMode"
+            yield f"{key}=Pipe: the job reads files; must be File or FastFile"
+    arguments = algorithm.get("ContainerArguments", ["train"])
+    if arguments[:1] != ["train"] and "ContainerEntrypoint" not in algorithm:
+        member = "job.request.AlgorithmSpecification.ContainerArguments"
+        yield f"{member}={arguments}: must begin with train; overrides may follow"
+    yield from environment_problems(request)
+
+
+def environment_problems(request: dict[str, Any]) -> Iterator[str]:
+    """Yields the variables of a job that would lead it to another folder than AWS uploads."""
+    root = request.get("Environment", {}).get("ML_ROOT", str(CONTAINER_ROOT))
+    if PurePosixPath(root) != PurePosixPath(CONTAINER_ROOT):
+        yield f"job.environment.ML_ROOT={root}: SageMaker reads and fills {CONTAINER_ROOT}; drop it"
+
+
+def typed(line: str, given: dict[str, Any]) -> str:
+    """Returns a line on a setting with the member of `job.request`, if its value is from there."""
+    if "InputDataConfig" in given and "job.channels." in line:
+        line = re.sub(r"^job\.channels\.", "job.request.InputDataConfig.", line)
+        if "job.channels." in line:
+            line += "; job.request.InputDataConfig replaces all of job.channels"
+    for member, key in _SETTINGS.items():
+        if key and re.match(rf"{re.escape(key)}[= :]", line) and member_of(given, member):
+            return f"job.request.{member}{line[len(key) :]}"
+    return line
+
+
+def member_of(given: Any, path: str) -> Any:
+    """Returns the member at a path such as `ResourceConfig.InstanceType`; None without it."""
+    for name in path.split("."):
+        given = given.get(name) if isinstance(given, dict) else None
+    return given
+
+
+def warn_of_outputs(places: dict[str, str | None], output: str | None) -> None:
+    """Say which prefixes are outside of job.output, where the template's role may not write.
+
+    Another role may, so this is no error.
+    """
+    for key, uri in places.items():
+        if uri and output and not f"{uri}/".startswith(f"{output.rstrip('/')}/"):
+            sys.stderr.write(
+                f"{key}={uri}: outside of job.output={output}; the role of `make setup-aws` may "
+                "write below its OutputPrefix only, and the job would fail when it uploads; choose "
+                "a prefix below job.output, unless job.role may write here\n"
+            )
 
 
 # The job's own config

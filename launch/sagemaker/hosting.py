@@ -17,7 +17,9 @@ from botocore import xform_name
 from botocore.exceptions import ClientError, WaiterError
 
 from entry_point.config.compose import load_config
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.retired import retired
+from entry_point.config.serve_config import ServerConfig, load_serve_config
 from entry_point.job.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
@@ -27,7 +29,7 @@ from launch.sagemaker.aws import (
     run_and_explain,
     session_unless_dry,
 )
-from launch.sagemaker.checks import is_gpu, require_sendable
+from launch.sagemaker.checks import is_gpu, require_sendable, warn_of_outputs
 from launch.sagemaker.config import (
     DeployConfig,
     load_launch_config,
@@ -35,6 +37,7 @@ from launch.sagemaker.config import (
     split_names,
 )
 from launch.sagemaker.jobs import JobLog
+from launch.sagemaker.s3 import require_objects
 from launch.sagemaker.training import find_trained
 from launch.sagemaker.training_request import drop_empty, merged
 
@@ -45,6 +48,8 @@ GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
 STARTUP_S = 600
 """That a container may take to load the model."""
 _DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
+# Where SageMaker puts the model.
+_NEEDED = {"model_dir": "/opt/ml/model", "ML_ROOT": "/opt/ml"}
 _LONGEST_NAME = 63
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
@@ -86,14 +91,18 @@ def _deploy(arguments: Sequence[str]) -> int:
             f"instance_type={instance_type}: must be a CPU type, as {job_name} trained on CPUs "
             "and its image is built for them"
         )
+    _check_server(config.environment)
     config.name = config.name or job_name
     planned = requests(job, config, launch.job.tags)
     # All before the first is sent, which creates something.
     for operation, request in planned.items():
         require_sendable(request, operation)
+    _warn_of_outputs(planned["CreateEndpointConfig"], job)
     if session is None:
         print_request(planned)
         return 0
+    model = job["ModelArtifacts"]["S3ModelArtifacts"]
+    require_objects(aws_client(session, "s3"), {f"{job_name}: its model": model})
     _create(session, config.name, planned)
     _say(
         f"endpoint {config.name} serves; try it: aws sagemaker-runtime invoke-endpoint "
@@ -136,6 +145,36 @@ def requests(
         "CreateEndpointConfig": merged(drop_empty(endpoint_config), config.request),
         "CreateEndpoint": drop_empty(endpoint),
     }
+
+
+def _check_server(environment: dict[str, str]) -> None:
+    """Raise UserError for variables with which the server would not start, or not be reached."""
+    try:
+        config = load_serve_config([], environment)
+    except ConfigError as error:
+        raise UserError(*(f"environment: {line}" for line in str(error).splitlines())) from error
+    default = ServerConfig()
+    for key, value, needed in (
+        ("serve.host", config.serve.host, default.host),
+        ("serve.port", config.serve.port, default.port),
+        ("model_dir", config.model_dir, None),
+        ("ML_ROOT", environment.get("ML_ROOT"), None),
+    ):
+        if value not in (needed, _NEEDED.get(key)):
+            raise UserError(
+                f"environment: {key}={value}: SageMaker asks port {default.port} on all addresses, "
+                f"and puts the model into {_NEEDED['model_dir']}; drop it"
+            )
+
+
+def _warn_of_outputs(endpoint_config: dict[str, Any], job: dict[str, Any]) -> None:
+    answers = endpoint_config.get("AsyncInferenceConfig", {}).get("OutputConfig", {})
+    captured = endpoint_config.get("DataCaptureConfig", {}).get("DestinationS3Uri")
+    start = "request.AsyncInferenceConfig.OutputConfig"
+    names = ("S3OutputPath", "S3FailurePath")
+    places = {f"{start}.{name}": answers.get(name) for name in names}
+    places["request.DataCaptureConfig.DestinationS3Uri"] = captured
+    warn_of_outputs(places, job.get("OutputDataConfig", {}).get("S3OutputPath"))
 
 
 def _capacity(job: dict[str, Any], config: DeployConfig) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from typing import Any
 
 from botocore import exceptions, xform_name
 
+from entry_point.job.archive import unpack
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
@@ -315,13 +316,11 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
 
 def require_archive(description: dict[str, Any]) -> None:
     """Raise UserError for a training job whose model is not in a model.tar.gz."""
-    if description.get("OutputDataConfig", {}).get("CompressionType") == "NONE":
-        model, name = (
-            description["ModelArtifacts"]["S3ModelArtifacts"],
-            description["TrainingJobName"],
-        )
+    model, name = description["ModelArtifacts"]["S3ModelArtifacts"], description["TrainingJobName"]
+    kind = description.get("OutputDataConfig", {}).get("CompressionType", "GZIP")
+    if kind == "NONE" or not model.endswith(".tar.gz"):
         raise UserError(
-            f"{name}: its output is not compressed (CompressionType=NONE), and this reads "
+            f"{name}: its output is not compressed (CompressionType={kind}), and this reads "
             f"model.tar.gz: aws s3 sync {model} runs/{name}/model copies the model here"
         )
 
@@ -343,7 +342,7 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
             raise
         try:
             with tarfile.open(archive) as tar:
-                tar.extractall(unpacked, filter="data")
+                unpack(tar, unpacked)
         except tarfile.TarError as error:
             raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.

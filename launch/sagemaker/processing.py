@@ -21,14 +21,18 @@ from entry_point.job.program import UserError
 from entry_point.job.run_folder import SHARDED
 from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
 from launch.sagemaker.checks import (
+    environment_problems,
     input_shape,
+    member_of,
     registry_problems,
     require_sendable,
     role_problems,
+    typed,
+    warn_of_outputs,
 )
 from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
 from launch.sagemaker.jobs import Job
-from launch.sagemaker.s3 import split_prefix
+from launch.sagemaker.s3 import require_objects, split_prefix
 from launch.sagemaker.training import find_trained, submit
 from launch.sagemaker.training_request import (
     drop_empty,
@@ -44,6 +48,13 @@ REPLICATED = "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 SPLITS = ("train", "val", "test")
+# Members of the request that say what the job reads, does and writes.
+_OURS = (
+    "ProcessingInputs",
+    "ProcessingOutputConfig.Outputs",
+    "AppSpecification.ContainerArguments",
+)
+_ARCHIVES = (".tar.gz", ".tgz", ".tar")
 _FIRST = 100
 """Objects that show what a source holds."""
 
@@ -54,6 +65,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
     Raises UserError, also if the output has objects.
     """
     config, others = load_launch_config(arguments, OptimizeConfig)
+    config = _as_sent(config)
     uris, overrides = _split_uris(others, "source", "output")
     source, output = uris["source"], uris["output"]
     packing = load_config("optimize", OptimizeConfig, overrides)
@@ -62,8 +74,10 @@ def pack(arguments: Sequence[str]) -> Job | None:
         problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
     session = session_unless_dry()
     _require_valid(config, uris, packing.part, problems, session)
-    if session and config.target.instance_count > 1:
-        _require_class_folders(aws_client(session, "s3"), source)
+    if session:
+        require_objects(aws_client(session, "s3"), {"source": f"{source}/"})
+        if config.target.instance_count > 1:
+            _require_class_folders(aws_client(session, "s3"), source)
     inputs = [_input("input", f"{source}/", SHARDED)]
     return _launch(
         _request(config, inputs, output, ["optimize", *overrides]),
@@ -87,7 +101,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
     source, images = uris["input"], uris.pop("images", None)
     predicting = load_config("predict", PredictConfig, others)
     session = session_unless_dry()
-    model, config = _model(name, config, session)
+    model, config = _model(name, _as_sent(config), session)
     is_table = source.lower().endswith(TABLES)
     problems = []
     if is_table and not images:
@@ -102,6 +116,10 @@ def predict(arguments: Sequence[str]) -> Job | None:
     else:
         packed = session and _is_packed(aws_client(session, "s3"), source)
         inputs = [_input("input", f"{source}/", REPLICATED if packed else SHARDED)]
+    if session:
+        places = {"input": inputs[0]["S3Input"]["S3Uri"], f"{name}: its model": model}
+        places |= {"images": f"{images}/"} if images else {}
+        require_objects(aws_client(session, "s3"), places)
     inputs.append(_input("model", model, REPLICATED))
     command.append(f"model_dir='{ROOT}/model/{PurePosixPath(model).name}'")
     if images:
@@ -112,6 +130,23 @@ def predict(arguments: Sequence[str]) -> Job | None:
 
 
 # The request
+
+
+def _as_sent(config: LaunchConfig) -> LaunchConfig:
+    """Returns the config with what `job.request` changes of image, role and machines."""
+    cluster = "ProcessingResources.ClusterConfig"
+    changes = {
+        name: value
+        for name, member, kind in (
+            ("image", "AppSpecification.ImageUri", str),
+            ("instance_type", f"{cluster}.InstanceType", str),
+            ("instance_count", f"{cluster}.InstanceCount", int),
+        )
+        if isinstance(value := member_of(config.job.request, member), kind)
+    }
+    role = config.job.request.get("RoleArn") or config.job.role
+    target = replace(config.target, **changes)
+    return replace(config, target=target, job=replace(config.job, role=role))
 
 
 def _request(
@@ -157,6 +192,8 @@ def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
 def _launch(request: dict[str, Any], config: LaunchConfig, session: Any, what: str) -> Job | None:
     """Check and send the request; `what` tells the user what the job does."""
     require_sendable(request, OPERATION, config.job.request)
+    if found := list(environment_problems(request)):
+        raise UserError(*found)
     submit(session, OPERATION, request)
     if session is None:
         return None
@@ -211,6 +248,9 @@ def _require_valid(
             found.append(
                 f"job.request.{member}: Processing jobs have no such member; set it to null"
             )
+    for member in _OURS:
+        if member_of(config.job.request, member) is not None:
+            found.append(f"job.request.{member}: set by the launcher; drop it")
     (source_key, source), (key, output) = uris.items()
     # What a job writes must not become part of what the next one reads.
     if f"{output}/".startswith(f"{source}/"):
@@ -221,7 +261,8 @@ def _require_valid(
         found.append(f"part={part}: set by the launcher; drop it")
     found += [*problems, *registry_problems(config.target, region_of(session))]
     if found:
-        raise UserError(*found)
+        raise UserError(*(typed(line, config.job.request) for line in found))
+    warn_of_outputs({key: output}, config.job.output)
     if session:
         _require_empty(aws_client(session, "s3"), key, output)
 
@@ -252,6 +293,8 @@ def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchCo
     """Returns the model's archive; and the config, with image and role of its job where it has
     none."""
     if name.startswith("s3://"):
+        if not name.endswith(_ARCHIVES):
+            raise UserError(f"{name}: must be a model.tar.gz, as a training job leaves it")
         return name, config
     trained = find_trained(name, config, session)
     image = config.target.image or trained["AlgorithmSpecification"]["TrainingImage"]

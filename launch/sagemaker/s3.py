@@ -1,14 +1,18 @@
 """S3: URIs, the objects below a prefix, and your own code for a job."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 from entry_point.job.program import UserError
 from launch.own_code import OwnCode
 from launch.sagemaker.aws import aws_client
 
+_FIRST = 100
+"""Names that show what a prefix holds."""
 PARALLEL = 10  # as many connections as a client keeps
 
 
@@ -31,6 +35,44 @@ def list_objects(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
     """Returns the keys of the objects below the prefix, relative to it."""
     pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
     return (item["Key"].removeprefix(prefix) for item in pages.search("Contents || `[]`"))
+
+
+def require_region(s3: Any, answer: dict[str, Any], setting: str) -> None:
+    """Raise UserError if S3 answers for a bucket of another region than the job's."""
+    headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    region, other = s3.meta.region_name, headers.get("x-amz-bucket-region")
+    if other and other != region:
+        raise UserError(
+            f"{setting}: the bucket is in {other}, must be in the job's region, {region}; use "
+            f"another bucket, or set AWS_DEFAULT_REGION={other}"
+        )
+
+
+def require_objects(s3: Any, places: Mapping[str, str]) -> None:
+    """Raise UserError for an S3 prefix, by its setting, that holds no object or is ambiguous.
+
+    What the caller may not list, the job's role may.
+    """
+    for key, uri in places.items():
+        bucket, prefix = split_s3(uri, key)
+        try:
+            found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", MaxKeys=_FIRST)
+        except ClientError as error:
+            if error.response["Error"]["Code"] == "NoSuchBucket":
+                raise UserError(f"{key}={uri}: there is no bucket {bucket}") from error
+            continue
+        require_region(s3, found, f"{key}={uri}")
+        names = [item["Key"] for item in found.get("Contents", [])]
+        names += [item["Prefix"] for item in found.get("CommonPrefixes", [])]
+        others = [name for name in names if name not in (prefix, f"{prefix}/")]
+        is_folder = prefix.endswith("/") or not prefix
+        # The console marks a folder with an empty object of its name.
+        if not (others if is_folder else names):
+            raise UserError(f"{key}={uri}: S3 has no object there; `aws s3 ls {uri}` lists them")
+        if f"{prefix}/" in names and others and not is_folder:
+            raise UserError(
+                f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: {key}={uri}/"
+            )
 
 
 def send_code(code: OwnCode, uri: str, session: Any) -> None:

@@ -1,5 +1,7 @@
 """Launching training jobs: read the overrides, check all that can be known, send the request."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,21 +11,28 @@ from botocore import xform_name
 
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job import own_code
+from entry_point.job.hyperparameters import as_overrides
 from entry_point.job.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
 from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
 from launch.sagemaker.checks import (
+    as_sent,
     holds_data,
     job_problems,
     launch_problems,
     missing,
+    request_problems,
     require_sendable,
+    type_errors,
+    typed,
+    warn_of_outputs,
 )
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
 from launch.sagemaker.jobs import Job, checkpoints_uri, find_job, require_archive
-from launch.sagemaker.s3 import send_code, split_s3
+from launch.sagemaker.s3 import require_objects, require_region, send_code, split_s3
 
+OPERATION = "CreateTrainingJob"
 CODE_TAG = "code"
 
 
@@ -41,17 +50,29 @@ class TrainingSpec:
 
     def require_valid(self, region: str | None) -> None:
         """Raise UserError with one line for each problem; `region` is None if unknown."""
-        found = list(launch_problems(self.config, region))
-        found += job_problems(self.train, self.config)
+        request, given = self.request(), self.config.job.request
+        found, sent = list[str](), self
+        if not type_errors(request, OPERATION):
+            sent = self.as_sent(request)
+            found += request_problems(request)
+        found += launch_problems(sent.config, region)
+        found += job_problems(sent.train, sent.config)
         if found:
-            raise UserError(*found)
-        request = self.request()
-        require_sendable(request, "CreateTrainingJob", self.config.job.request)
-        if request["OutputDataConfig"].get("CompressionType") == "NONE":
-            raise UserError(
-                "job.request.OutputDataConfig.CompressionType=NONE: deploy, predict and download "
-                "read the model from model.tar.gz; drop it"
-            )
+            raise UserError(*(typed(line, given) for line in found))
+        require_sendable(request, OPERATION, given)
+
+    def as_sent(self, request: dict[str, Any]) -> TrainingSpec:
+        """Returns what the request trains, read as the job reads it. Raises UserError."""
+        if not self.config.job.request:
+            return self
+        config = as_sent(self.config, request)
+        source = "job.request.HyperParameters"
+        overrides = as_overrides(request.get("HyperParameters", {}), source)
+        algorithm = request["AlgorithmSpecification"]
+        if "ContainerEntrypoint" not in algorithm:
+            overrides += algorithm.get("ContainerArguments", [])[1:]
+        train, _ = load_train_config(overrides, has_channels=holds_data(config.job.channels))
+        return replace(self, config=config, train=train)
 
     def request(self, name: str | None = None) -> dict[str, Any]:
         """Returns the request for a job; None: with `job.name`, or a new name."""
@@ -95,7 +116,7 @@ def launch(arguments: Sequence[str]) -> Job | None:
     session = session_unless_dry()
     prepare(spec, session)
     request = spec.request()
-    submit(session, "CreateTrainingJob", request)
+    submit(session, OPERATION, request)
     if session is None:
         return None
     name = request["TrainingJobName"]
@@ -144,17 +165,44 @@ def prepare(spec: TrainingSpec, session: Any) -> None:
     """
     config = spec.config
     spec.require_valid(region_of(session))
+    if session and config.resume_from and not config.resume_from.startswith("s3://"):
+        config.resume_from = _checkpoints_of(config.resume_from, session)
+    request = spec.request()
+    _warn_of_outputs(request, config)
     if session is None:
         return
-    if config.resume_from and not config.resume_from.startswith("s3://"):
-        config.resume_from = _checkpoints_of(config.resume_from, session)
     _require_buckets(config, session)
+    require_objects(aws_client(session, "s3"), _inputs(request, config))
     if spec.code:
         send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
 
 
+def _warn_of_outputs(request: dict[str, Any], config: LaunchConfig) -> None:
+    places = {
+        f"job.request.{member}.{name}": request.get(member, {}).get(name)
+        for member, name in (
+            ("OutputDataConfig", "S3OutputPath"),
+            ("CheckpointConfig", "S3Uri"),
+            ("TensorBoardOutputConfig", "S3OutputPath"),
+        )
+    }
+    if config.resume_from and "CheckpointConfig" not in config.job.request:
+        places["resume_from"] = places.pop("job.request.CheckpointConfig.S3Uri")
+    warn_of_outputs(places, config.job.output)
+
+
+def _inputs(request: dict[str, Any], config: LaunchConfig) -> dict[str, str]:
+    """S3 prefixes that must hold objects, by their setting; without the code, which is sent."""
+    found = {"resume_from": config.resume_from} if config.resume_from else {}
+    for channel in request.get("InputDataConfig", []):
+        name, source = channel["ChannelName"], channel["DataSource"].get("S3DataSource")
+        if source and not (config.job.code and name == own_code.CHANNEL):
+            found[typed(f"job.channels.{name}", config.job.request)] = source["S3Uri"]
+    return found
+
+
 def _require_buckets(config: LaunchConfig, session: Any) -> None:
-    """Raise UserError if a bucket that the job writes to does not exist.
+    """Raise UserError if a bucket that the job writes to is elsewhere, or does not exist.
 
     Otherwise the job would lose its checkpoints or, at its end, its model.
     """
@@ -166,7 +214,7 @@ def _require_buckets(config: LaunchConfig, session: Any) -> None:
             continue
         bucket, _ = split_s3(uri, key)
         try:
-            s3.head_bucket(Bucket=bucket)
+            require_region(s3, s3.head_bucket(Bucket=bucket), f"{key}={uri}")
         except ClientError as error:
             # The job's role may have the access that the caller lacks (403).
             if error.response["Error"]["Code"] == "404":

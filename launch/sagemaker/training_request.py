@@ -7,11 +7,9 @@ from typing import Any
 from entry_point.job.hyperparameters import encode
 from entry_point.job.metrics_line import metric_regexes
 from launch.revision import commit
-from launch.sagemaker.checks import KEPT, is_gpu
+from launch.sagemaker.checks import KEPT, WRITTEN, is_gpu
 from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
 
-CHECKPOINTS = "/opt/ml/checkpoints"
-TENSORBOARD = "/opt/ml/output/data/tensorboard"
 SPOT_WAIT_S = 86400
 BASE_NAME = "image-training"
 PROJECT = "managed-training-template"
@@ -45,10 +43,13 @@ def build(
             "MaxWaitTimeInSeconds": target.max_runtime_s + SPOT_WAIT_S if target.spot else None,
         },
         "EnableManagedSpotTraining": target.spot or None,
-        "CheckpointConfig": {"S3Uri": _checkpoints(config, name), "LocalPath": CHECKPOINTS},
+        "CheckpointConfig": {
+            "S3Uri": _checkpoints(config, name),
+            "LocalPath": WRITTEN["CheckpointConfig"],
+        },
         "TensorBoardOutputConfig": {
             "S3OutputPath": _below_output(job, f"{name}/tensorboard"),
-            "LocalPath": TENSORBOARD,
+            "LocalPath": WRITTEN["TensorBoardOutputConfig"],
         },
         "HyperParameters": encode([*_device(target), *overrides]),
         **job.network,

@@ -34,6 +34,24 @@ exit "${code:-0}"
 """,
 }
 
+# The members that Kubeflow Trainer 2.0, 2.1, 2.2 and 2.3 all know: kubectl refuses others.
+KNOWN_MEMBERS: dict[str, set[str]] = {
+    "TrainingRuntime.spec": {"mlPolicy", "podGroupPolicy", "template"},
+    "TrainingRuntime.spec.mlPolicy": {"numNodes", "torch", "mpi"},
+    "TrainingRuntime.spec.mlPolicy.torch": set(),
+    "TrainingRuntime.spec.template": {"metadata", "spec"},
+    "TrainingRuntime.spec.template.spec": {
+        *("coordinator", "failurePolicy", "managedBy", "network", "replicatedJobs"),
+        *("startupPolicy", "successPolicy", "suspend", "ttlSecondsAfterFinished"),
+    },
+    "TrainingRuntime.spec.template.spec.failurePolicy": {"maxRestarts", "restartStrategy", "rules"},
+    "TrainJob.spec": {"initializer", "managedBy", "runtimeRef", "suspend", "trainer"},
+    "TrainJob.spec.runtimeRef": {"apiGroup", "kind", "name"},
+    "TrainJob.spec.trainer": {
+        *("args", "command", "env", "image", "numNodes", "numProcPerNode", "resourcesPerNode"),
+    },
+}
+
 
 def example(name: str) -> str:
     return (ROOT / "examples" / name).read_text()
@@ -82,6 +100,32 @@ def test_the_pods_of_the_manifest_train_in_their_own_folders() -> None:
     assert "job-completion-index" in host["valueFrom"]["fieldRef"]["fieldPath"]
     (volume,) = [each for each in pod["volumes"] if each["name"] == folders["/runs"]]
     assert root["value"].startswith("/runs/") and "persistentVolumeClaim" in volume
+
+
+def unknown_members(manifests: list[dict[str, Any]]) -> list[str]:
+    """The paths of the members that not all releases of the trainer know."""
+
+    def look(value: Any, path: str) -> Iterator[str]:
+        known = KNOWN_MEMBERS.get(path)
+        for name, member in value.items() if isinstance(value, dict) and known is not None else ():
+            if name not in known:
+                yield f"{path}.{name}"
+            yield from look(member, f"{path}.{name}")
+
+    return [each for m in manifests for each in look(m["spec"], f"{m['kind']}.spec")]
+
+
+def test_the_manifest_has_only_members_that_every_release_of_the_trainer_knows() -> None:
+    manifests = list(yaml.safe_load_all(example("kubernetes.yaml")))
+    assert unknown_members(manifests) == []
+    # One process of the launcher per host: in 2.0 to 2.3 an integer there is accepted.
+    assert manifests[1]["spec"]["trainer"]["numProcPerNode"] == 1
+    manifests[0]["spec"]["mlPolicy"]["torch"] = {"numProcPerNode": 1}  # gone in 2.2
+    manifests[1]["spec"]["podSpecOverrides"] = []  # gone in 2.1
+    assert unknown_members(manifests) == [
+        "TrainingRuntime.spec.mlPolicy.torch.numProcPerNode",
+        "TrainJob.spec.podSpecOverrides",
+    ]
 
 
 def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_kept() -> None:

@@ -84,6 +84,15 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
         (["btch_size=8"], "btch_size=8"),
         (["job.request.CheckpointConfig={}"], "job.request.CheckpointConfig: Processing jobs have"),
         (["s3://b/a=1/m.tar.gz"], "the-job s3://b/a=1/m.tar.gz: must be the name of one job"),
+        (
+            ["job.request.ProcessingInputs=[]"],
+            "job.request.ProcessingInputs: set by the launcher",
+        ),
+        (["job.environment.ML_ROOT=/tmp"], "job.environment.ML_ROOT=/tmp: SageMaker"),
+        (
+            ["job.request.ProcessingResources.ClusterConfig.InstanceType=g6.xlarge"],
+            "job.request.ProcessingResources.ClusterConfig.InstanceType=g6.xlarge: must be a type",
+        ),
         (["other-job"], "the-job other-job: must be the name of one job"),
         (["target.image=null"], "target.image is missing"),
     ],
@@ -91,9 +100,29 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
 def test_a_wrong_value_is_one_line_that_names_its_key(
     overrides: list[str], line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = [JOB, *MINIMAL, *SETTINGS, f"job.output=s3://{BUCKET}/runs", *overrides]
+    arguments = [JOB, *MINIMAL, *SETTINGS, f"job.output=s3://{BUCKET}", *overrides]
     (found,) = error_lines(capsys, *arguments)
     assert found.startswith(line)
+
+
+@pytest.mark.usefixtures("dry_run")
+@pytest.mark.parametrize("name", ["s3://b/model/", "s3://b/model"])
+def test_a_model_that_is_no_archive_is_refused(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (line,) = error_lines(capsys, name, *MINIMAL, *SETTINGS)
+    assert line == f"{name}: must be a model.tar.gz, as a training job leaves it"
+
+
+@pytest.mark.usefixtures("dry_run")
+@pytest.mark.parametrize(("folder", "warned"), [("runs/answers", False), ("runs-2", True)])
+def test_an_output_outside_of_job_output_is_named(
+    folder: str, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = [f"job.output=s3://{BUCKET}/runs", f"output_dir=s3://{BUCKET}/{folder}"]
+    assert run([JOB, *MINIMAL, *SETTINGS, *more]) == 0
+    said = capsys.readouterr().err
+    assert (f"output_dir=s3://{BUCKET}/{folder}: outside of job.output=" in said) == warned
 
 
 @pytest.fixture
@@ -181,6 +210,7 @@ def test_each_host_gets_all_of_a_packed_dataset(account: Aws) -> None:
     ("overrides", "line"),
     [
         ([f"output_dir=s3://{BUCKET}/packed"], f"output_dir=s3://{BUCKET}/packed: not empty"),
+        ([f"input=s3://{BUCKET}/phot"], f"input=s3://{BUCKET}/phot/: S3 has no object there"),
         ([f"input=s3://{BUCKET}/packed/val"], f"input=s3://{BUCKET}/packed/val: is part of a"),
         ([f"input=s3://{BUCKET}/packed/test"], f"input=s3://{BUCKET}/packed/test: is part of a"),
     ],

@@ -44,6 +44,7 @@ def job(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
     # moto's list of types is older than botocore's.
     monkeypatch.setattr(FakeEndpointConfig, "validate_instance_type", lambda *_: None)
     answer_job(aws)
+    aws.client("s3").put_object(Bucket=BUCKET, Key=MODEL.partition(f"{BUCKET}/")[2], Body=b"x")
     return aws
 
 
@@ -238,6 +239,32 @@ def test_asking_an_endpoint_is_retired(capsys: pytest.CaptureFixture[str]) -> No
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize("model", ["missing/model.tar.gz", "output/model/"])
+def test_what_is_no_archive_is_refused_before_anything_is_created(
+    job: Aws, capsys: pytest.CaptureFixture[str], model: str
+) -> None:
+    answer_job(job, ModelArtifacts={"S3ModelArtifacts": f"s3://{BUCKET}/{model}"})
+    err = refused(capsys, JOB)
+    assert model in err and err.count("\n") == 1
+    assert not job.made("CreateModel")
+
+
+def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
+    planned: Planned, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key = "request.DataCaptureConfig.DestinationS3Uri"
+    planned_arguments = [f"{key}=s3://bucket/{{}}", "request.DataCaptureConfig.EnableCapture=true"]
+    capture = ["request.DataCaptureConfig.InitialSamplingPercentage=100"]
+    capture += ["request.DataCaptureConfig.CaptureOptions=[{CaptureMode:Input}]"]
+    known = [f"{name}={value}" for name, value in KNOWN.items()]
+    for folder, warned in (("runs/captured", False), ("captured", True)):
+        given = [each.format(folder) for each in planned_arguments] + capture
+        assert hosting.main([JOB, *known, *given]) == 0
+        assert (
+            f"{key}=s3://bucket/{folder}: outside of job.output" in capsys.readouterr().err
+        ) == (warned)
+
+
 def test_a_job_without_a_model_cannot_be_deployed(
     job: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -398,6 +425,21 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
         (["instance_type=c7i.xlarge"], "instance_type=c7i.xlarge: did you mean ml.c7i.xlarge?"),
         (["variant.VariantName=a_b"], "variant.VariantName=a_b: must match"),
         (["environment={1X: a}"], "environment.1X: must match"),
+        (["environment.SERVE_OVERRIDES=serve.max_batchh=8"], "environment: serve.max_batchh=8"),
+        (["environment.SERVE_OVERRIDES=serve.port=80"], "environment: serve.port=80: SageMaker"),
+        (["environment.SAGEMAKER_BIND_TO_PORT=80"], "environment: serve.port=80: SageMaker"),
+        (["environment.SERVE_OVERRIDES=serve.host=127.0.0.1"], "environment: serve.host=127.0.0.1"),
+        (["environment.SERVE_OVERRIDES=model_dir=/models"], "environment: model_dir=/models"),
+        (["environment.ML_ROOT=/tmp"], "environment: ML_ROOT=/tmp: SageMaker"),
+        (["environment.SAGEMAKER_MULTI_MODEL=true"], "environment: SAGEMAKER_MULTI_MODEL=true"),
+        (
+            ["environment.SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv"],
+            "environment: SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv: must be application/json",
+        ),
+        (
+            ["environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=2000"],
+            "environment: serve.max_payload_mb=2000: must be at most 1024",
+        ),
         (["name=bad_name"], "name=bad_name"),
     ],
 )

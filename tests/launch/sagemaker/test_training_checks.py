@@ -68,6 +68,80 @@ def test_a_misspelt_type_is_named_before_an_image_for_it_is_advised(kind: str) -
     assert "did you mean ml.g6.4xlarge?" in line
 
 
+REQUEST = "job.request."
+SENT = "{{ChannelName:{name},InputMode:{mode},DataSource:{{S3DataSource:{{S3DataType:S3Prefix,S3Uri:'s3://b/x/'}}}}}}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "line"),
+    [
+        (
+            ["CheckpointConfig.LocalPath=/tmp/ck"],
+            "job.request.CheckpointConfig.LocalPath=/tmp/ck: the job writes to /opt/ml/checkpoints",
+        ),
+        (
+            ["TensorBoardOutputConfig.LocalPath=/opt/ml/tb"],
+            "job.request.TensorBoardOutputConfig.LocalPath=/opt/ml/tb: the job writes to",
+        ),
+        (["HyperParameters.optim__lrr='1'"], "optim.lrr"),
+        (["HyperParameters={trainer.epochs:'0'}"], "trainer.epochs=0: must be at least 1"),
+        (["HyperParameters.data=folder"], "data=folder: data.root is not set"),
+        (["HyperParameters.sagemaker_program=train.py"], "hyperparameter sagemaker_program"),
+        (["HyperParameters.hydra_overrides_001='[]'"], "job.request.HyperParameters: hyperparam"),
+        (
+            [f"InputDataConfig=[{SENT.format(name='other', mode='File')}]", "data=folder"],
+            "data=folder: data.root is not set and there is no channel training; add "
+            "job.channels.training=s3://bucket/prefix/; job.request.InputDataConfig replaces",
+        ),
+        (
+            [f"InputDataConfig=[{SENT.format(name='training', mode='Pipe')}]", "data=folder"],
+            "job.request.InputDataConfig.training.InputMode=Pipe: the job reads files",
+        ),
+        (
+            ["AlgorithmSpecification.ContainerArguments=[serve]"],
+            "job.request.AlgorithmSpecification.ContainerArguments=['serve']: must begin with train",
+        ),
+        (
+            ["AlgorithmSpecification.ContainerArguments=[train,trainer.epochs=0]"],
+            "trainer.epochs=0: must be at least 1",
+        ),
+        (
+            ["ResourceConfig.InstanceType=g6.xlarge"],
+            "job.request.ResourceConfig.InstanceType=g6.xlarge: must be a type of SageMaker's",
+        ),
+        (["ResourceConfig.InstanceCount=3"], "trainer.batch_size"),
+        (
+            [f"AlgorithmSpecification.TrainingImage='{ECR.replace(REGION, 'us-east-1')}/ab:1'"],
+            "job.request.AlgorithmSpecification.TrainingImage=",
+        ),
+        (["Environment.ML_ROOT=/tmp"], "job.environment.ML_ROOT=/tmp: SageMaker reads and fills"),
+    ],
+    ids=lambda value: value[0][:50] if isinstance(value, list) else None,
+)
+def test_the_finished_request_is_read_as_the_job_reads_it(overrides: list[str], line: str) -> None:
+    given = [each if each.startswith("data=") else REQUEST + each for each in overrides]
+    found = refusal(*given)
+    assert [each for each in found if each.startswith(line)], found
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["job.request.CheckpointConfig.LocalPath=/opt/ml/checkpoints/"],
+        ["job.request.CheckpointConfig=null"],
+        ["job.request.HyperParameters={trainer.epochs:'2'}"],
+        [
+            "data=folder",
+            f"job.request.InputDataConfig=[{SENT.format(name='training', mode='File')}]",
+        ],
+        ["job.request.AlgorithmSpecification.ContainerArguments=[train,trainer.epochs=2]"],
+        ["job.environment.ML_ROOT=/opt/ml", "job.environment.OWN=1"],
+    ],
+)
+def test_a_request_that_the_job_can_use_is_sent(overrides: list[str]) -> None:
+    assert checked(*overrides)["TrainingJobName"]
+
+
 def test_all_problems_are_reported_at_once() -> None:
     lines = refusal(
         f"target.image='{ECR}/ab:gpu-1'",

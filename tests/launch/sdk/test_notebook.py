@@ -24,8 +24,8 @@ from entry_point.job.hyperparameters import decode
 from entry_point.job.metrics_line import METRIC_REGEXES
 from entry_point.job.run_folder import JOB_NAME, PER_JOB, RunFolder
 from launch import setup_aws
+from launch.sagemaker.checks import WRITTEN
 from launch.sagemaker.config import Target
-from launch.sagemaker.training_request import CHECKPOINTS
 from tests.launch.conftest import BUCKET, REPOSITORY, ROLE, ROOT, Aws
 from tests.launch.job_role import allows, answer_simulations, role, statements
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python
@@ -205,7 +205,7 @@ def test_the_readmes_lines_submit_a_job_that_the_image_can_run_and_that_keeps_it
     assert output.startswith(f"s3://{BUCKET}/")
     prefix, _, run = output.rpartition("/")
     assert sent["CheckpointConfig"]["S3Uri"] == f"{prefix}/checkpoints/{run}"
-    assert sent["CheckpointConfig"]["LocalPath"] == CHECKPOINTS
+    assert sent["CheckpointConfig"]["LocalPath"] == WRITTEN["CheckpointConfig"]
 
 
 @pytest.mark.parametrize("use", ["training", "serving", "pipeline"])

@@ -1,0 +1,76 @@
+"""Archives are unpacked within a folder, with the filters of Python's tarfile and without."""
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from entry_point.job.archive import unpack
+
+KINDS = {
+    "link": tarfile.SYMTYPE,
+    "hard link": tarfile.LNKTYPE,
+    "device": tarfile.CHRTYPE,
+    "pipe": tarfile.FIFOTYPE,
+}
+
+
+@pytest.fixture(params=["this Python", "Python 3.11.2"])
+def python(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This Python, or one as Debian 12 has it: no `filter` is known."""
+    if request.param == "this Python":
+        return
+    for name in [name for name in vars(tarfile) if name.endswith("_filter")]:
+        monkeypatch.delattr(tarfile, name)
+    # Other methods than `extractfile` would look for the filters that are gone.
+    for name in ("extract", "extractall"):
+        monkeypatch.delattr(tarfile.TarFile, name)
+
+
+def archive(*members: tuple[str, bytes | str]) -> tarfile.TarFile:
+    """A tar of files with this content, or of another kind that leads to ../../secret."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            if isinstance(content, bytes):
+                member.size = len(content)
+                tar.addfile(member, io.BytesIO(content))
+            else:
+                member.type, member.linkname = KINDS[content], "../../secret"
+                tar.addfile(member)
+    packed.seek(0)
+    return tarfile.open(fileobj=packed)
+
+
+@pytest.mark.usefixtures("python")
+def test_files_are_unpacked_into_their_folders(tmp_path: Path) -> None:
+    unpack(archive(("./config.yaml", b"a: 1"), ("code/project/net.py", b"x")), tmp_path)
+    assert (tmp_path / "config.yaml").read_bytes() == b"a: 1"
+    assert (tmp_path / "code/project/net.py").read_bytes() == b"x"
+
+
+@pytest.mark.usefixtures("python")
+@pytest.mark.parametrize(
+    "member", [("../a", b"x"), ("a/../../b", b"x"), *((kind, kind) for kind in KINDS)]
+)
+def test_what_leaves_the_folder_and_devices_are_refused(
+    member: tuple[str, bytes | str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with pytest.raises(tarfile.TarError):
+        unpack(archive(member), folder)
+    assert [path for path in tmp_path.rglob("*") if not path.is_dir()] == []
+
+
+@pytest.mark.usefixtures("python")
+def test_a_file_named_from_the_root_is_not_written_there(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    (tmp_path / "folder").mkdir()
+    try:
+        unpack(archive((str(outside), b"x")), tmp_path / "folder")
+    except tarfile.TarError:
+        pass
+    assert not outside.exists()
