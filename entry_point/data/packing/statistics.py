@@ -69,7 +69,7 @@ class Statistics:
         others = count - self.jpegs
         yield f"not JPEGs: {others} of {counted(count, 'image')} ({100 * others / count:.1f} %)"
         mean, squares = self.moments / count
-        std = np.sqrt(squares - mean**2)
+        std = np.sqrt(np.maximum(squares - mean**2, 0))  # rounding makes it negative
         rows = {"mean": mean, "std": std}
         of = [f"data.{name}={shown(row.round(4).tolist())}" for name, row in rows.items()]
         yield f"pixels: {' '.join(of)}"
