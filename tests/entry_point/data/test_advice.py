@@ -93,9 +93,9 @@ TABLES = [
     ("photo,label", "{p},{c}", "data.table.path=COLUMN", ["data.table.path=photo"]),
     (
         "path,label",
-        "s3://bucket/photos/{p},{c}",
+        "s3://bucket/photos-{p},{c}",  # no folder, which would be found
         "set data.table.prefix to the part of it",
-        ["data.table.prefix=s3://bucket/photos/"],
+        ["data.table.prefix=s3://bucket/photos-"],
     ),
     ("path,label", "{p},0.{n}x", "set data.table.kind=class", ["data.table.kind=class"]),
     ("path,one,two", "{p},{n},2", "set data.table.kind=numbers", ["data.table.kind=numbers"]),
