@@ -103,7 +103,7 @@ def test_a_folder_gives_images_of_any_format_below_it_counts_others_and_ignores_
         ("tiny.gif", None),
         ("deep/good.PNG", None),
     ]
-    assert "skipping 2 files: 1 .heic, 1 .txt" in caplog.text
+    assert "skipping 2 files: 1 .txt, 1 .heic" in caplog.text
 
 
 def test_a_damaged_jpeg_is_not_predicted_though_pillow_would_read_it(

@@ -56,7 +56,7 @@ def of_splits(*folders: str) -> list[str]:
     ],
 )
 def test_folders_above_and_in_the_class_folders_are_no_classes(
-    tmp_path: Path, folders: list[str], splits: list[str], data: dict[str, str]
+    tmp_path: Path, folders: list[str], splits: list[str], data: dict[str, Any]
 ) -> None:
     root = filled(tmp_path, *folders, count=2)
     dataset = opened(root, for_training=False, **data)
@@ -83,7 +83,7 @@ def test_what_is_read_and_what_is_not_is_said(
 @pytest.mark.parametrize("data", [{}, {"format": "folder"}])
 @pytest.mark.parametrize("name", ["train", "test", "val"])
 def test_a_class_called_as_a_split_beside_others_is_a_class(
-    tmp_path: Path, name: str, data: dict[str, str]
+    tmp_path: Path, name: str, data: dict[str, Any]
 ) -> None:
     root = filled(tmp_path, "bus", "car", name)
     assert opened(root, **data).source("train").classes == sorted(["bus", "car", name])
@@ -176,7 +176,7 @@ def test_an_archive_in_the_place_of_a_dataset_names_what_unpacks_it(tmp_path: Pa
     channel.mkdir()
     for form in ("w:gz", "w"):
         file = channel / ("photos.tgz" if form == "w:gz" else "photos.tar")
-        with tarfile.open(file, form) as tar:  # type: ignore[call-overload]
+        with tarfile.open(file, form) as tar:
             tar.add(photos, ".")
         for root in (channel, file):
             message = refusal(root)
