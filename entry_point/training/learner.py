@@ -164,8 +164,8 @@ class Learner:
         The first time, warns of a model that does not answer with logits.
         """
         if self._ending is not None:
-            if found := self._ending.describe(self._task):
-                logger.warning("model.name=%s: %s", self._name, found)
+            if problem := self._ending.describe(self._task):
+                logger.warning("model.name=%s: %s", self._name, problem)
             self._ending = None
         norm = self._norm
         if norm is None:
