@@ -30,7 +30,7 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values, load_state
 from entry_point.training.class_rows import some
 from entry_point.training.model_checks import (
-    describe_bounds,
+    Ending,
     refuse_other_model,
     taking_samples,
 )
@@ -85,6 +85,7 @@ class Learner:
         self._name, self._is_compiled = config.model.name, mode is not None
         self._size_key = "data.progressive" if config.data.progressive else "data.image_size"
         self._is_first_batch = True
+        self._ending: Ending | None = None
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
@@ -139,9 +140,8 @@ class Learner:
                     with torch.no_grad():
                         self.model(images)  # its own error says more than the compiler's
                 raise
-        if self._is_first_batch and (found := describe_bounds(outputs, self._task)):
-            logger.warning("model.name=%s: %s", self._name, found)
-        self._is_first_batch = False
+        if self._is_first_batch:
+            self._is_first_batch, self._ending = False, Ending(outputs)
         return outputs
 
     def update(self) -> None:
@@ -160,7 +160,13 @@ class Learner:
     def record(self) -> dict[str, float]:
         """Returns what is logged of the last step: its learning rate, and the norm of its gradients
         before they were clipped, if it is finite. Waits for the device.
+
+        The first time, warns of a model that does not answer with logits.
         """
+        if self._ending is not None:
+            if problem := self._ending.describe(self._task):
+                logger.warning("model.name=%s: %s", self._name, problem)
+            self._ending = None
         norm = self._norm
         if norm is None:
             weights = self.model.parameters()

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 import entry_point
 from entry_point.config.config_errors import ConfigError
+from entry_point.job.devices import HostCopy
 from entry_point.training.tasks.regression import Standardized
 from entry_point.training.tasks.task import Task
 
@@ -81,34 +82,38 @@ def _is_foreign(file: str) -> bool:
 # -- answers
 
 
-def describe_bounds(outputs: Tensor, task: Task) -> str | None:
-    """Returns what is wrong with outputs that a softmax or the like keeps within bounds although
-    the task's head takes any; None for logits, and for a head of your own.
+class Ending:
+    """How a model ends: seen in a step's outputs, told once the device has computed them."""
 
-    `outputs` are those of a training step. Reads them, so it waits for the device.
-    """
-    if isinstance(task.head, nn.Softmax):
-        why, bounded = "and the task applies a softmax itself: it learns slowly", _BOUNDED
-    elif isinstance(task.head, nn.Sigmoid):
-        why = "and the task applies a sigmoid itself: it learns slowly"
-        bounded = _BOUNDED | _OF_ONE_SIGN
-    elif isinstance(task.head, Standardized):
-        why = "and the task's standardized numbers have both signs and any size"
-        bounded = _BOUNDED | _OF_ONE_SIGN
-    else:
-        return None
-    function = "softmax" if _are_shares(outputs) else bounded.get(_last_function(outputs))
-    return function and f"ends in a {function}, {why}; return logits, the values without it"
+    def __init__(self, outputs: Tensor) -> None:
+        self._function = _last_function(outputs)
+        self._are_shares = _are_shares(outputs.detach())
+
+    def describe(self, task: Task) -> str | None:
+        """Returns what is wrong with a softmax or the like at the end: the task's head takes values
+        without bounds. None for logits, and for a head of your own. Waits for the device.
+        """
+        if isinstance(task.head, nn.Softmax):
+            why, bounded = "and the task applies a softmax itself: it learns slowly", _BOUNDED
+        elif isinstance(task.head, nn.Sigmoid):
+            why = "and the task applies a sigmoid itself: it learns slowly"
+            bounded = _BOUNDED | _OF_ONE_SIGN
+        elif isinstance(task.head, Standardized):
+            why = "and the task's standardized numbers have both signs and any size"
+            bounded = _BOUNDED | _OF_ONE_SIGN
+        else:
+            return None
+        function = "softmax" if HostCopy(self._are_shares).wait() else bounded.get(self._function)
+        return function and f"ends in a {function}, {why}; return logits, the values without it"
 
 
-def _are_shares(outputs: Tensor) -> bool:
-    """Returns whether each sample's, or pixel's, outputs are shares that sum to 1."""
-    values = outputs.detach()
-    if values.dim() < 2 or values.shape[1] < 2:
-        return False
-    tolerance = 1e-4 + torch.finfo(values.dtype).eps
-    sums = values.float().sum(1)
-    return bool((values >= 0).all() & ((sums - 1).abs() <= tolerance).all())
+def _are_shares(outputs: Tensor) -> Tensor:
+    """Returns whether each sample's, or pixel's, outputs are shares that sum to 1: bool `()`."""
+    if outputs.dim() < 2 or outputs.shape[1] < 2:
+        return torch.zeros((), dtype=torch.bool)
+    tolerance = 1e-4 + torch.finfo(outputs.dtype).eps
+    sums = outputs.float().sum(1)
+    return (outputs >= 0).all() & ((sums - 1).abs() <= tolerance).all()
 
 
 def _last_function(outputs: Tensor) -> str:

@@ -17,7 +17,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.job.devices import Devices
 from entry_point.job.program import ExitCode
 from entry_point.training.learner import Learner
-from entry_point.training.model_checks import describe_bounds, refuse_other_model, taking_samples
+from entry_point.training.model_checks import Ending, refuse_other_model, taking_samples
 from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
 from tests.entry_point.training.test_compile import note_graphs
@@ -243,7 +243,7 @@ def outputs(task: str) -> Tensor:
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("task", TASKS)
 def test_a_function_that_the_task_applies_itself_is_named(task: str, end: str) -> None:
-    found = describe_bounds(ENDS[end](outputs(task)), TASKS[task])
+    found = Ending(ENDS[end](outputs(task))).describe(TASKS[task])
     wrong = BOUNDED if task in ("classification", "segmentation") else BOUNDED | {
         "log_softmax", "relu", "softplus"
     }  # fmt: skip
@@ -257,19 +257,19 @@ def test_logits_are_not_taken_for_shares() -> None:
     """Also those of a new head of zeros, of one class, and positive ones."""
     task = TASKS["classification"]
     for logits in (torch.zeros(8, 4), torch.ones(8, 1), torch.rand(8, 4), torch.full((8, 4), 0.3)):
-        assert describe_bounds(logits, task) is None
+        assert Ending(logits).describe(task) is None
 
 
 def test_a_head_of_your_own_says_nothing_of_the_outputs() -> None:
     task = task_of(classes(4))
     task.head = nn.Identity()
-    assert describe_bounds(outputs("classification").softmax(1), task) is None
+    assert Ending(outputs("classification").softmax(1)).describe(task) is None
 
 
 @pytest.mark.parametrize("name", ["squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
 def test_models_of_the_library_answer_with_logits(name: str) -> None:
     model = torchvision.models.get_model(name, num_classes=6)
-    assert describe_bounds(model(torch.randn(2, 3, 64, 64)), TASKS["classification"]) is None
+    assert Ending(model(torch.randn(2, 3, 64, 64))).describe(TASKS["classification"]) is None
 
 
 def ending(num_classes: int, end: str) -> nn.Module:
@@ -283,6 +283,7 @@ def test_the_first_batch_says_it_once(end: str, caplog: pytest.LogCaptureFixture
     with caplog.at_level(logging.WARNING):
         for step in range(3):
             own.loss(*batch(), step)
+            own.record()
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == (0 if end == "none" else 1)
     if said:
