@@ -71,7 +71,7 @@ class Parser(h11.Connection):
                 if type(self._reader) is ChunkedReader:
                     self._reader = _Chunks()
             else:
-                self._count(len(event.data) if kind is h11.Data else 0)
+                self._count(len(event.data) if isinstance(event, h11.Data) else 0)
             return event
         except h11.RemoteProtocolError as error:
             self.refusal = str(error)
