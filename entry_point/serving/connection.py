@@ -65,9 +65,13 @@ class Parser(h11.Connection):
             if self.their_state is h11.IDLE:
                 self._check_headers()
             event = super().next_event()
-            self._count(event)
-            if isinstance(event, h11.Request) and isinstance(self._reader, ChunkedReader):
-                self._reader = _Chunks()
+            kind = type(event)
+            if kind is h11.Request or kind is h11.EndOfMessage:
+                self._pieces = self._bytes = 0
+                if type(self._reader) is ChunkedReader:
+                    self._reader = _Chunks()
+            else:
+                self._count(len(event.data) if isinstance(event, h11.Data) else 0)
             return event
         except h11.RemoteProtocolError as error:
             self.refusal = str(error)
@@ -79,13 +83,10 @@ class Parser(h11.Connection):
         if b"," in b",".join(_LENGTHS.findall(received, 0, _check_lines(received))):
             raise h11.RemoteProtocolError("must have one Content-Length or Transfer-Encoding")
 
-    def _count(self, event: object) -> None:
-        if isinstance(event, (h11.Request, h11.EndOfMessage)):
-            self._pieces = self._bytes = 0
-            return
+    def _count(self, size: int) -> None:
+        """Count a chunk, or a packet."""
         self._pieces += 1
-        if isinstance(event, h11.Data):
-            self._bytes += len(event.data)
+        self._bytes += size
         if self._pieces > _FREE_PIECES + self._bytes // _BYTES_PER_PIECE:
             message = "arrives in too many small pieces; send chunks of 1 kB or more"
             raise h11.RemoteProtocolError(message)
@@ -93,10 +94,9 @@ class Parser(h11.Connection):
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
         """Called by `send` for what it returns."""
         parts = super().send_with_data_passthrough(event)
-        is_head = isinstance(event, (h11.Response, h11.InformationalResponse))
-        if parts is not None and is_head and self.has_begun:
+        if self.has_begun and isinstance(event, (h11.Response, h11.InformationalResponse)):
             self.has_begun = False
-            return [b"".join(parts).removeprefix(_BEGINNING)]
+            return [b"".join(parts or ()).removeprefix(_BEGINNING)]
         return parts
 
 
