@@ -5,10 +5,11 @@ Chen et al., "A Simple Framework for Contrastive Learning of Visual Representati
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 import torch.distributed as dist
 import torchvision
-from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.distributed.nn.functional import all_gather
 from torch.nn import functional
@@ -16,6 +17,7 @@ from torch.nn import functional
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
+from entry_point.training.checkpoints import DamagedFileError, load_safetensors
 from entry_point.training.tasks.task import Metric, Table, Task
 
 _VOTE_TEMPERATURE = 0.07
@@ -44,11 +46,16 @@ def classifier(num_classes: int, weights: str | None, backbone: str = "resnet18"
     model: nn.Module = torchvision.models.get_model(backbone, num_classes=num_classes)
     if weights is None:
         return model
-    state = load_file(weights)
-    own = {name: value for name, value in state.items() if not name.startswith("fc.")}
-    missing, unexpected = model.load_state_dict(own, strict=False)
-    if unexpected or set(missing) != {"fc.weight", "fc.bias"}:
+    try:
+        state = load_safetensors(Path(weights))
+    except DamagedFileError as error:
+        raise ConfigError("model.kwargs.weights", weights, str(error)) from error
+    encoded = {name: value for name, value in state.items() if not name.startswith("fc.")}
+    own = {name: value for name, value in model.state_dict().items() if name.split(".")[0] != "fc"}
+    shapes = [{name: value.shape for name, value in each.items()} for each in (own, encoded)]
+    if shapes[0] != shapes[1]:
         raise ConfigError("model.kwargs.weights", weights, f"holds no SimClr run of {backbone}")
+    model.load_state_dict(encoded, strict=False)
     return model
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import timm
 import torch
 from torch import Tensor, nn
 from torchvision.models import resnet18
@@ -298,3 +299,42 @@ def test_position_embeddings_of_another_width_are_refused(tmp_path: Path) -> Non
     config = ModelConfig("timm/test_vit", weights=str(tmp_path / "a.pth"))
     with pytest.raises(ConfigError, match=r"pos_embed has shape \(1, 17, 32\)"):
         build_model(config, 3, image_size=128)
+
+
+@pytest.mark.parametrize(
+    ("other", "own"),
+    [
+        ("resnet34", "resnet18"),
+        ("resnet18", "resnet34"),
+        ("resnext50_32x4d", "resnet50"),
+        ("convnext_atto", "convnext_femto"),
+        ("test_efficientnet_ln", "test_efficientnet"),
+    ],
+)
+def test_an_encoder_takes_no_other_architectures_weights(
+    other: str, own: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "other.pt"
+    torch.save(timm.create_model(other, num_classes=4).state_dict(), file)
+    encoder = ModelConfig(f"timm/{own}", {"features_only": True}, weights=str(file))
+    with pytest.raises(ConfigError, match=r"^model\.weights=.*(does not fit|another model's)"):
+        build_model(encoder, 3, image_size=64)
+
+
+def test_an_encoder_takes_its_classifiers_weights_whatever_its_head(tmp_path: Path) -> None:
+    state = timm.create_model("resnet18", num_classes=4).state_dict()
+    state |= {"fc.0.weight": torch.ones(4, 4)}  # of a projection
+    torch.save(prefixed("module.", state), file := tmp_path / "own.pt")
+    kwargs = {"features_only": True, "out_indices": [1, 2, 3]}
+    model = build_model(ModelConfig("timm/resnet18", kwargs, weights=str(file)), 3)
+    for name, value in model.state_dict().items():
+        if name.startswith("encoder.model."):
+            assert torch.equal(value, state[name.removeprefix("encoder.model.")]), name
+
+
+def test_weights_of_mnasnet_load_with_and_without_their_version(tmp_path: Path) -> None:
+    state = build_model(ModelConfig("mnasnet0_5"), 3).state_dict()
+    for number, content in enumerate((state, dict(state))):
+        torch.save(content, file := tmp_path / f"{number}.pt")
+        loaded_state = build_model(ModelConfig("mnasnet0_5", weights=str(file)), 3).state_dict()
+        assert_same(loaded_state, state)
