@@ -97,12 +97,13 @@ def _deploy(arguments: Sequence[str]) -> int:
     # All before the first is sent, which creates something.
     for operation, request in planned.items():
         require_sendable(request, operation)
+    if session:
+        model = job["ModelArtifacts"]["S3ModelArtifacts"]
+        require_objects(aws_client(session, "s3"), {f"{job_name}: its model": model})
     _warn_of_outputs(planned["CreateEndpointConfig"], job)
     if session is None:
         print_request(planned)
         return 0
-    model = job["ModelArtifacts"]["S3ModelArtifacts"]
-    require_objects(aws_client(session, "s3"), {f"{job_name}: its model": model})
     _create(session, config.name, planned)
     _say(
         f"endpoint {config.name} serves; try it: aws sagemaker-runtime invoke-endpoint "

@@ -262,9 +262,9 @@ def _require_valid(
     found += [*problems, *registry_problems(config.target, region_of(session))]
     if found:
         raise UserError(*(typed(line, config.job.request) for line in found))
-    warn_of_outputs({key: output}, config.job.output)
     if session:
         _require_empty(aws_client(session, "s3"), key, output)
+    warn_of_outputs({key: output}, config.job.output)
 
 
 def _require_empty(s3: Any, key: str, uri: str) -> None:

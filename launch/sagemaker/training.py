@@ -168,12 +168,11 @@ def prepare(spec: TrainingSpec, session: Any) -> None:
     if session and config.resume_from and not config.resume_from.startswith("s3://"):
         config.resume_from = _checkpoints_of(config.resume_from, session)
     request = spec.request()
+    if session:
+        _require_buckets(config, session)
+        require_objects(aws_client(session, "s3"), _inputs(request, config))
     _warn_of_outputs(request, config)
-    if session is None:
-        return
-    _require_buckets(config, session)
-    require_objects(aws_client(session, "s3"), _inputs(request, config))
-    if spec.code:
+    if session and spec.code:
         send_code(spec.code, config.job.channels[own_code.CHANNEL].s3 or "", session)
 
 

@@ -249,20 +249,21 @@ def test_what_is_no_archive_is_refused_before_anything_is_created(
     assert not job.made("CreateModel")
 
 
+@pytest.mark.parametrize(("folder", "warned"), [("runs/captured", False), ("captured", True)])
 def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
-    planned: Planned, capsys: pytest.CaptureFixture[str]
+    folder: str,
+    warned: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    key = "request.DataCaptureConfig.DestinationS3Uri"
-    planned_arguments = [f"{key}=s3://bucket/{{}}", "request.DataCaptureConfig.EnableCapture=true"]
-    capture = ["request.DataCaptureConfig.InitialSamplingPercentage=100"]
-    capture += ["request.DataCaptureConfig.CaptureOptions=[{CaptureMode:Input}]"]
+    monkeypatch.setenv("DRY_RUN", "1")
+    key, uri = "request.DataCaptureConfig", f"s3://bucket/{folder}"
+    capture = [f"{key}.DestinationS3Uri={uri}", f"{key}.InitialSamplingPercentage=100"]
+    capture += [f"{key}.CaptureOptions=[{{CaptureMode:Input}}]"]
     known = [f"{name}={value}" for name, value in KNOWN.items()]
-    for folder, warned in (("runs/captured", False), ("captured", True)):
-        given = [each.format(folder) for each in planned_arguments] + capture
-        assert hosting.main([JOB, *known, *given]) == 0
-        assert (
-            f"{key}=s3://bucket/{folder}: outside of job.output" in capsys.readouterr().err
-        ) == (warned)
+    assert hosting.main([JOB, *known, *capture]) == 0
+    said = f"{key}.DestinationS3Uri={uri}: outside of job.output=s3://bucket/runs;"
+    assert (said in capsys.readouterr().err) == warned
 
 
 def test_a_job_without_a_model_cannot_be_deployed(

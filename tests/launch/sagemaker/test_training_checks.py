@@ -69,7 +69,10 @@ def test_a_misspelt_type_is_named_before_an_image_for_it_is_advised(kind: str) -
 
 
 REQUEST = "job.request."
-SENT = "{{ChannelName:{name},InputMode:{mode},DataSource:{{S3DataSource:{{S3DataType:S3Prefix,S3Uri:'s3://b/x/'}}}}}}"
+SENT = (
+    "InputDataConfig=[{{ChannelName:{name},InputMode:{mode},"
+    "DataSource:{{S3DataSource:{{S3DataType:S3Prefix,S3Uri:'s3://b/x/'}}}}}}]"
+)
 
 
 @pytest.mark.parametrize(
@@ -89,17 +92,17 @@ SENT = "{{ChannelName:{name},InputMode:{mode},DataSource:{{S3DataSource:{{S3Data
         (["HyperParameters.sagemaker_program=train.py"], "hyperparameter sagemaker_program"),
         (["HyperParameters.hydra_overrides_001='[]'"], "job.request.HyperParameters: hyperparam"),
         (
-            [f"InputDataConfig=[{SENT.format(name='other', mode='File')}]", "data=folder"],
+            [SENT.format(name="other", mode="File"), "data=folder"],
             "data=folder: data.root is not set and there is no channel training; add "
             "job.channels.training=s3://bucket/prefix/; job.request.InputDataConfig replaces",
         ),
         (
-            [f"InputDataConfig=[{SENT.format(name='training', mode='Pipe')}]", "data=folder"],
+            [SENT.format(name="training", mode="Pipe"), "data=folder"],
             "job.request.InputDataConfig.training.InputMode=Pipe: the job reads files",
         ),
         (
             ["AlgorithmSpecification.ContainerArguments=[serve]"],
-            "job.request.AlgorithmSpecification.ContainerArguments=['serve']: must begin with train",
+            "job.request.AlgorithmSpecification.ContainerArguments=['serve']: must begin with",
         ),
         (
             ["AlgorithmSpecification.ContainerArguments=[train,trainer.epochs=0]"],
@@ -132,7 +135,7 @@ def test_the_finished_request_is_read_as_the_job_reads_it(overrides: list[str], 
         ["job.request.HyperParameters={trainer.epochs:'2'}"],
         [
             "data=folder",
-            f"job.request.InputDataConfig=[{SENT.format(name='training', mode='File')}]",
+            REQUEST + SENT.format(name="training", mode="File"),
         ],
         ["job.request.AlgorithmSpecification.ContainerArguments=[train,trainer.epochs=2]"],
         ["job.environment.ML_ROOT=/opt/ml", "job.environment.OWN=1"],
