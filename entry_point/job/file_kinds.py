@@ -25,7 +25,7 @@ _TAR_NAME = re.compile(r"\.(tar\b|t[gbx]z\d?$)")
 # The first members of a graph: its version, and what made it.
 _ONNX = re.compile(rb"\x08[\x01-\x20]\x12.[a-z]", re.DOTALL)
 _S3_ERROR = re.compile(r"<Code>(\w+)</Code>")
-_SHOWN = 80
+_SHOWN = 32
 
 
 def name_kind(path: Path) -> str | None:
