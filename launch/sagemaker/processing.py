@@ -135,7 +135,7 @@ def predict(arguments: Sequence[str]) -> Job | None:
 def _as_sent(config: LaunchConfig) -> LaunchConfig:
     """Returns the config with what `job.request` changes of image, role and machines."""
     cluster = "ProcessingResources.ClusterConfig"
-    changes = {
+    changes: dict[str, Any] = {
         name: value
         for name, member, kind in (
             ("image", "AppSpecification.ImageUri", str),

@@ -67,7 +67,7 @@ def require_objects(s3: Any, places: Mapping[str, str]) -> None:
         others = [name for name in names if name not in (prefix, f"{prefix}/")]
         is_folder = prefix.endswith("/") or not prefix
         # The console marks a folder with an empty object of its name.
-        if not (others if is_folder else names):
+        if "KeyCount" in found and not (others if is_folder else names):
             raise UserError(f"{key}={uri}: S3 has no object there; `aws s3 ls {uri}` lists them")
         if f"{prefix}/" in names and others and not is_folder:
             raise UserError(

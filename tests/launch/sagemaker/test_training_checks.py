@@ -105,7 +105,7 @@ SENT = (
             "job.request.AlgorithmSpecification.ContainerArguments=['serve']: must begin with",
         ),
         (
-            ["AlgorithmSpecification.ContainerArguments=[train,trainer.epochs=0]"],
+            ["AlgorithmSpecification.ContainerArguments=[train,'trainer.epochs=0']"],
             "trainer.epochs=0: must be at least 1",
         ),
         (
@@ -137,7 +137,7 @@ def test_the_finished_request_is_read_as_the_job_reads_it(overrides: list[str], 
             "data=folder",
             REQUEST + SENT.format(name="training", mode="File"),
         ],
-        ["job.request.AlgorithmSpecification.ContainerArguments=[train,trainer.epochs=2]"],
+        ["job.request.AlgorithmSpecification.ContainerArguments=[train,'trainer.epochs=2']"],
         ["job.environment.ML_ROOT=/opt/ml", "job.environment.OWN=1"],
     ],
 )
