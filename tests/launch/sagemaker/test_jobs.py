@@ -257,6 +257,7 @@ def test_checkpoint_keys_outside_the_folder_are_skipped(
 def test_resumed_job_gets_the_checkpoint_prefix_of_the_earlier_job(aws: Aws) -> None:
     kept = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/kept"}}
     aws.answers["DescribeTrainingJob"] = [(200, description("Stopped", **kept))]
+    aws.client("s3").put_object(Bucket=BUCKET, Key="kept/step-1", Body=b"x")
     launch(aws, "resume_from=the-job", name="next")
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"

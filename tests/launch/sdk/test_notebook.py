@@ -170,6 +170,14 @@ def _as_sent(request: dict[str, Any]) -> dict[str, Any]:
 DEFAULT = ("CompressionType", "GZIP")
 
 
+@pytest.fixture(autouse=True)
+def _inputs(aws: Aws) -> None:
+    """What the channels and `resume_from` of these jobs name."""
+    for key in ("photos/train/a/0.jpg", "x/0", "kept/step-1"):
+        aws.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"x")
+    aws.calls.clear()
+
+
 @pytest.fixture
 def job_role(aws_cli: Aws) -> str:
     """The ARN of the role that `make setup-aws` creates, whose permissions can be simulated."""
