@@ -115,6 +115,7 @@ def list_classes(root: Path, *_: object) -> Listing:
         folders, skipped = _class_folders(root / top)
         found += (_ClassFolder.walked(root / top, place, name, skipped) for name in folders)
         warn_of_skipped(root / top, skipped)
+    found = _without_other_tests(root, levels, found)
     classes = _require_classes(root, tops, found)
     number = {name: i for i, name in enumerate(classes)}
     names = [name for folder in found for name in folder.images]
@@ -172,6 +173,21 @@ def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
         elif entry.name != FOLDER_INDEX:
             files.append(entry.name)
     return classes, files
+
+
+def _without_other_tests(
+    root: Path, levels: Levels, found: list[_ClassFolder]
+) -> list[_ClassFolder]:
+    """Returns the folders without those of `test` if none of these is a class of another split: its
+    images have no labels then, as in test/images."""
+    splits = [*levels.tops]
+    known = {folder.name for folder in found if splits[folder.top] != "test"}
+    of_test = [folder.name for folder in found if splits[folder.top] == "test"]
+    if not known or not of_test or known.intersection(of_test):
+        return found
+    line = "%s is not used: none of its folders (%s) is a class of train"
+    log.warning(line, root / levels.tops["test"], printable(", ".join(of_test[:3])))
+    return [folder for folder in found if splits[folder.top] != "test"]
 
 
 def _require_classes(root: Path, tops: Sequence[str], found: Sequence[_ClassFolder]) -> list[str]:
@@ -275,13 +291,13 @@ def _split_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
     """Split -> its folder; none if the folders are classes. Raises DataError.
 
     They are splits if one is `train`, or all are splits by their names; and if two are by a word of
-    their names, as seg_train and seg_test.
+    their names, as seg_train and seg_test, or train and test1.
     """
     found = {name: split for name in names if (split := split_called(name))}
+    by_word = {name: word for name, word in words_of_files(names, skip=True)[0].items() if word}
     is_exact = "train" in found.values() or len(found) == len(names)
-    if not is_exact:
-        words = words_of_files(names, skip=True)[0]
-        found = {name: word for name, word in words.items() if word}
+    if not is_exact or len(by_word) == len(names) > len(found):
+        found = by_word
         if len({*found.values()}) < 2 or "train" not in found.values():
             return {}
     others = [name for name in names if name not in found]

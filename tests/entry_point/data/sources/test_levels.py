@@ -80,6 +80,18 @@ def test_what_is_read_and_what_is_not_is_said(
     assert read in caplog.text and "ignored: seg_pred" in caplog.text
 
 
+def test_a_test_set_without_a_class_of_train_is_named_and_adds_no_class(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = filled(tmp_path, *of_splits("train", "val"), "test/images", count=2)
+    dataset = opened(root, for_training=False)
+    assert [*dataset.splits] == ["train", "val"]
+    assert dataset.source("train").classes == ["sea", "wood"]
+    assert f"{root}/test is not used: none of its folders (images) is a class" in caplog.text
+    alone = filled(tmp_path / "alone", *of_splits("test"), count=2)
+    assert opened(alone, for_training=False).source("test").classes == ["sea", "wood"]
+
+
 @pytest.mark.parametrize("data", [{}, {"format": "folder"}])
 @pytest.mark.parametrize("name", ["train", "test", "val"])
 def test_a_class_called_as_a_split_beside_others_is_a_class(
@@ -97,6 +109,7 @@ def test_a_class_called_as_a_split_beside_others_is_a_class(
     [
         (["train", "test", "bus"], "test and train may be splits, or classes as bus: .* rename"),
         (["train", "test"], "no class folders: train, test hold images themselves: .* a table"),
+        (["train", "test1"], "no class folders: train, test1 hold images themselves"),
         (["train_images", "test_images"], "no class folders: train_images, test_images hold"),
         (["train/train", "test/test"], "no class folders: train/train, test/test hold images"),
         (["train_a/sea", "train_b/sea", "test/sea"], "train_a and train_b are both for train"),
