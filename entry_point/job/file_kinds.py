@@ -50,7 +50,7 @@ def _archive(path: Path, head: bytes) -> str | None:
     try:
         with zipfile.ZipFile(path) as archive:
             inside = {name.partition("/")[2] for name in archive.namelist()}
-    except (zipfile.BadZipFile, OSError):
+    except (zipfile.BadZipFile, OSError, ValueError):
         return "a part of a zip file, as torch.save writes it: copy or download it again"
     if {"data.pkl", "constants.pkl"} <= inside:
         return "a model of TorchScript: save its weights with torch.save(model.state_dict(), FILE)"

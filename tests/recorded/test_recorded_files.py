@@ -26,6 +26,7 @@ output/data/metrics.jsonl
 output/data/report.html
 output/data/summary.png
 output/data/tensorboard/events.out.tfevents
+output/data/tracked.json
 output/lock
 """.split()
 

@@ -119,7 +119,7 @@ def test_each_setting_of_data_is_of_the_dataset_or_of_samples() -> None:
     """A new setting goes into the advised commands unless it is named in OF_SAMPLES."""
     assert {field.name for field in fields(DataConfig)} - {*OF_SAMPLES} == {
         *("format", "kwargs", "root", "images", "table", "val_fraction", "gray_bits"),
-        "index_root",
+        *("val_top_up", "index_root"),
     }
 
 

@@ -22,6 +22,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import table
 from entry_point.job.program import ExitCode, UserError
+from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
@@ -38,7 +39,7 @@ def train(*overrides: str, ranks: int = 1) -> None:
     for split in ("train", "val"):
         source = open_source(config.data, split, Path())
         if split == "train":
-            build_task(config, source, torch.device("cpu"))
+            BatchAugmentation(config, build_task(config, source, torch.device("cpu")))
         for rank in range(ranks):
             batch = config.trainer.batch_size
             spec = LoaderSpec(config.data, config.pipeline, split, batch, 0, rank, ranks)
@@ -320,7 +321,7 @@ def test_masks_are_read_as_advised(tmp_path: Path) -> None:
             Image.fromarray(np.full((8, 8), number % 2, np.uint8)).save(mask)
     train(*advised)
     moving = line_of(*advised, "augment.name=trivial")
-    assert "use color_jitter" in moving
+    assert "such as color_jitter" in moving
     train(*advised, "augment.name=color_jitter")
     assert "set squash" in line_of(*advised, "data.crop=center")
     train(*advised, "data.crop=squash")

@@ -12,7 +12,6 @@ from tests.chromium import browser
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import Answer, Served
 from tests.entry_point.serving.test_invocations import encoded
-from tests.entry_point.serving.test_page import pytestmark as needs_chromium
 
 HERE, OTHER = "https://example.com", "http://localhost:3000"
 ALLOW = "access-control-allow-origin"
@@ -87,7 +86,6 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
         web.shutdown()
 
 
-@needs_chromium
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_a_browser_lets_a_page_of_the_named_origin_ask(
     is_allowed: bool, site: tuple[Path, str], serve: Serve, served_model: Path

@@ -10,7 +10,7 @@ from tests.launch.test_recorded import MINIMAL, REGION
 
 Overrides = list[str]
 GIVEN = [f"{key}={value}" for key, value in MINIMAL.items()]
-PACK = ["source=s3://bucket/photos", "output=s3://bucket/packed"]
+PACK = ["source=s3://bucket/photos", "output=s3://my-bucket/runs/packed"]
 TRAINING = "job.channels.training"
 
 # The command, what is given, the advice, and what whoever follows it gives instead.

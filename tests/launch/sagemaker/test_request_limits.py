@@ -85,8 +85,8 @@ def test_every_type_of_the_description_passes(capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     "command",
     [
-        ["dataset", "source=s3://b/a", "output=s3://b/c"],
-        ["predict", "s3://b/model.tar.gz", "input=s3://b/a", "output_dir=s3://b/c"],
+        ["dataset", "source=s3://b/a", f"output=s3://{BUCKET}/runs/c"],
+        ["predict", "s3://b/model.tar.gz", "input=s3://b/a", f"output_dir=s3://{BUCKET}/runs/c"],
     ],
 )
 def test_processing_jobs_are_checked_alike(
