@@ -41,7 +41,7 @@ def with_expected_pixels(config: TrainConfig, run: RunFolder, devices: Devices) 
     pixels, reason = _of_identity(saved), "as the run's checkpoint has it"
     if not pixels:
         pixels, reason = _of_weights(config.model, run.channels)
-    found = replace(data, **{k: v for k, v in pixels.items() if getattr(data, k) is None})
+    found = replace(data, mean=data.mean or pixels.get("mean"), std=data.std or pixels.get("std"))
     mean, std = found.normalization
     if found.normalization != DataConfig().normalization:
         logger.info("data.mean=%s data.std=%s, %s", shown(mean), shown(std), reason)

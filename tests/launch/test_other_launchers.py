@@ -107,7 +107,9 @@ def unknown_members(manifests: list[dict[str, Any]]) -> list[str]:
 
     def look(value: Any, path: str) -> Iterator[str]:
         known = KNOWN_MEMBERS.get(path)
-        for name, member in value.items() if isinstance(value, dict) and known is not None else ():
+        if known is None or not isinstance(value, dict):
+            return
+        for name, member in value.items():
             if name not in known:
                 yield f"{path}.{name}"
             yield from look(member, f"{path}.{name}")

@@ -18,6 +18,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.splits import chosen_for_val
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.class_folders import class_folder
@@ -139,7 +140,8 @@ def test_several_columns_of_0_and_1_are_labels_or_numbers(
     rows = [{**row, "x": i % 2, "y": i % 3 % 2} for i, row in enumerate(rows_of(photo_folder))]
     file = write(tmp_path / "columns.parquet", rows)
     found = {}
-    for kind, expected in ((None, "labels"), ("labels", "labels"), ("numbers", "numbers")):
+    kinds: dict[Kind | None, Kind] = {None: "labels", "labels": "labels", "numbers": "numbers"}
+    for kind, expected in kinds.items():
         table = TableConfig(labels=["x", "y"], kind=kind)
         source, _ = opened(file, images=str(photo_folder), table=table)
         assert source.classes == ["x", "y"] and source.kind == expected

@@ -27,9 +27,9 @@ STARTS = {
 
 def keys(root: Path, paths: list[str], *, labeled: bool = True, **data: Any) -> list[str]:
     """The files that a table of these paths, in the folder of FILES, names."""
-    for file in FILES:
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).touch()
+    for name in FILES:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
     rows = [{"path": path, "label": "xy"[i % 2]} for i, path in enumerate(paths)]
     file = write(root / "labels.csv", rows)
     settings = DataConfig(root=str(file), **data)
