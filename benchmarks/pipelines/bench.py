@@ -22,7 +22,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, cast
 
 from omegaconf import OmegaConf
 from pydantic import Field
@@ -36,10 +35,12 @@ from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.data_config import usable_cores
 from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
+from entry_point.config.typed_text import with_typed_text
 from entry_point.data.errors import DataError
 from entry_point.job.program import counted, duration
 
@@ -278,8 +279,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_config(arguments: Sequence[str]) -> BenchConfig:
-    typed = OmegaConf.to_container(OmegaConf.from_dotlist(list(arguments)))
-    return check_config(cast(dict[str, Any], typed), BenchConfig)
+    plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(arguments)))
+    typed = with_typed_text(plain, BenchConfig, parse_overrides(arguments), CONFIGS)
+    return check_config(typed, BenchConfig)
 
 
 if __name__ == "__main__":

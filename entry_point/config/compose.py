@@ -85,7 +85,7 @@ def resolved_yaml(config: Any) -> str:
 def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str, Any]:
     """Compose `configs/<name>.yaml` with Hydra overrides; raises ConfigError.
 
-    Checked is nothing, but what is text in `schema` is the text that was typed.
+    Values are not checked yet; settings that are text in `schema` hold the text that was typed.
     """
     parsed = parse_overrides(overrides)
     for override in parsed:

@@ -205,6 +205,10 @@ def test_all_loaders_are_published_or_the_missing_ones_named(
         read_config(["publish=true"])
 
 
+def test_a_folder_named_by_date_is_that_folder() -> None:
+    assert read_config(["data.root=2024_11_27", "rounds=1"]).data.root == "2024_11_27"
+
+
 def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
     with pytest.raises(ConfigError, match="secnds"):
         read_config(["secnds=2"])

@@ -1,8 +1,8 @@
 """Reads class folders: root/<split>/<class>/**, root/<class>/** or root/<class>/<split>/**.
 
-A folder is not a class because it lies below the root. Its level is that of the classes if folders
-there hold images themselves, or if the folder above is a split by its name. Other levels are gone
-down where only one reading is possible; else the line says what was seen, and what to type.
+A folder below the root is not always a class. It is one if folders at its level hold images
+themselves, or if the folder above it is a split by its name. Other levels are passed if only one
+reading is possible; else the error says what was seen, and what to type.
 """
 
 from __future__ import annotations
