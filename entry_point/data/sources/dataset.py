@@ -33,7 +33,7 @@ from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import KINDS, Source, UprightSizes
-from entry_point.data.sources.splits import WHOLE, divided, named
+from entry_point.data.sources.splits import WHOLE, Splits, divided, named
 from entry_point.data.sources.stream import PackedStream
 from entry_point.job.program import counted, printable
 
@@ -107,21 +107,12 @@ def open_dataset(
     splits = named(listing.words if labeled else Words.none(len(listing)))
     if for_training:
         tops_up = data.val_top_up is not None and found.kind == "class" and not of_part
-        splits = divided(
-            splits,
-            listing.names,
-            data.val_fraction,
-            str(root),
-            found.values if tops_up else None,
-            of_part=of_part,
-        )
+        classes = found.values if tops_up else None
+        fraction, where = data.val_fraction, str(root)
+        splits = divided(splits, listing.names, fraction, where, classes, of_part=of_part)
     if not splits.rows:
         raise DataError(f"{root}: no image belongs to a split{splits.unused}")
-    kind = {"class": "classes", "targets": "classes"}.get(found.kind, found.kind)
-    labels = f"; {len(found.names)} {kind}" if labeled else ""
-    log.info("%s: %s: %s%s", printable(str(root)), listing.what, splits.describe(), labels)
-    if listing.jpegs is not None:
-        log_formats(root, listing.jpegs, len(listing))
+    _tell(root, listing, splits, found if labeled else None)
     if listing.check is not None and data.max_bad_fraction < 1:
         listing.check(splits.rows)
 
@@ -132,6 +123,17 @@ def open_dataset(
         return _with_side_indexes(listing.open(rows, found), data, root, split)
 
     return Dataset(data, root, [*splits.rows], splits.describe(), source)
+
+
+def _tell(root: Path, listing: Listing, splits: Splits, found: Labels | None) -> None:
+    """Log what lies there, how it is divided, and its labels if they are needed."""
+    labels = ""
+    if found is not None:
+        kind = {"class": "classes", "targets": "classes"}.get(found.kind, found.kind)
+        labels = f"; {len(found.names)} {kind}"
+    log.info("%s: %s: %s%s", printable(str(root)), listing.what, splits.describe(), labels)
+    if listing.jpegs is not None:
+        log_formats(root, listing.jpegs, len(listing))
 
 
 def with_format(data: DataConfig, root: Path, labeled: bool = True) -> tuple[DataConfig, str]:
