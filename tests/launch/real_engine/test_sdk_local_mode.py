@@ -151,6 +151,8 @@ def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
 ) -> None:
     uri = aws.pretend_image()
     engine.call("tag", prebuilt_image, uri)
+    # A launch refuses a prefix without objects.
+    aws.client("s3").put_object(Bucket=BUCKET, Key="photos/cat/1.jpg", Body=b"x")
     overrides = [
         *OVERRIDES,
         f"target.image={uri}",
