@@ -18,7 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from entry_point.serving.formats import JSON, error_line
 
 _MOST_HEADERS, _MOST_HEADER_BYTES = 100, 16 * 1024
-_FREE_PIECES, _BYTES_PER_PIECE = 128, 32
+_FREE_PIECES, _BYTES_PER_PIECE = 32, 32
 """Packets and chunks that headers or a body may come in, and how large more must be on average.
 The free ones cost as much as the request itself."""
 _END_OF_HEADERS = re.compile(rb"\A\r?\n|\n\r?\n")

@@ -24,7 +24,12 @@ from tests.entry_point.training.tasks.label_sources import labels, task_of
 PATIENCE_S = 120.0
 CLASSES = ["cat, big", "dog", "fish"]
 PAIRS = torch.tensor([[1.0, 0, 1], [0, 1, 0]])
-LABELS = {"class": torch.arange(3), "labels": PAIRS, "numbers": 1e6 * PAIRS}
+LABELS = {
+    "class": torch.arange(3),
+    "labels": PAIRS,
+    "numbers": 1e6 * PAIRS,
+    "targets": torch.arange(3),
+}
 SMALL = ("data=folder", "data.image_size=32", "data.resize=36")
 NETWORK = ("model.name=project.models.small_net", "model.kwargs.width=8")
 SLOW = """

@@ -19,7 +19,7 @@ from tests.entry_point.serving.test_serve_limits import ALONE, head, read_answer
 
 MB = 2**20
 DUST = "arrives in too many small pieces; send chunks of 1 kB or more"
-MOST_EVENTS = 300
+MOST_EVENTS = 50
 """As many as an ordinary request may cost."""
 NEXT = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -69,7 +69,7 @@ def test_dust_is_refused_before_it_costs_more_than_a_request(reads: list[bytes])
     [
         in_reads(head(None) + chunks(bytes(MB), 1000), 256 * 1024),
         in_reads(head(None) + chunks(bytes(MB), 76), 256 * 1024),  # lines of base64
-        in_reads(head(None) + chunks(bytes(1000), 10), 1400),
+        in_reads(head(None) + chunks(bytes(400), 10), 1400),
         in_reads(head(MB) + bytes(MB), 536),  # the smallest packets of the internet
         in_reads(head(60) + bytes(60), 64) * 1000,
         [head(0)[:30], head(0)[30:]],

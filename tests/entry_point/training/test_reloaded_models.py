@@ -15,21 +15,26 @@ from tests.entry_point.serving.served_model import CLASSES, write_model
 from tests.entry_point.training.tasks.label_sources import CPU
 from tests.entry_point.training.test_models import SMALLEST
 
-# AlexNet and VGG are as SqueezeNet, convolutions, linear layers and dropout, but have 0.2 and 0.5
-# GB; wide ResNets are ResNets.
-LARGE = ("alexnet", "vgg11", "wide_resnet50_2")
 FAMILIES = (
-    *(name for name in SMALLEST if name not in LARGE),
+    *SMALLEST,
     *("timm/test_resnet", "timm/test_vit", "timm/test_convnext", "timm/test_efficientnet"),
     *("timm/test_mambaout", "timm/test_byobnet", "timm/mnasnet_small"),
+)
+OF_SEGMENTATION = (
+    *("lraspp_mobilenet_v3_large", "deeplabv3_mobilenet_v3_large"),
+    *("deeplabv3_resnet50", "fcn_resnet50"),
 )
 SIZES = {"maxvit_t": 224, "inception_v3": 80, "timm/test_vit": 160}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [*FAMILIES, *OF_SEGMENTATION])
 def test_a_model_of_each_family_is_what_it_was_after_each_file(name: str, tmp_path: Path) -> None:
     size = SIZES.get(name, 64)
     settings = ["model.name=" + name, f"data.image_size={size}", f"data.resize={size}"]
+    kind = "class"
+    if name in OF_SEGMENTATION:
+        kind = "targets"
+        settings += ["data=masks", "task=segmentation"]
     torch.manual_seed(1)
     network = build_model(ModelConfig(name), 3, image_size=size)
     for buffer in network.buffers():  # not the initial ones, which a new model has, too
@@ -43,14 +48,16 @@ def test_a_model_of_each_family_is_what_it_was_after_each_file(name: str, tmp_pa
     checkpoints.save({"model": state, **averages.state()}, 1)
     checkpoints.close()
     saved = load_newest(tmp_path)
-    folder = write_model(tmp_path, *settings, network=network)
+    folder = write_model(tmp_path, *settings, kind=kind, network=network)
     try:
         model = load_model(folder, CPU)
         images = torch.randint(256, (1, 3, size, size), dtype=torch.uint8)
         pixels = model.answers.normalize(images)  # type: ignore[operator]
         with torch.inference_mode():
             expected = network(pixels).softmax(1)
-        assert torch.equal(model.predict(images), expected)
+        # Where the weights lie in memory decides the last bit of some processors' kernels.
+        torch.testing.assert_close(model.predict(images), expected)
+        assert_same(model.answers.network, network)  # type: ignore[arg-type]
         assert saved is not None
         started = ModelConfig(name, weights=str(folder / "model.safetensors"))
         for reload in (
