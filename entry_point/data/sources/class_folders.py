@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -118,14 +119,16 @@ def list_classes(root: Path, *_: object) -> Listing:
     found = _without_other_tests(root, levels, found)
     classes = _require_classes(root, tops, found)
     number = {name: i for i, name in enumerate(classes)}
-    names = [name for folder in found for name in folder.images]
-    labels = [number[folder.name] for folder in found for _ in folder.images]
-    top_of = [folder.top for folder in found for _ in folder.images]
+    held = [folder for folder in found if folder.images]
+    names = [*chain.from_iterable(folder.images for folder in held)]
+    counts = [len(folder.images) for folder in held]
+    labels = np.repeat(np.array([number[folder.name] for folder in held], np.int64), counts)
+    tops_of = np.repeat(np.array([folder.top for folder in held], np.int8), counts)
     _tell(root, levels)
     if not names:
         endings = ", ".join(IMAGE_SUFFIXES)
         raise DataError(f"{root} holds no images; their names end in one of {endings}")
-    paths, tops_of = PathList.of_names(names), np.array(top_of, np.int8)
+    paths = PathList.of_names(names)
 
     def source(rows: Ints, labels: Labels) -> FileSource:
         """Files below the folder of their split; below the root if they are of several."""
@@ -144,7 +147,7 @@ def list_classes(root: Path, *_: object) -> Listing:
     return Listing(
         "class folders",
         paths,
-        Labels("class", classes, np.array(labels, np.int64)),
+        Labels("class", classes, labels),
         words,
         source,
         paths.jpegs,

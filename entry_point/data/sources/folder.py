@@ -7,6 +7,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterator
 from itertools import chain, islice
+from operator import attrgetter
 from pathlib import Path, PurePath
 from unicodedata import normalize
 
@@ -142,9 +143,9 @@ def _visible_entries(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
         visible = (
             entry
             for entry in entries
-            if not entry.name.startswith(".") and entry.name not in _OF_SYSTEMS
+            if not (name := entry.name).startswith(".") and name not in _OF_SYSTEMS
         )
-        return sorted(islice(visible, most), key=lambda entry: entry.name)
+        return sorted(islice(visible, most), key=attrgetter("name"))
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
