@@ -1,10 +1,10 @@
 """Boxes: torchvision's FCOS as a source, a model and a task of your own (docs/adapt.md).
 
-Copy it to project/. It reads YOLO's folders: `images/train/NAME.jpg` has `labels/train/NAME.txt`, or,
-as Roboflow exports it, `train/images/NAME.jpg` has `train/labels/NAME.txt`; the same for `val` or
-`valid`. A line is a box: the number of the class, then the center's x and y, the width and the height
-as shares of the image's. `data.yaml` names the classes, or a line each of `classes.txt`. The task also
-says what `make predict`, the server and the report make of the outputs.
+Copy it to project/. It reads YOLO's folders: `images/train/NAME.jpg` has `labels/train/NAME.txt`,
+or, as Roboflow exports it, `train/images/NAME.jpg` has `train/labels/NAME.txt`; the same for `val`
+or `valid`. A line is a box: the number of the class, then the center's x and y, the width and the
+height as shares of the image's. `data.yaml` names the classes; without it, `classes.txt` names one
+per line. The task also says what `make predict`, the server and the report make of the outputs.
 """
 
 # ruff: noqa: ARG002 - every task has these arguments
@@ -125,6 +125,7 @@ class Boxes(Task):
             message = "boxes are answered in pixels of the whole image; set squash"
             raise ConfigError("data.crop", config.data.crop, message)
         self.names, self.outputs = list(train.classes), len(train.classes)
+        self.colors = [COLORS[kind % len(COLORS)] for kind in range(self.outputs)]
         self.head, self._side = nn.Identity(), config.data.image_size
         nothing = nn.Identity()
         nothing.out_channels = 32  # type: ignore[assignment]
@@ -171,8 +172,7 @@ class Boxes(Task):
         drawn, scale = image.copy(), torch.tensor([image.width, image.height] * 2) / side
         for kind, *box in torch.cat([target[:, :1], target[:, 1:] * scale], 1).tolist():
             if kind >= 0:
-                color = COLORS[int(kind) % len(COLORS)]
-                ImageDraw.Draw(drawn).rectangle(box, outline=color, width=2)
+                ImageDraw.Draw(drawn).rectangle(box, outline=self.colors[int(kind)], width=2)
         return drawn
 
     def answered(self, output: Tensor, target: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entry_point.class_masks import as_png, class_mask, overlay, shares_of_classes
+from entry_point.class_masks import COLORS, as_png, class_mask, overlay, shares_of_classes
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.masks import IGNORED, OUTSIDE
@@ -45,6 +45,7 @@ class Segmentation(Task):
         self._model = config.model.name
         self.names = list(train.classes)
         self.outputs = len(self.names)
+        self.colors = COLORS[: self.outputs]
         self.head: nn.Module = nn.Softmax(dim=1)
         if config.task.class_weights == "auto":
             message = "task.name=segmentation does not count pixels; list a number per class"
