@@ -211,8 +211,8 @@ def draw_samples(
         below = figure.legend(
             patches, names, loc="outside lower left", ncols=columns, fontsize=7, frameon=False
         )
-        for text in below.get_texts():
-            text.set_parse_math(False)
+        for written in below.get_texts():
+            written.set_parse_math(False)
     return figure
 
 
