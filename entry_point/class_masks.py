@@ -28,6 +28,8 @@ def _palette() -> list[int]:
 
 
 PALETTE = _palette()
+COLORS = [f"#{bytes(PALETTE[place : place + 3]).hex()}" for place in range(0, len(PALETTE), 3)]
+"""Of the classes, by their numbers."""
 
 
 def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:

@@ -84,7 +84,7 @@ _MOST_TIMES_LARGER, _MOST_BYTES_MORE = 10, 2**30
 
 
 class ModelError(UserError):
-    """The model folder cannot be loaded; the message says what to do, however long its names."""
+    """The model folder cannot be loaded; the message says what to do, however long names are."""
 
     def __init__(self, message: str) -> None:
         super().__init__(shortened(message))
@@ -446,7 +446,7 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
 
 @dataclass(frozen=True)
 class _NoImages:
-    """What a task is built from instead of the train split, which is not here: its names, and one
+    """What a task is built from instead of the train split, which is not here: the names, and one
     sample of zeros in place of the labels."""
 
     kind: str

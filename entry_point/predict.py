@@ -114,7 +114,7 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
     for line in outcome.listed:
         _say(line)
     if (more := outcome.damaged - len(outcome.listed)) > 0:
-        _say(f"{more} more are damaged, see the column error")
+        _say(f"damaged, but not listed: {more}, see the column error")
     damaged = f", {outcome.damaged} damaged" if outcome.damaged else ""
     also = f" and {prediction.file.with_suffix('.csv').name}" if config.csv else ""
     count = counted(outcome.predicted, "image")

@@ -1,9 +1,10 @@
 """Boxes: torchvision's FCOS as a source, a model and a task of your own (docs/adapt.md).
 
-Copy it to project/. `root/<split>/images/NAME.jpg` has `root/<split>/labels/NAME.txt` as YOLO has
-it, a line per box: the number of the class, then the center's x and y, the width and the height as
-shares of the image's. `root/classes.txt` names the classes. The task also says what `make predict`,
-the server and the report make of the outputs.
+Copy it to project/. It reads YOLO's folders: `images/train/NAME.jpg` has `labels/train/NAME.txt`,
+or, as Roboflow exports it, `train/images/NAME.jpg` has `train/labels/NAME.txt`; the same for `val`
+or `valid`. A line is a box: the number of the class, then the center's x and y, the width and the
+height as shares of the image's. `data.yaml` names the classes; without it, `classes.txt` names one
+per line. The task also says what `make predict`, the server and the report make of the outputs.
 """
 
 # ruff: noqa: ARG002 - every task has these arguments
@@ -17,6 +18,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
+import yaml
 from PIL import Image, ImageDraw
 from torch import Tensor, nn
 from torchvision.models.detection.backbone_utils import resnet_fpn_backbone
@@ -27,8 +29,10 @@ from torchvision.ops.feature_pyramid_network import LastLevelP6P7
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
+from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.folder import is_image
 from entry_point.data.sources.source import FileSource, Source
 from entry_point.training.tasks.task import Metric, Size, Table, Task
 
@@ -45,10 +49,14 @@ class BoxSource(FileSource):
     rows without a box."""
 
     def __init__(self, root: Path, split: str) -> None:
-        files = sorted((root / split / "images").rglob("*.jpg"))
-        classes = (root / "classes.txt").read_text().splitlines()
-        self._labels = root / split / "labels"
-        super().__init__(files, [0] * len(files), classes, "targets")
+        names = ("val", "valid") if split == "val" else (split,)
+        places = [place for name in names for place in (f"images/{name}", f"{name}/images")]
+        found = next((place for place in places if (root / place).is_dir()), None)
+        if found is None:
+            raise DataError(f"{root} must have one of the folders {', '.join(places)}")
+        self._images, self._labels = root / found, root / found.replace("images", "labels")
+        files = sorted(file for file in self._images.rglob("*") if is_image(file.name))
+        super().__init__(files, [0] * len(files), class_names(root), "targets")
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         whole = torch.full((len(indices), MOST, 5), -1.0)
@@ -58,8 +66,7 @@ class BoxSource(FileSource):
         return whole
 
     def _shown(self, index: int, geometry: Geometry, i: int) -> np.ndarray:
-        file = self._labels / Path(self.file(index)).relative_to(self._labels.with_name("images"))
-        file = file.with_suffix(".txt")
+        file = self._labels / Path(self.file(index)).relative_to(self._images).with_suffix(".txt")
         text = file.read_text() if file.is_file() else ""  # an image without boxes
         kind, x, y, wide, tall = np.array(text.split(), float).reshape(-1, 5).T
         top, left, height, width = geometry.boxes[i]
@@ -73,6 +80,13 @@ class BoxSource(FileSource):
         across, down = across * (geometry.side / width), down * (geometry.side / height)
         corners = [kind, across[:, 0], down[:, 0], across[:, 1], down[:, 1]]
         return np.stack(corners, 1)[shown][:MOST].astype(np.float32)
+
+
+def class_names(root: Path) -> list[str]:
+    if not (root / "data.yaml").is_file():
+        return (root / "classes.txt").read_text().splitlines()
+    names = yaml.safe_load((root / "data.yaml").read_text())["names"]
+    return [names[number] for number in sorted(names)] if isinstance(names, dict) else names
 
 
 class Detector(nn.Module):
@@ -111,6 +125,7 @@ class Boxes(Task):
             message = "boxes are answered in pixels of the whole image; set squash"
             raise ConfigError("data.crop", config.data.crop, message)
         self.names, self.outputs = list(train.classes), len(train.classes)
+        self.colors = [COLORS[kind % len(COLORS)] for kind in range(self.outputs)]
         self.head, self._side = nn.Identity(), config.data.image_size
         nothing = nn.Identity()
         nothing.out_channels = 32  # type: ignore[assignment]
@@ -157,8 +172,7 @@ class Boxes(Task):
         drawn, scale = image.copy(), torch.tensor([image.width, image.height] * 2) / side
         for kind, *box in torch.cat([target[:, :1], target[:, 1:] * scale], 1).tolist():
             if kind >= 0:
-                color = COLORS[int(kind) % len(COLORS)]
-                ImageDraw.Draw(drawn).rectangle(box, outline=color, width=2)
+                ImageDraw.Draw(drawn).rectangle(box, outline=self.colors[int(kind)], width=2)
         return drawn
 
     def answered(self, output: Tensor, target: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.job import own_code
-from entry_point.job.program import UserError
+from entry_point.job.program import UserError, counted
 
 KEY = "job.code"
 ROOT = own_code.PROGRAM
@@ -29,7 +29,7 @@ class OwnCode:
 
     def describe(self) -> str:
         size = sum(map(len, self.files.values()))
-        return f"code {self.hash}: {len(self.files)} files, {size / 1e3:,.1f} kB"
+        return f"code {self.hash}: {counted(len(self.files), 'file')}, {size / 1e3:,.1f} kB"
 
     def write(self, channels: Path) -> None:
         """Write the files where a job finds them; the channel's earlier content goes."""

@@ -8,12 +8,16 @@ from PIL import Image, ImageDraw
 HEIGHT, WIDTH = 120, 160
 
 
-def write_boxes(root: Path, train: int = 32, val: int = 8) -> Path:
-    """Write root/{train,val}/{images,labels} and classes.txt; returns root."""
+def write_boxes(
+    root: Path, train: int = 32, val: int = 8, images: str = "images/{}", val_name: str = "val"
+) -> Path:
+    """Write root/images/{train,val}, root/labels/{train,val} and data.yaml; returns root."""
     rng = np.random.default_rng(0)
-    for split, count in (("train", train), ("val", val)):
-        for folder in ("images", "labels"):
-            (root / split / folder).mkdir(parents=True)
+    for split, count in (("train", train), (val_name, val)):
+        photos = root / images.format(split)
+        labels = root / images.replace("images", "labels").format(split)
+        photos.mkdir(parents=True)
+        labels.mkdir(parents=True)
         for number in range(count):
             noise = rng.integers(0, 80, (HEIGHT, WIDTH, 3), dtype=np.uint8)
             image, lines = Image.fromarray(noise), []
@@ -24,7 +28,10 @@ def write_boxes(root: Path, train: int = 32, val: int = 8) -> Path:
                 ImageDraw.Draw(image).rectangle([left, top, left + wide, top + tall], fill=color)
                 center = (left + wide / 2) / WIDTH, (top + tall / 2) / HEIGHT
                 lines.append(f"{kind} {center[0]} {center[1]} {wide / WIDTH} {tall / HEIGHT}")
-            image.save(root / split / "images" / f"{number}.jpg", quality=90)
-            (root / split / "labels" / f"{number}.txt").write_text("\n".join(lines))
-    (root / "classes.txt").write_text("blue\nred\n")
+            image.save(photos / f"{number}.jpg", quality=90)
+            (labels / f"{number}.txt").write_text("\n".join(lines))
+    (root / "data.yaml").write_text(
+        f"train: {images.format('train')}\nval: {images.format(val_name)}\nnames:\n"
+        "  0: blue\n  1: red\n"
+    )
     return root

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from PIL import Image
 
 from tests.boxed_shapes import HEIGHT, WIDTH, write_boxes
 from tests.entry_point.serving.served_model import serving
-from tests.test_removal import TRAIN, copy_without, run
+from tests.test_removal import ROOT, TRAIN, copy_without, run
 
 # All that a new task is: a class and a config file.
 RANKED = '''
@@ -98,20 +99,29 @@ def test_a_new_task_is_a_class_and_a_config_file(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def boxes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a copy of the tree, images with boxes in `root`, and a run on them in `run`."""
+    """A folder with a copy of the tree, images with boxes in `root` as YOLO has them, and a run of
+    the documents' command on them in `run`."""
     folder = tmp_path_factory.mktemp("boxes")
     copy, root = (
         copy_without((), folder / "copy", ["examples"]),
         write_boxes(folder / "root", train=24),
     )
+    page = (ROOT / "docs" / "data.md").read_text()
+    command = re.search(r'cp examples/boxes.py project/\nmake local-train ARGS="([^"]+)"', page)
+    assert command, "docs/data.md shows no command for boxes"
     shutil.copy(copy / "examples" / "boxes.py", copy / "project" / "boxes.py")
-    settings = ["data=folder", f"data.root={root}", "data.crop=squash", "data.image_size=64"]
-    settings += ["data.format=project.boxes.BoxSource", "model.name=project.boxes.Detector"]
-    settings += ["task.name=project.boxes.Boxes", "task.metrics=[found]", "trainer.device=cpu"]
-    settings += ["trainer.batch_size=4", "trainer.epochs=1", "optim=adamw", "optim.lr=1e-3"]
+    settings = command[1].replace("\\\n", "").replace("$BOXES", str(root)).split()
+    settings += ["data.image_size=64", "task.metrics=[found]", "trainer.device=cpu"]
+    settings += ["trainer.batch_size=4", "trainer.epochs=4", "optim=adamw", "optim.lr=1e-3"]
     settings += ["optim.warmup_epochs=0", "loggers=[]"]
     run(copy, ["-m", "entry_point.train", *settings], ML_ROOT=str(folder / "run"))
     return folder
+
+
+def test_the_documents_command_learns_boxes_of_yolos_folders(boxes: Path) -> None:
+    lines = (boxes / "run" / "output" / "data" / "metrics.jsonl").read_text().splitlines()
+    losses = [row["val_loss"] for row in map(json.loads, lines) if "val_loss" in row]
+    assert losses[-1] < 0.9 * losses[0]
 
 
 def test_the_report_draws_boxes(boxes: Path) -> None:
@@ -121,7 +131,7 @@ def test_the_report_draws_boxes(boxes: Path) -> None:
 
 
 def test_boxes_are_predicted_and_served_in_pixels_of_the_image(boxes: Path) -> None:
-    model, photos = boxes / "run" / "model", boxes / "root" / "val" / "images"
+    model, photos = boxes / "run" / "model", boxes / "root" / "images" / "val"
     where = [f"model_dir={model}", f"input={photos}", f"output_dir={boxes / 'answers'}"]
     run(boxes / "copy", ["-m", "entry_point.predict", *where, "csv=true"])
     table = pl.read_parquet(boxes / "answers" / "*.parquet")

@@ -49,8 +49,9 @@ class PathsConfig:
     # pydantic does not inherit the text below a field.
     path: str | None = Field(
         default=None,
-        description="Column of the images' paths. null: `path`, `file`, `file_name`, `filename`, "
-        "`image`, `image_path` or `source-ref`.",
+        description="Column of the images' paths, or of their ids. null: the first that the table "
+        "has of `path`, `file`, `file_name`, `filename`, `image`, `image_path`, `source-ref`, "
+        "`image_id`, `id_code` or `id`.",
     )
     prefix: str | None = Field(
         default=None,
@@ -64,8 +65,8 @@ class TableConfig(PathsConfig):
     """Columns of a table of labels (CSV, TSV, Parquet, JSON lines)."""
 
     labels: Words = Field(default=[])
-    """Columns of the labels. []: `label`, `labels` or `class`, or the attribute that SageMaker's
-    augmented manifest describes."""
+    """Columns of the labels. []: the first that the table has of `label`, `labels`, `class`, `cls`,
+    `target` or `class_id`, or the attribute that SageMaker's augmented manifest describes."""
     split: str | None = None
     """Column that holds `train` or `val`. null: `split`, if there is one. Rows with another value
     are not used."""

@@ -83,7 +83,7 @@ def dotted(path: Sequence[str | int], group: str = "") -> str:
 def allowed(node: Node) -> str:
     """Returns the words after "must be"; empty if any value of the type is allowed."""
     if words := choices(node):
-        return f"one of {', '.join(words)}"
+        return f"one of {', '.join(words)}" if words[1:] else words[0]
     if "minItems" in node:
         each = allowed(node["items"])
         return f"{node['minItems']} numbers" + (f", each {each}" if each else "")

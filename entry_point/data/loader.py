@@ -37,6 +37,7 @@ from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.folder import split_folders
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
+from entry_point.job.program import counted
 
 CHANNEL = "training"
 # DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
@@ -97,9 +98,8 @@ class Loader:
             self._stop()
         if stale:
             log.warning(
-                "epoch %d: %d images do not match their side indexes, and decoded slower, to the "
-                "same pixels; %s",
-                *(epoch, stale, self._spec.data.check_command()),
+                "epoch %d: %s decoded slower, to the same pixels: side indexes do not match; %s",
+                *(epoch, counted(stale, "image"), self._spec.data.check_command()),
             )
 
     def close(self) -> None:

@@ -57,8 +57,8 @@ class KnownTask:
     """What is known of a task before its class can be imported."""
 
     takes: Literal["class", "labels", "numbers", "targets"]
-    """See `Task.takes`. It also says how a table's whole numbers are read, and its names without
-    separators."""
+    """See `Task.takes`. It also says how whole numbers, and names without separators, are read in a
+    table."""
     losses: tuple[str, ...]
     """Words of `task.loss`, the default first."""
     metrics: tuple[Metric, ...]

@@ -26,7 +26,7 @@ from torch import Tensor
 import custom_op
 from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import DEFAULT_ACCEPT, ServerConfig
-from entry_point.job.program import UserError
+from entry_point.job.program import UserError, counted
 from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
 from entry_point.serving import formats
 from entry_point.serving.batching import Batcher
@@ -97,8 +97,12 @@ class ModelService:
             self._batcher.start([predictors[gpu] for gpu in places])
         except custom_op.BuildError as error:
             raise UserError(*str(error).splitlines()) from error
-        where = f"{self._gpus} GPUs" if self._gpus else f"the CPU, {usable_cores()} cores"
-        logger.info("%d workers on %s", count, where)
+        where = (
+            counted(self._gpus, "GPU")
+            if self._gpus
+            else f"the CPU, {counted(usable_cores(), 'core')}"
+        )
+        logger.info("%s on %s", counted(count, "worker"), where)
         if self.model.unfinished is not None:
             logger.warning("%s", self.model.unfinished)
         # What loading made stays: the garbage collector need not look through it again.

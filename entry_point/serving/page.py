@@ -5,6 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
+from entry_point.job.program import counted
 from entry_point.model_folder import Model
 
 _PAGE = Path(__file__).with_name("page.html")
@@ -29,6 +30,6 @@ def page(model: Model | None) -> str:
     shown += ", ..." if len(model.names) > _NAMES_SHOWN else ""
     about = (
         f'<p id="about">{escape(", ".join(facts))}</p>\n'
-        f"<details><summary>{len(model.names)} names</summary>{escape(shown)}</details>"
+        f"<details><summary>{counted(len(model.names), 'name')}</summary>{escape(shown)}</details>"
     )
     return text.replace("<!-- about -->", about)

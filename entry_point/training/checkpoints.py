@@ -230,7 +230,7 @@ def load_newest(folder: Path) -> State | None:
         return state
     if paths:
         raise CheckpointError(
-            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or "
+            f"{folder} holds only damaged checkpoints ({len(paths)}); copy a good one there, or "
             "remove them to restart from scratch"
         )
     return None

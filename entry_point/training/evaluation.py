@@ -74,7 +74,7 @@ def evaluate(
     if len(rows) + damaged != samples:
         raise RuntimeError(f"evaluated {len(rows)} + {damaged} damaged samples of {samples}")
     if not len(rows):
-        raise DataError(f"none of the {samples} images can be decoded; see the log")
+        raise DataError(f"no image can be decoded, of {samples}; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
     rows = rows[rows[:, 0].argsort()]
     evaluations = []

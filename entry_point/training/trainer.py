@@ -141,11 +141,11 @@ class Trainer:
             if self.progress.stops_early(self.config.trainer):
                 metric = self.progress.metric
                 logger.info(
-                    "stopped early after epoch %d: no better %s than %s in the last %d evaluations",
+                    "stopped early after epoch %d: no better %s than %s in the last %s",
                     self.progress.epoch,
                     metric.label,
                     metric.show(self.progress.best_value),
-                    self.progress.stale,
+                    counted(self.progress.stale, "evaluation"),
                 )
         # A complete run that is started again has a checkpoint, but no evaluation.
         return evaluation or self._evaluate_exported()

@@ -39,7 +39,7 @@ _DEPTH = 4
 """Of the dicts in a file."""
 Named = tuple[str, Tensor]
 Fit = tuple[int, int]
-"""How many weights have the model's shapes, and how many its names."""
+"""How many weights have the shape, and how many the name, of one of the model's."""
 # DenseNet's published weights say norm.1 where the model says norm1.
 _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
 _COMPILED = "_orig_mod."

@@ -69,7 +69,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _deploy(arguments: Sequence[str]) -> int:
-    """A dry run asks AWS nothing: it takes image, role and output from the launch config."""
+    """A dry run asks AWS nothing: it takes image, role and output from the launch config, or has
+    placeholders for them, and does not know on what machine the job trained."""
     if arguments and (message := retired(f"sagemaker-deploy {arguments[0]}")):
         raise UserError(f"{arguments[0]}: {message}")
     names, overrides = split_names(arguments)
@@ -86,7 +87,7 @@ def _deploy(arguments: Sequence[str]) -> int:
             "unfinished=true"
         )
     instance_type = config.variant.get("InstanceType", config.instance_type)
-    if instance_type and is_gpu(instance_type) and not _on_gpu(job):
+    if session and instance_type and is_gpu(instance_type) and not _on_gpu(job):
         raise UserError(
             f"instance_type={instance_type}: must be a CPU type, as {job_name} trained on CPUs "
             "and its image is built for them"

@@ -21,7 +21,6 @@ from launch.sagemaker.checks import (
     holds_data,
     job_problems,
     launch_problems,
-    missing,
     request_problems,
     require_sendable,
     type_errors,
@@ -136,16 +135,15 @@ def submit(session: Any, operation: str, request: dict[str, Any]) -> None:
 def find_trained(name: str, config: LaunchConfig, session: Any) -> dict[str, Any]:
     """SageMaker's description of a training job with a model; raises UserError.
 
-    Without a session, as far as it is known without AWS: what a job of this config leaves.
+    Without a session, as far as it is known without AWS: what a job of this config leaves, with
+    placeholders for image, role and output that the config lacks.
     """
     if session is None:
         planned = training_request.build(config, [], name)
-        image, output = config.target.image, config.job.output
-        known = {"target.image": image, "job.role": config.job.role, "job.output": output}
-        if problems := list(missing(known)):
-            raise UserError(*problems)
-        model = f"{(output or '').rstrip('/')}/{name}/output/model.tar.gz"
-        planned["ModelArtifacts"] = {"S3ModelArtifacts": model}
+        planned["AlgorithmSpecification"].setdefault("TrainingImage", f"IMAGE-OF-{name}")
+        planned.setdefault("RoleArn", f"arn:aws:iam::000000000000:role/ROLE-OF-{name}")
+        output = (config.job.output or f"s3://OUTPUT-OF-{name}").rstrip("/")
+        planned["ModelArtifacts"] = {"S3ModelArtifacts": f"{output}/{name}/output/model.tar.gz"}
         require_archive(planned)
         return planned
     job, description = find_job(session, name)

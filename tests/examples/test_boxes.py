@@ -10,6 +10,7 @@ from torchvision.tv_tensors import BoundingBoxes
 
 from entry_point.check_dataset import main as check_dataset
 from entry_point.config.train_config import load_train_config
+from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from examples.boxes import LEAST_SHOWN, Boxes, BoxSource, Detector, detections
 from tests.boxed_shapes import write_boxes
@@ -17,8 +18,20 @@ from tests.boxed_shapes import write_boxes
 CASES = 300
 
 
-def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(tmp_path: Path) -> None:
-    source = BoxSource(write_boxes(tmp_path, train=20, val=1), "train")
+LAYOUTS = [
+    pytest.param("images/{}", "val", id="YOLO"),
+    pytest.param("{}/images", "valid", id="Roboflow"),
+    pytest.param("{}/images", "val", id="splits"),
+]
+
+
+@pytest.mark.parametrize(("images", "val_name"), LAYOUTS)
+def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(
+    tmp_path: Path, images: str, val_name: str
+) -> None:
+    root = write_boxes(tmp_path, train=1, val=20, images=images, val_name=val_name)
+    source = BoxSource(root, "val")
+    assert len(source) == 20 and source.classes == ["blue", "red"]
     rng, seen = np.random.default_rng(0), 0
     for _ in range(CASES):
         index, side = int(rng.integers(len(source))), int(rng.integers(16, 200))
@@ -62,7 +75,7 @@ def test_check_dataset_names_the_image_whose_boxes_cannot_be_read(
     root = write_boxes(tmp_path, train=3, val=2)
     arguments = [f"root={root}", "data.format=examples.boxes.BoxSource"]
     assert check_dataset(arguments) == 0
-    file = sorted((root / "val" / "labels").rglob("*.txt"))[0]
+    file = root / "labels" / "val" / "0.txt"
     file.write_text("0 0.5 0.5\n")
     with caplog.at_level("INFO"):
         assert check_dataset(arguments) == 1
@@ -71,15 +84,25 @@ def test_check_dataset_names_the_image_whose_boxes_cannot_be_read(
 
 def test_an_image_may_have_no_boxes_and_a_class_two_words(tmp_path: Path) -> None:
     root = write_boxes(tmp_path / "images" / "data", train=2, val=1)
-    (root / "classes.txt").write_text("traffic light\nstop sign\n")
-    first, second = sorted((root / "train" / "labels").rglob("*.txt"))
-    first.write_text("")
-    second.unlink()
+    (root / "data.yaml").write_text("nc: 2\nnames: ['traffic light', 'stop sign']\n")
+    (root / "labels" / "train" / "0.txt").write_text("")
+    (root / "labels" / "train" / "1.txt").unlink()
     source, size = BoxSource(root, "train"), np.array([120, 120])
     boxes = np.array([[0, 0, 120, 160]] * 2)
     geometry = Geometry(32, boxes, np.zeros(2, bool), size, np.array([160, 160]))
     assert source.classes == ["traffic light", "stop sign"]
     assert (source.targets(np.arange(2), geometry) == -1).all()
+    (root / "data.yaml").unlink()
+    (root / "classes.txt").write_text("car\nbus\n")
+    assert BoxSource(root, "val").classes == ["car", "bus"]
+
+
+def test_a_split_without_a_folder_is_one_line(tmp_path: Path) -> None:
+    root = write_boxes(tmp_path, train=1, val=1, val_name="other")
+    with pytest.raises(DataError) as raised:
+        BoxSource(root, "val")
+    places = "images/val, val/images, images/valid, valid/images"
+    assert str(raised.value) == f"{root} must have one of the folders {places}"
 
 
 def test_detections_are_those_of_torchvision() -> None:

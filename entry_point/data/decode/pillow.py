@@ -206,7 +206,7 @@ def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
     """Returns the image with 8 bits for each of red, green and blue; and what it lost, if anything.
 
     Gray values of 16 bits, of which `gray_bits` are used, are divided so that white stays white,
-    those that use all of them by 257; of colors of 16 bits, Pillow keeps the upper 8. What is
+    those that use all of them by 257. Of colors of 16 bits, Pillow keeps the upper 8 bits. What is
     transparent shows the background, not the color that the file has there. Raises
     UnusableImageError for 32 bits per value.
     """

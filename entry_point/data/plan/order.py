@@ -84,7 +84,8 @@ class EpochPlan(Plan):
         step = self.batch_size * self.world_size
         if self.train and self.count < step:
             most = self.count // self.world_size * self.world_size
-            message = f"must be at most {most}, as the train split has {self.count} images"
+            images = "1 image" if self.count == 1 else f"{self.count} images"
+            message = f"must be at most {most}, as the train split has {images}"
             raise ConfigError("trainer.batch_size", step, message)
 
     @property

@@ -261,6 +261,6 @@ def find_side_indexes(file: Path, paths: Sequence[str]) -> SideIndexes | None:
     none = len(index)
     places = np.array([rows.get(os.fsencode(path), none) for path in paths], np.int64)
     if new := int((places == none).sum()):
-        log.warning("%s: %d of %d images are new: they %s", file, new, len(paths), _CONSEQUENCE)
+        log.warning("%s lacks %d of %d images: they %s", file, new, len(paths), _CONSEQUENCE)
     offsets, lengths = (np.append(index[name], 0)[places] for name in (SIDE_OFFSET, SIDE_LENGTH))
     return SideIndexes([file], offsets, lengths) if lengths.any() else None

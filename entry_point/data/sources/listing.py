@@ -23,8 +23,8 @@ LIST_SUFFIXES = (".txt", ".lst")
 """And of lists of images and labels, which have no header."""
 SPLIT_TABLES = (*(f"metadata{suffix}" for suffix in TABLE_SUFFIXES), "_classes.csv")
 """Tables in the folders of splits: Hugging Face's imagefolder, and Roboflow's labels."""
-LABEL_NAMES = ("label", "labels", "class", "cls")
-"""The usual names of what holds the labels: columns, keys of JSON objects, and suffixes."""
+LABEL_NAMES = ("label", "labels", "class", "cls", "target", "class_id")
+"""The usual names of columns of labels: the first that a table has is read."""
 
 
 @dataclass(frozen=True)

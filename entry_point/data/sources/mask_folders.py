@@ -31,7 +31,7 @@ from entry_point.data.sources.folder import (
     visible_files,
     warn_of_skipped,
 )
-from entry_point.job.program import printable
+from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 
@@ -283,8 +283,8 @@ def _require_masks(
     lacking = next((image for image in missing if image.word not in unlabeled), missing[0])
     path = printable(f"{root / lacking.mask}{ending}.png")
     if lacking.word in unlabeled:
-        line = "%s is missing: no image of %s has a mask; these %d images are not used"
-        log.warning(line, path, lacking.word, len(missing))
+        line = "%s is missing: no image of %s has a mask; left out: %s"
+        log.warning(line, path, lacking.word, counted(len(missing), "image"))
         return [image for image in images if image.word not in unlabeled]
     similar = _similar(lacking.mask, files)
     mend = "rename" if similar.lower().endswith(".png") else "convert"

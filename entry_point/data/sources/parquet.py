@@ -318,7 +318,7 @@ def _label_column(file: Path, schema: pa.Schema) -> str:
             return name
     has = ", ".join(map(printable, schema.names[:20]))
     raise DataError(
-        f"{file} has no column of labels: set data.table.labels=COLUMN, which is usually called "
+        f"{file} has no column of labels: set data.table.labels=[COLUMN], which is usually called "
         f"{', '.join(LABEL_NAMES)}; it has {has}"
     )
 

@@ -46,7 +46,11 @@ from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 
-PATHS = ("path", "file", "file_name", "filename", "image", "image_path", "source-ref")
+PATHS = (
+    *("path", "file", "file_name", "filename", "image", "image_path", "source-ref"),
+    *("image_id", "id_code", "id"),  # last: beside a path, they are numbers
+)
+"""The usual names of the column of paths: the first that a table has is read."""
 SPLIT, MASK = "split", "mask"
 _ODD_PATH = r"^\s*$|(^|/)(\.|/|$)|://|\x00"
 _ELSEWHERE = r"/|\w+:/|.*\\"
@@ -67,8 +71,7 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
     tables = choose_tables(where) if where.is_dir() else [Table("", where)]
     settings, first = data.table, tables[0].file
     names = column_names(first)
-    path = settings.path or _usual(first, names, PATHS, "the images' paths: set data.table.path")
-    labels = settings.labels or [_usual(first, names, LABEL_NAMES, "labels: set data.table.labels")]
+    path, labels = _columns(first, names, settings.path, settings.labels)
     folder = _folder(data.images, where if where.is_dir() else first)
     _require_header(first, folder, path)
     rows, frame, words = _read_tables(where, tables, settings, folder, path, labels)
@@ -96,7 +99,7 @@ def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
 def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing:
     """Returns the images that a table names, whatever their labels. Raises DataError."""
     names, folder = column_names(file), _folder(images, file)
-    column = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
+    column, _ = _columns(file, names, settings.path)
     _require_header(file, folder, column)
     given = _read(file, names, [column], [])[column]
     rows = Rows(file, _count(given))
@@ -122,8 +125,7 @@ def masked_rows(
     Raises DataError, which names the file and the row.
     """
     settings, names = data.table, column_names(file)
-    path = settings.path or _usual(file, names, PATHS, "the images' paths: set data.table.path")
-    mask = (settings.labels or [MASK])[0]
+    path, (mask, *_) = _columns(file, names, settings.path, settings.labels or [MASK])
     folder = _folder(data.images, file)
     _require_header(file, folder, path)
     rows, frame, words = _read_tables(file, [Table("", file)], settings, folder, path, [mask])
@@ -263,18 +265,31 @@ def lists_masks(file: Path, settings: TableConfig) -> bool:
 # Columns
 
 
-def _usual(file: Path, names: list[str], usual: Sequence[str], what: str) -> str:
-    """Returns the column of `what` by its usual name. Raises DataError if there is none."""
-    there = {*names}
-    described = [name for name in names if usual is LABEL_NAMES and name + METADATA in there]
-    found = [name for name in usual if name in there] or (described if len(described) == 1 else [])
-    if not found:
-        usually = f"which is usually called {', '.join(usual)}"
-        line = f"{file} has no column of {what}=COLUMN, {usually}{_has(file, names)}"
-        if usual is PATHS and file.suffix.lower() in (".csv", ".tsv", *LIST_SUFFIXES):
-            line += "; if its first line is a row, add a line with such names before it"
-        raise DataError(line)
-    return found[0]
+def _columns(
+    file: Path, names: list[str], path: str | None, labels: list[str] | None = None
+) -> tuple[str, list[str]]:
+    """Returns the columns of paths and of labels: as set, else those of usual names.
+
+    No labels are needed if `labels` is None. Raises DataError, which asks for all that is unknown.
+    """
+    there, asked = {*names}, list[tuple[str, str, Sequence[str]]]()
+    paths = [path] if path else [name for name in PATHS if name in there]
+    if labels is not None and not labels:
+        described = [name for name in names if name + METADATA in there]
+        labels = [name for name in LABEL_NAMES if name in there][:1]
+        labels = labels or (described if len(described) == 1 else [])
+        if not labels:
+            asked = [("labels", "data.table.labels=[COLUMN]", LABEL_NAMES)]
+    if not paths:
+        asked = [("the images' paths", "data.table.path=COLUMN", PATHS), *asked]
+    if not asked:
+        return paths[0], labels or []
+    whats, settings, usual = zip(*asked, strict=True)
+    line = f"{file} has no column of {' and none of '.join(whats)}: set {' '.join(settings)}"
+    line += f", usually called {', and '.join(map(', '.join, usual))}{_has(file, names)}"
+    if not paths and file.suffix.lower() in (".csv", ".tsv", *LIST_SUFFIXES):
+        line += "; if its first line is a row, add a line with such names before it"
+    raise DataError(line)
 
 
 def _require_header(file: Path, folder: str, path: str) -> None:
@@ -417,7 +432,8 @@ def check_files(
     if may_skip and (share := _share_to_skip(len(paths), splits, missing)):
         or_skip = f", or set data.max_bad_fraction={share}"
     raise DataError(
-        f"{found}; correct the table, data.images or data.table.prefix{or_skip}; {check}"
+        f"{found}; correct the table, data.table.path, data.images or data.table.prefix{or_skip}; "
+        f"{check}"
     )
 
 

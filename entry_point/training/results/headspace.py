@@ -119,4 +119,4 @@ def cores_needed(
     of_rank, cores = " per rank" if ranks > 1 else "", input_cpu / free
     count = f"{cores:.{1 if cores >= 1 else 2}f}" if cores >= 0.05 else "less than 0.05"
     rate = f"{images / free:,.0f} images/s{of_rank}"
-    return f"{rate} need {count} cores for input; {cores_per_rank()} are here"
+    return f"{rate} need {count} cores for input; {cores_per_rank()} available"

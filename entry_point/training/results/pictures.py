@@ -137,7 +137,8 @@ def first_samples(
             picture = Image.fromarray((255 * image).byte().numpy())
             with_target = np.array(task.draw(picture, target, len(image)))
             drawn.append(torch.from_numpy(with_target) / 255)
-        return draw_samples(drawn, [""] * len(drawn))
+        legend = [*zip(task.names, task.colors, strict=False)]
+        return draw_samples(drawn, [""] * len(drawn), legend)
     captions = [caption(label, classes, task.takes) for label in labels]
     return draw_samples(list(shown), captions)
 
@@ -183,14 +184,20 @@ def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
     return _short(", ".join(named))
 
 
-def draw_samples(images: Sequence[Tensor], captions: Sequence[str]) -> Figure:
-    """Returns a grid of RGB images from 0 to 1, each `(H, W, 3)` of one size."""
-    from matplotlib.figure import Figure  # a second of imports, which training can do without
+def draw_samples(
+    images: Sequence[Tensor], captions: Sequence[str], legend: Sequence[tuple[str, str]] = ()
+) -> Figure:
+    """Returns a grid of RGB images from 0 to 1, each `(H, W, 3)` of one size, above the names of
+    the legend beside their colors."""
+    # A second of imports, which training can do without.
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
     ratio = images[0].shape[1] / images[0].shape[0]
     columns = min(max(1, round(_COLUMNS / ratio)), len(images))
     count = math.ceil(len(images) / columns)
-    size = (_INCHES * ratio * columns, (_INCHES + 0.2) * count)
+    height = (_INCHES + 0.2) * count + 0.15 * math.ceil(len(legend) / columns)
+    size = (_INCHES * ratio * columns, height)
     figure = Figure(figsize=size, layout="constrained")
     for number, (image, text) in enumerate(zip(images, captions, strict=True), 1):
         axes = figure.add_subplot(count, columns, number)
@@ -198,6 +205,14 @@ def draw_samples(images: Sequence[Tensor], captions: Sequence[str]) -> Figure:
         # A class may be called `$x$`, which is a formula to matplotlib.
         axes.set_title(text, fontsize=7, parse_math=False)
         axes.axis("off")
+    if legend:
+        patches = [Patch(facecolor=color) for _, color in legend]
+        names = [_short(name) for name, _ in legend]
+        below = figure.legend(
+            patches, names, loc="outside lower left", ncols=columns, fontsize=7, frameon=False
+        )
+        for written in below.get_texts():
+            written.set_parse_math(False)
     return figure
 
 

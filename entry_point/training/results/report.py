@@ -219,6 +219,7 @@ def _of_evaluation(
     return {
         "tables": task.tables(evaluation.scores),
         "has_targets": has_targets,
+        "legend": [*zip(task.names, task.colors, strict=False)],
         "mistakes": [
             {
                 "picture": _data_url("jpeg", picture.save, quality=80),

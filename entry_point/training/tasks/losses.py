@@ -13,6 +13,7 @@ from entry_point.config.resolve import resolve
 from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import ModelConfig
 from entry_point.data.sources.source import Source
+from entry_point.job.program import counted
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> the mean over the samples, a scalar."""
@@ -88,8 +89,9 @@ def require_columns(outputs: Tensor, targets: Tensor, count: int, config: ModelC
         raise ConfigError("model.name", config.name, message)
     if len(outputs) != len(targets):
         message = (
-            f"returns {len(outputs)} rows for {len(targets)} images: it flattens images of another "
-            "data.image_size; set that, or keep the first dimension, as flatten(1) does"
+            f"returns {counted(len(outputs), 'row')} for {counted(len(targets), 'image')}: it "
+            "flattens images of another data.image_size; set that, or keep the first dimension, as "
+            "flatten(1) does"
         )
         raise ConfigError("model.name", config.name, message)
 
@@ -111,7 +113,7 @@ def class_weights(
         return automatic(train.labels, count).float().to(device)
     if len(config.class_weights) != count:
         order = f"{', '.join(train.classes[:5])}{', ...' if count > 5 else ''}"
-        message = f"must have {count} numbers, one for each of {order}"
+        message = f"must have {counted(count, 'number')}, one for each of {order}"
         raise ConfigError("task.class_weights", config.class_weights, message)
     return torch.tensor(config.class_weights, dtype=torch.float32, device=device)
 

@@ -12,12 +12,13 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.nn import functional
 
-from entry_point.class_masks import as_png, class_mask, overlay, shares_of_classes
+from entry_point.class_masks import COLORS, as_png, class_mask, overlay, shares_of_classes
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.masks import IGNORED, OUTSIDE
 from entry_point.data.sources.source import Source
 from entry_point.job.known_tasks import TASKS
+from entry_point.job.program import counted
 from entry_point.training.tasks.losses import choose_loss, class_weights
 from entry_point.training.tasks.task import Share, Size, Table, Task, best_by_name
 
@@ -45,6 +46,7 @@ class Segmentation(Task):
         self._model = config.model.name
         self.names = list(train.classes)
         self.outputs = len(self.names)
+        self.colors = COLORS[: self.outputs]
         self.head: nn.Module = nn.Softmax(dim=1)
         if config.task.class_weights == "auto":
             message = "task.name=segmentation does not count pixels; list a number per class"
@@ -60,7 +62,7 @@ class Segmentation(Task):
             message += "and timm/NAME with model.kwargs.features_only=true do"
             raise ConfigError("model.name", self._model, message)
         if outputs.shape[1] != self.outputs:
-            message = f"returns {outputs.shape[1]} classes for each pixel, must return "
+            message = f"returns {counted(outputs.shape[1], 'class')} for each pixel, must return "
             message += f"{self.outputs}: use its argument num_classes"
             raise ConfigError("model.name", self._model, message)
         if outputs.shape[-2:] != targets.shape[-2:]:

@@ -81,6 +81,8 @@ class Task(Protocol):
     `(N, len(self.names))`, also for classes."""
     answers_png: bool = False
     """Whether `describe` has a PNG, which is then the answer to `Accept: image/png`."""
+    colors: Sequence[str] = ()
+    """The color of each of the `names` in what `draw` draws, as `#rrggbb`, for a legend."""
 
     # -- learning
 

@@ -90,7 +90,7 @@ def root(tmp_path: Path) -> Path:
 
 # Settings of tables: the header, a row of each photograph, the advice, and what is typed.
 TABLES = [
-    ("file_name,animal", "{p},{c}", "data.table.labels=COLUMN", ["data.table.labels=animal"]),
+    ("file_name,animal", "{p},{c}", "data.table.labels=[COLUMN]", ["data.table.labels=animal"]),
     ("photo,label", "{p},{c}", "data.table.path=COLUMN", ["data.table.path=photo"]),
     (
         "path,label",
@@ -133,7 +133,7 @@ def test_advised_labels_are_taken_by_packing_too(
     rows = [f"{name},{name[0]}" for name in numbered("a", "b")]
     file = write_csv(root / "rows.csv", "path,animal", rows)
     assert pack(file, tmp_path / "packed", "val_fraction=0.5") == ExitCode.USAGE
-    assert "set table.labels=COLUMN" in capfd.readouterr().err
+    assert "set table.labels=[COLUMN]" in capfd.readouterr().err
     assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
 
 
@@ -204,7 +204,7 @@ def test_files_that_are_mostly_missing_are_no_share_to_skip(root: Path) -> None:
     data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5"]
     line = line_of(*data)
     assert "16 of 16 files are missing" in line and "max_bad_fraction" not in line
-    assert "correct the table, data.images or data.table.prefix" in line
+    assert "correct the table, data.table.path, data.images or data.table.prefix" in line
     (root / "elsewhere").symlink_to(root)
     train(*data)
 
@@ -365,10 +365,10 @@ def test_columns_of_parquet_are_named_as_advised(
 ) -> None:
     file = _write_parquet(tmp_path / "rows.parquet", image=["image"], animal=["text"])
     data = ["data=parquet", f"data.root={file}", "data.val_fraction=0.5"]
-    assert "set data.table.labels=COLUMN" in line_of(*data)
+    assert "set data.table.labels=[COLUMN]" in line_of(*data)
     train(*data, "data.table.labels=animal")
     assert pack(file, tmp_path / "packed", "val_fraction=0.5") == ExitCode.USAGE
-    assert "set table.labels=COLUMN" in capfd.readouterr().err
+    assert "set table.labels=[COLUMN]" in capfd.readouterr().err
     assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
     several = _write_parquet(
         tmp_path / "several.parquet", left=["image"], right=["image"], label=["text"]

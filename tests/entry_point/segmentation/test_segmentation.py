@@ -11,12 +11,13 @@ import numpy as np
 import polars as pl
 import pytest
 import torch
-from PIL import Image
+from matplotlib.colors import to_hex
+from PIL import Image, ImageColor
 from sklearn.metrics import jaccard_score
 from torch import Tensor
 from torch.nn import functional
 
-from entry_point.class_masks import class_mask
+from entry_point.class_masks import COLORS, class_mask
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
@@ -26,6 +27,7 @@ from entry_point.model_folder import load_model
 from entry_point.predict import main as predict
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.models import build_model, checkpoint_gradients
+from entry_point.training.results.pictures import draw_samples
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.segmentation import Segmentation
 from tests.chromium import browser
@@ -198,6 +200,21 @@ def test_a_mask_of_any_size_is_the_likeliest_class_of_resized_logits(
     assert np.array_equal(found[clear], whole.argmax(0).numpy()[clear])
 
 
+def test_the_legend_has_the_colors_that_masks_are_drawn_in() -> None:
+    segmentation, white = task(), Image.new("RGB", (1, 1), "white")
+    for number, color in enumerate(segmentation.colors):
+        drawn = segmentation.draw(white, torch.full((1, 1), number, dtype=torch.uint8), 1)
+        half = [(255 + channel) // 2 for channel in ImageColor.getrgb(color)]
+        assert drawn.getpixel((0, 0)) == pytest.approx(half, abs=1)
+    names = ["_background_", "$x$", *segmentation.names[2:]]
+    legend = [*zip(names, segmentation.colors, strict=True)]
+    figure = draw_samples([torch.zeros(8, 8, 3)], [""], legend)
+    figure.savefig(io.BytesIO())
+    (below,) = figure.legends
+    assert [text.get_text() for text in below.get_texts()] == names
+    assert [to_hex(patch.get_facecolor()) for patch in below.get_patches()] == segmentation.colors
+
+
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that has learned shapes, in `run`, and its images in `root`."""
@@ -221,6 +238,8 @@ def test_shapes_are_learned(job: Path) -> None:
     page = (job / "run/output/data/report.html").read_text()
     assert "The image, its target, and the model's answer." in page
     assert page.count("<figure>") == 12 and "training samples" in page
+    legend = re.findall(r'<i style="background:(#[0-9a-f]{6})"></i>(\w+)</span>', page)
+    assert legend == [*zip(COLORS, CLASSES, strict=False)]
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from entry_point.job.program import counted
 from entry_point.model_folder import load_model
 from tests.entry_point.prediction.predicted import center_crop
 from tests.entry_point.serving.conftest import Serve
@@ -25,7 +26,7 @@ def test_answers_match_the_cpus_alone_and_in_batches(
     server = serve(f"model_dir={served_model}", f"serve.precision={precision}")
     server.wait_until_ready()
     gpus = torch.cuda.device_count()
-    assert f"{gpus} workers on {gpus} GPUs" in server.log()
+    assert f"{counted(gpus, 'worker')} on {counted(gpus, 'GPU')}" in server.log()
     photos = [encoded(size=(50 + number, 40)) for number in range(16)]
     model = load_model(served_model, torch.device("cpu"))
     expected = model.predict(torch.stack([center_crop(photo, 32, 36) for photo in photos]))

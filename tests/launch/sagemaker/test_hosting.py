@@ -139,6 +139,32 @@ def test_a_dry_run_prints_what_is_then_sent(
     assert printed == {operation: job.made(operation)[0] for operation in printed}
 
 
+def test_a_dry_run_needs_no_more_than_a_deployment(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_clock(monkeypatch)
+    answer_job(job, ResourceConfig={"InstanceType": "ml.g5.xlarge", "InstanceCount": 1})
+    typed = [JOB, "instance_type=ml.g6.xlarge"]
+    run(capsys, *typed)
+    monkeypatch.setenv("DRY_RUN", "1")
+    printed = json.loads(run(capsys, *typed))
+    (model,) = job.made("CreateModel")
+    model["PrimaryContainer"] |= {
+        "Image": f"IMAGE-OF-{JOB}",
+        "ModelDataUrl": f"s3://OUTPUT-OF-{JOB}/{JOB}/output/model.tar.gz",
+    }
+    model["ExecutionRoleArn"] = f"arn:aws:iam::000000000000:role/ROLE-OF-{JOB}"
+    sent = {operation: job.made(operation)[0] for operation in printed}
+    assert printed == {**sent, "CreateModel": model}
+
+
+@pytest.mark.parametrize("key", ["instance_type", "variant.InstanceType"])
+def test_a_job_on_cpus_gets_no_gpu(job: Aws, capsys: pytest.CaptureFixture[str], key: str) -> None:
+    err = refused(capsys, JOB, f"{key}=ml.g6.xlarge")
+    assert "instance_type=ml.g6.xlarge: must be a CPU type" in err and err.count("\n") == 1
+    assert not job.made("CreateModel")
+
+
 def test_a_dry_run_undeploys_nothing(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -417,11 +443,6 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["instance_type=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
-        (["variant.InstanceType=ml.g6.xlarge"], "instance_type=ml.g6.xlarge: must be a CPU type"),
-        (["job.role=null"], "job.role is missing"),
-        (["job.output=null"], "job.output is missing"),
-        (["target.image=null"], "target.image is missing"),
         (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
         (["instance_type=c7i.xlarge"], "instance_type=c7i.xlarge: did you mean ml.c7i.xlarge?"),
         (["variant.VariantName=a_b"], "variant.VariantName=a_b: must match"),

@@ -127,8 +127,8 @@ def test_changed_and_new_files_decode_without_an_index_and_are_counted(
     with caplog.at_level(logging.WARNING):
         images = _images(photos, index_root=str(tmp_path))
     opened, decoded = warnings_in(caplog)
-    assert "1 of 49 images are new" in opened
-    assert "epoch 0: 2 images do not match their side indexes" in decoded
+    assert "lacks 1 of 49 images: they decode" in opened
+    assert "epoch 0: 2 images decoded slower, to the same pixels: side indexes" in decoded
     assert f'`make check-dataset ARGS="root={photos} index_root={tmp_path}"` lists them' in decoded
     assert torch.equal(_images(photos), images)
 

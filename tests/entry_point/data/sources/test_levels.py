@@ -258,7 +258,7 @@ def test_labels_in_a_table_of_each_split_are_read(tmp_path: Path) -> None:
     for split in ("train", "valid"):
         rows = [f"{i}.jpg,{i % 2},{int(i > 9)}" for i in range(20)]
         table(root / split / "_classes.csv", rows, "filename, cat, dog")
-    assert "set data.table.labels=COLUMN" in refusal(root)
+    assert "set data.table.labels=[COLUMN]" in refusal(root)
     data: dict[str, Any] = {"labels": ["cat", "dog"], "kind": "labels"}
     dataset = opened(root, table=data)
     assert counts(dataset) == {"train": 20, "val": 20}

@@ -182,7 +182,10 @@ def test_a_test_set_without_masks_is_left_out_and_said(
     write(tmp_path, "test/images/7.jpg", "test/images/8.jpg")
     with caplog.at_level(logging.WARNING):
         assert {*found(tmp_path).words} == {"train", "val"}
-    assert "test/masks/7.png is missing: no image of test has a mask; these 2 images" in caplog.text
+    assert (
+        "test/masks/7.png is missing: no image of test has a mask; left out: 2 images"
+        in caplog.text
+    )
     write(tmp_path, "test/masks/8.png")
     assert "test/masks/7.png is missing: each image needs a mask" in refusal(tmp_path)
 

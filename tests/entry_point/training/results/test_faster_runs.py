@@ -189,21 +189,21 @@ def test_compiling_is_advised_where_it_would_pay() -> None:
 @pytest.mark.parametrize(
     ("step", "speedup", "ranks", "expected"),
     [
-        ((0.0, 0.0, 0.1, 0.1), None, 1, "2,560 images/s need 2.0 cores for input; 16 are here"),
+        ((0.0, 0.0, 0.1, 0.1), None, 1, "2,560 images/s need 2.0 cores for input; 16 available"),
         # Half of each step waits: without it, steps come twice as fast.
-        ((0.1, 0.0, 0.1, 0.2), None, 1, "2,560 images/s need 2.0 cores for input; 16 are here"),
+        ((0.1, 0.0, 0.1, 0.2), None, 1, "2,560 images/s need 2.0 cores for input; 16 available"),
         (
             (0.0, 0.0, 8.0, 8.0),
             None,
             1,
-            "32 images/s need less than 0.05 cores for input; 16 are here",
+            "32 images/s need less than 0.05 cores for input; 16 available",
         ),
-        ((0.0, 0.0, 0.1, 0.1), 1.5, 1, "3,840 images/s need 3.0 cores for input; 16 are here"),
+        ((0.0, 0.0, 0.1, 0.1), 1.5, 1, "3,840 images/s need 3.0 cores for input; 16 available"),
         (
             (0.0, 0.0, 0.1, 0.1),
             None,
             2,
-            "2,560 images/s per rank need 2.0 cores for input; 16 are here",
+            "2,560 images/s per rank need 2.0 cores for input; 16 available",
         ),
     ],
 )

@@ -71,7 +71,7 @@ def test_damaged_images_are_listed(
     error = capsys.readouterr().err
     assert f"{images / '0.jpg'}: not a JPEG" in error
     assert error.count(": not a JPEG") == 20
-    assert "1 more are damaged, see the column error" in error
+    assert "damaged, but not listed: 1, see the column error" in error
     counts = "predict: 1 image predicted, 21 damaged"
     file = output / "part-1-of-1.parquet"
     assert error.endswith(f"{counts}; written to {file}\n")

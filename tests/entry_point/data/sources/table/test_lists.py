@@ -79,7 +79,7 @@ def test_columns_of_which_none_is_surely_the_label_are_named_and_can_be_chosen(
     with pytest.raises(DataError) as raised:
         opened(file)
     text = str(raised.value)
-    assert "set data.table.labels=COLUMN" in text and text.endswith(
+    assert "set data.table.labels=[COLUMN]" in text and text.endswith(
         "it has no header; its columns are taken as 'path', 'column2', 'column3', 'column4'"
     )
     source = opened(file, labels=["column2", "column3", "column4"], kind="labels").source(WHOLE)
