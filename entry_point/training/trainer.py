@@ -70,7 +70,7 @@ class Trainer:
                 self.progress.check_epochs(config.trainer.epochs)
                 self.learner.load_state(saved)
                 self.log.load_state(saved)
-            step = self.progress.global_step
+            step = self.resumed_at = self.progress.global_step
             records = parse_records(saved["records"]) if saved else []
             every, infinite = config.trainer.checkpoint_every_steps, self.learner.infinite
             self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first, infinite)
@@ -288,6 +288,7 @@ class Trainer:
             self.progress,
             evaluation,
             self.run,
+            resumed_at=self.resumed_at,
             test_of=self.config if self.input.has_test else None,
         )
         for line in lines:

@@ -71,7 +71,7 @@ def test_large_photographs_lead_to_a_command_after_which_nothing_is_advised(
     config, source = opened(tmp_path / "photos", f"pipeline={pipeline}")
     line = advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62)
     assert line is not None
-    assert line.startswith("input-bound: 62 % of each step waits for data")
+    assert line.startswith("input-bound: training waits for data 62 % of the time")
     assert "of 640 x 480 pixels" in line and "as JPEGs of quality 95" in line
     found = re.search(r'`make dataset ARGS="(.*?)"`', line)
     assert found is not None and optimize.main(shlex.split(found[1])) == 0
@@ -189,21 +189,31 @@ def test_compiling_is_advised_where_it_would_pay() -> None:
 @pytest.mark.parametrize(
     ("step", "speedup", "ranks", "expected"),
     [
-        ((0.0, 0.0, 0.1, 0.1), None, 1, "2,560 images/s need 2.0 cores for input; 16 are here"),
+        (
+            (0.0, 0.0, 0.1, 0.1),
+            None,
+            1,
+            "2,560 images/s need 2.0 cores for input; 16 are available",
+        ),
         # Half of each step waits: without it, steps come twice as fast.
-        ((0.1, 0.0, 0.1, 0.2), None, 1, "2,560 images/s need 2.0 cores for input; 16 are here"),
+        (
+            (0.1, 0.0, 0.1, 0.2),
+            None,
+            1,
+            "2,560 images/s need 2.0 cores for input; 16 are available",
+        ),
         (
             (0.0, 0.0, 8.0, 8.0),
             None,
             1,
-            "32 images/s need less than 0.05 cores for input; 16 are here",
+            "32 images/s need less than 0.05 cores for input; 16 are available",
         ),
-        ((0.0, 0.0, 0.1, 0.1), 1.5, 1, "3,840 images/s need 3.0 cores for input; 16 are here"),
+        ((0.0, 0.0, 0.1, 0.1), 1.5, 1, "3,840 images/s need 3.0 cores for input; 16 are available"),
         (
             (0.0, 0.0, 0.1, 0.1),
             None,
             2,
-            "2,560 images/s per rank need 2.0 cores for input; 16 are here",
+            "2,560 images/s per rank need 2.0 cores for input; 16 are available",
         ),
     ],
 )
