@@ -282,6 +282,7 @@ class Trainer:
             show=self.metrics.show,
         )
         write_results(finished)
+        self.checkpoints.finish()
         lines = closing_lines(
             totals,
             self.startup.elapsed,

@@ -61,6 +61,7 @@ def closing_lines(
         **_speed_rows(totals, resumed_at),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
         **_tensorboard_row(run),
+        **_disk_row(run),
         **({"test images": _test_command(test_of, run)} if test_of else {}),
     }
     width = max(map(len, rows))
@@ -105,6 +106,18 @@ def _tensorboard_row(run: RunFolder) -> dict[str, str]:
     program = Path(sys.executable).with_name("tensorboard")
     command = _relative(program) if program.is_file() else program.name
     return {"TensorBoard": shlex.join([command, "--logdir", _relative(run.tensorboard)])}
+
+
+def _disk_row(run: RunFolder) -> dict[str, str]:
+    """Returns the sizes of what a run writes, if it is on this host."""
+    sizes = {}
+    folders = {"checkpoints": run.checkpoints, "model": run.model, "output": run.output}
+    for name, folder in folders.items():
+        files = [path.lstat() for path in folder.rglob("*") if not path.is_dir()]
+        # The best checkpoint may be a link to the newest one.
+        sizes[name] = sum({each.st_ino: each.st_size for each in files}.values()) / 1e6
+    parts = ", ".join(f"{name} {size:,.1f} MB" for name, size in sizes.items())
+    return {"disk": f"{sum(sizes.values()):,.1f} MB: {parts}"} if any(sizes.values()) else {}
 
 
 def _test_command(config: TrainConfig, run: RunFolder) -> str:

@@ -66,6 +66,18 @@ def test_the_times_of_a_resumed_run_say_which_starts_they_cover(
     assert times["waiting for data"] == "9.2 % of training time, first steps included"
 
 
+def test_the_disk_that_a_run_takes_is_shown_by_folder_and_counts_links_once(
+    tmp_path: Path,
+) -> None:
+    (run := RunFolder(tmp_path)).create()
+    (run.checkpoints / "best.pt").write_bytes(bytes(2_000_000))
+    (run.checkpoints / "step-000000001.pt").hardlink_to(run.checkpoints / "best.pt")
+    (run.model / "model.safetensors").write_bytes(bytes(1_000_000))
+    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
+    (line,) = (line for line in lines if line.startswith("  disk "))
+    assert line.endswith("  3.0 MB: checkpoints 2.0 MB, model 1.0 MB, output 0.0 MB")
+
+
 def test_a_dataset_with_a_test_split_ends_with_the_command_that_measures_it(tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "a")
     config, _ = load_train_config(["data.root=photos"])
