@@ -80,7 +80,8 @@ class Trainer:
             self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
             if devices.is_first:
-                write_tracked(run, self.progress.metric)
+                images = self.settings["images"]["validation"]
+                write_tracked(run, self.progress.metric, images)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")

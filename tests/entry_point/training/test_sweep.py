@@ -94,7 +94,7 @@ def test_each_run_has_its_own_folder_and_table_row(tmp_path: Path, photo_folder:
     arguments = [f"data.root={photo_folder}", "trainer.epochs=1"]
     code, output = run_sweep(tmp_path, *arguments, "name=rates", "optim.lr=0.01,0.1")
     assert code == 0, output
-    header, *table = output.splitlines()[-3:]
+    header, *table = output.splitlines()[-4:-1]
     assert header.split()[-1] == "optim.lr"
     best = []
     for number, row in enumerate(table):
