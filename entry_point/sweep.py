@@ -27,6 +27,7 @@ from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.config.typed_text import as_typed, is_text
+from entry_point.config.usage import print_settings
 from entry_point.job.program import ExitCode, asks_for_help, run_program, stop_signals
 from entry_point.job.run_folder import NEW_RUN
 from entry_point.job.whole_file import write_text
@@ -137,6 +138,7 @@ def sweep(arguments: Sequence[str]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Command line: `name=NAME` and Hydra overrides, swept or not."""
     if asks_for_help(arguments, __doc__):
+        print_settings(TrainConfig)
         return ExitCode.FINISHED
     return run_program("sweep", partial(sweep, arguments))
 

@@ -138,6 +138,10 @@ def main(arguments: Sequence[str]) -> None:
     """Start the job; an error before that is one line on stderr."""
     if not asks_for_help(arguments, __doc__):
         sys.exit(run_program("local-train", partial(start, arguments)))
+    from entry_point.config.train_config import TrainConfig
+    from entry_point.config.usage import print_settings
+
+    print_settings(TrainConfig)
 
 
 if __name__ == "__main__":
