@@ -238,8 +238,8 @@ def load_newest(folder: Path) -> State | None:
         return state
     if paths:
         raise CheckpointError(
-            f"all {len(paths)} checkpoints in {folder} are damaged; copy a good one there, or "
-            "remove them to restart from scratch"
+            f"every checkpoint in {folder} is damaged; copy a good one there, or remove them to "
+            "restart from scratch"
         )
     return None
 

@@ -144,7 +144,7 @@ def test_only_damaged_checkpoints_are_an_error_not_a_restart(tmp_path: Path) -> 
     save(tmp_path, [1, 2])
     for path in tmp_path.glob("step-*"):
         damage(path)
-    with pytest.raises(CheckpointError, match="all 2 checkpoints"):
+    with pytest.raises(CheckpointError, match=f"every checkpoint in {tmp_path} is"):
         load_newest(tmp_path)
 
 
