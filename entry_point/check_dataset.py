@@ -15,6 +15,7 @@ from functools import partial
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
+from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.packing.check import Unread, check_dataset
 from entry_point.job.program import (
@@ -31,6 +32,7 @@ log = logging.getLogger("check_dataset")
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
+        print_settings(CheckConfig)
         return ExitCode.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     return run_program("check-dataset", partial(check, arguments))

@@ -1,28 +1,50 @@
 """Compares runs: `python -m entry_point.compare [FOLDER ...]`, by default those in `runs`.
 
-Prints a row for each run that has been evaluated: the value of its best checkpoint, and the
-settings that differ between these runs. `*` marks the best of all runs that track the same metric.
-Of an unfinished run, the settings are not shown.
+Prints a row for each run that has been evaluated: the value of its best checkpoint, images per
+second, and the settings that tell these runs apart best, as far as the terminal is wide enough.
+`*` marks the best of several runs with the same validation images and metric. Of an unfinished run,
+the settings are not shown.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from shutil import get_terminal_size
+from statistics import median
+from textwrap import shorten
 from typing import Any
 
 from yaml import safe_load
 
 from entry_point.config.config_errors import shown
+from entry_point.config.data_config import OF_SAMPLES
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
 from entry_point.job.program import ExitCode, UserError, aligned, asks_for_help, run_program
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.progress import read_tracked, tracked_value
-from entry_point.training.results.log import Record, parse_records, validation_records
+from entry_point.training.results.log import (
+    Record,
+    column,
+    parse_records,
+    training_records,
+    validation_records,
+)
 
 RUNS = Path("runs")
+HEAD, COLUMNS = ("run", "best", "at epoch", "images/s"), 8
+"""The first columns, and how many there are at most; the others are settings."""
+TELLING = (
+    *("data.root", "model.name", "model.weights", "optim.name", "optim.lr", "trainer.batch_size"),
+    *("data.image_size", "augment.name", "trainer.epochs"),
+)
+"""The settings to look at first."""
+WITHOUT_EFFECT = ("pipeline", "loggers", "logger_kwargs")
+"""Groups of settings that change no weights."""
 
 
 def found_runs(folders: Sequence[Path]) -> list[Path]:
@@ -43,49 +65,116 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
     return [files[file] for file in sorted(files, key=lambda file: file.stat().st_mtime)]
 
 
-def comparison(runs: Sequence[Path]) -> str:
-    """Returns the table of these runs, in their order."""
-    records = [_evaluations(run) for run in runs]
-    settings = [_settings(run) for run in runs]
-    known = [each for each in settings if each]
-    different = [
-        key
-        for key in dict.fromkeys(key for each in known for key in each)
-        if len({each.get(key) for each in known}) > 1
-    ]
-    metrics = [
-        read_tracked(RunFolder(run)) or _tracked(found, each)
-        for run, found, each in zip(runs, records, settings, strict=True)
-    ]
-    best = [_best(metric, found) for metric, found in zip(metrics, records, strict=True)]
-    rows = [["run", "best", "at epoch", *different]]
-    for run, metric, record, found, each in zip(
-        runs, metrics, best, records, settings, strict=True
-    ):
-        value = tracked_value(metric, record)
-        rivals = [r for m, r in zip(metrics, best, strict=True) if m == metric]
-        leads = value is not None and value == tracked_value(metric, _best(metric, rivals))
-        rows.append(
-            [
-                str(run),
-                f"{'* ' if leads else '  '}{metric.show(value)} {metric.label}",
-                f"{record['epoch'] + 1} of {found[-1]['epoch'] + 1}" if record else "-",
-                *(each.get(key, "") for key in different),
-            ]
+@dataclass(frozen=True)
+class Compared:
+    """What the table shows of a run."""
+
+    folder: Path
+    metric: Metric
+    """The one that decides which checkpoint is the best."""
+    dataset: str
+    """The same for runs on the same validation images; empty if unknown."""
+    settings: dict[str, str]
+    """By dotted keys, in Hydra's syntax; empty for an unfinished run."""
+    evaluations: list[Record]
+    speed: str
+
+    @classmethod
+    def read(cls, folder: Path) -> Compared:
+        run = RunFolder(folder)
+        log, config = run.output_data / "metrics.jsonl", run.model / "config.yaml"
+        records = parse_records(log.read_text()) if log.is_file() else []
+        content = safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
+        settings = {} if "unfinished" in content else dict(_flat(content))
+        evaluations = validation_records(records)
+        metric, images = read_tracked(run)
+        of_dataset = {
+            key: value
+            for key, value in settings.items()
+            if key.startswith("data.") and key.split(".")[1] not in OF_SAMPLES
+        }
+        speeds = column(training_records(records), "images_per_s")
+        return cls(
+            folder,
+            metric or _tracked(evaluations, settings),
+            images or (json.dumps(of_dataset) if of_dataset else ""),
+            settings,
+            evaluations,
+            f"{median(speeds):.0f}" if speeds else "-",
         )
-    return aligned(rows)
+
+    @property
+    def best(self) -> Record:
+        """The evaluation with the best value; an empty record if none has a value."""
+        best: Record = {}
+        for record in self.evaluations:
+            if self.metric.is_better(self.value_in(record), self.value_in(best)):
+                best = record
+        return best
+
+    def value_in(self, record: Record) -> float | None:
+        return tracked_value(self.metric, record)
+
+    def leads(self, runs: Sequence[Compared]) -> bool:
+        """Returns whether none of several runs with the same dataset and metric is better."""
+        rivals = [
+            run.value_in(run.best)
+            for run in runs
+            if run.best
+            and self.dataset
+            and (run.dataset, run.metric) == (self.dataset, self.metric)
+        ]
+        own = self.value_in(self.best)
+        is_worse = any(self.metric.is_better(value, own) for value in rivals)
+        return bool(self.best) and len(rivals) > 1 and not is_worse
+
+    def row(self, runs: Sequence[Compared], keys: Sequence[str]) -> list[str]:
+        """Returns the run's cells; those of the settings `keys` at the end."""
+        best, mark = self.best, "* " if self.leads(runs) else "  "
+        return [
+            _end_of(str(self.folder), 28),
+            f"{mark}{self.metric.show(self.value_in(best))} {self.metric.label}",
+            f"{best['epoch'] + 1} of {self.evaluations[-1]['epoch'] + 1}" if best else "-",
+            self.speed,
+            *(_end_of(self.settings.get(key, "")) for key in keys),
+        ]
 
 
-def _evaluations(run: Path) -> list[Record]:
-    file = RunFolder(run).output_data / "metrics.jsonl"
-    return validation_records(parse_records(file.read_text())) if file.is_file() else []
+def comparison(folders: Sequence[Path]) -> str:
+    """Returns the table of these runs, in their order, as wide as the terminal."""
+    runs, width = [*map(Compared.read, folders)], get_terminal_size((100, 24)).columns
+    different = differing_settings([run.settings for run in runs if run.settings])
+    for count in range(min(len(different), COLUMNS - len(HEAD)), -1, -1):
+        keys, others = different[:count], different[count:]
+        head = [*HEAD, *(_end_of(key) for key in keys)]
+        table = aligned([head, *(run.row(runs, keys) for run in runs)])
+        if max(map(len, table.splitlines())) <= width:
+            break
+    lines = [table]
+    if any(run.leads(runs) for run in runs):
+        lines.append("*: the best of the runs with the same dataset and metric")
+    if others:
+        lines.append(shorten(f"also differ: {', '.join(others)}", width, placeholder=" ..."))
+        lines.append("all settings of a run: RUN/model/config.yaml")
+    return "\n".join(lines)
 
 
-def _settings(run: Path) -> dict[str, str]:
-    """Returns the settings of a finished run by their dotted keys, in Hydra's syntax."""
-    file = RunFolder(run).model / "config.yaml"
-    content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return {} if "unfinished" in content else dict(_flat(content))
+def _end_of(text: str, most: int = 18) -> str:
+    return text if len(text) <= most else f"...{text[3 - most :]}"
+
+
+def differing_settings(runs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Returns the keys whose values differ, in the order in which they help to tell runs apart."""
+    values = {key: [run.get(key, "") for run in runs] for run in runs for key in run}
+    different = [key for key in values if len({*values[key]}) > 1]
+    order = {key: number for number, key in enumerate(TELLING)}
+    different.sort(key=lambda key: (order.get(key, len(order)), -len({*values[key]})))
+    # Another recipe or dataset changes many settings at once: one of them says it.
+    divisions = {tuple(map(values[key].index, values[key])): key for key in reversed(different)}
+    telling = {*divisions.values()}
+    return sorted(
+        different, key=lambda key: (key.partition(".")[0] in WITHOUT_EFFECT, key not in telling)
+    )
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -104,15 +193,6 @@ def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
     recorded = [each for each in metrics if records and each.key in records[0]]
     named = [each for each in recorded if each.name == settings.get("task.best")]
     return [*named, *recorded, LOSS][0]
-
-
-def _best(metric: Metric, records: Sequence[Record]) -> Record:
-    """Returns the record with the best value; an empty one if none has a value."""
-    best: Record = {}
-    for record in records:
-        if metric.is_better(tracked_value(metric, record), tracked_value(metric, best)):
-            best = record
-    return best
 
 
 def compare(arguments: Sequence[str]) -> int:

@@ -23,6 +23,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.evaluate_config import EvaluateConfig
+from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
@@ -54,6 +55,7 @@ log = logging.getLogger("entry_point.evaluate")
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/evaluate.yaml."""
     if asks_for_help(arguments, __doc__):
+        print_settings(EvaluateConfig)
         return ExitCode.FINISHED
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
     # Not of all packages: SPDL's threads tell how they fared.

@@ -15,6 +15,7 @@ from pathlib import Path
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig, Part
+from entry_point.config.usage import print_settings
 from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
@@ -26,6 +27,7 @@ log = logging.getLogger("optimize")
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
+        print_settings(OptimizeConfig)
         return ExitCode.FINISHED
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     return run_command(

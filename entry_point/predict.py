@@ -27,6 +27,7 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
+from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
@@ -85,6 +86,7 @@ class Outcome:
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/predict.yaml."""
     if asks_for_help(arguments, __doc__):
+        print_settings(PredictConfig)
         return ExitCode.FINISHED
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     # Not of all packages: SPDL's threads tell how they fared.

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
+from entry_point.config.usage import print_settings
 from entry_point.job.program import asks_for_help, end_process, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 
@@ -23,6 +24,7 @@ _LATEST = Path("runs/latest/model")
 def main(arguments: Sequence[str]) -> int:
     """Command line: Hydra overrides of configs/serve.yaml."""
     if asks_for_help(arguments, __doc__):
+        print_settings(ServeConfig)
         return 0
     return run_program("serve", partial(serve, arguments))
 

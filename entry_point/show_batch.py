@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.train_config import load_train_config
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.config.usage import print_settings
 from entry_point.data.loader import build_loader, open_source
 from entry_point.job.devices import join_devices
 from entry_point.job.program import ExitCode, asks_for_help, end_process, run_program
@@ -32,6 +33,7 @@ _ENDINGS = (".png", ".jpg", ".svg")
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
+        print_settings(TrainConfig)
         return ExitCode.FINISHED
     return run_program("show-batch", partial(show, arguments))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -26,7 +27,9 @@ from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.config.typed_text import as_typed, is_text
+from entry_point.config.usage import print_settings
 from entry_point.job.program import ExitCode, asks_for_help, run_program, stop_signals
+from entry_point.job.run_folder import NEW_RUN
 from entry_point.job.whole_file import write_text
 
 VALUES = "sweep.json"
@@ -83,8 +86,8 @@ class RunQueue:
     def train(self, folder: Path, overrides: Sequence[str]) -> int:
         """Train one run; returns its exit code."""
         root = str(folder.absolute())
+        environment = {**os.environ, "ML_ROOT": root, NEW_RUN: "" if folder.exists() else root}
         folder.mkdir(parents=True, exist_ok=True)
-        environment = {**os.environ, "ML_ROOT": root}
         command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
         process = self._process = subprocess.Popen(command, env=environment)
         self._pass_on()  # a signal that came before the process existed
@@ -125,6 +128,9 @@ def sweep(arguments: Sequence[str]) -> int:
     for folder, run, code in zip(folders, runs, codes, strict=True):
         if code:
             sys.stdout.write(f"{folder}: exit code {code}: {' '.join(run)}\n")
+    if [each.name for each in (RUNS / names[0]).iterdir()] == [VALUES]:  # all were refused
+        shutil.rmtree(RUNS / names[0])
+        return ExitCode.FAILED
     sys.stdout.write(f"{comparison(folders)}\n")
     return ExitCode.FAILED if any(codes) else ExitCode.FINISHED
 
@@ -132,6 +138,7 @@ def sweep(arguments: Sequence[str]) -> int:
 def main(arguments: Sequence[str]) -> int:
     """Command line: `name=NAME` and Hydra overrides, swept or not."""
     if asks_for_help(arguments, __doc__):
+        print_settings(TrainConfig)
         return ExitCode.FINISHED
     return run_program("sweep", partial(sweep, arguments))
 

@@ -68,6 +68,7 @@ def train(arguments: Sequence[str]) -> int:
         require_free_channel(channels, "channel")
         say("docker-train", code.describe())
         environment.append(f"--env={own_code.HASH}={code.hash}")
+    is_new = name is None or not (RUNS / name).exists()
     folder = create_run_folder(name)
     run = RunFolder(folder)
     with run.hold():  # until the container does
@@ -97,6 +98,8 @@ def train(arguments: Sequence[str]) -> int:
     say("docker-train", f"exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == ExitCode.FINISHED:
         run.become_latest()
+    elif exit_code == ExitCode.USAGE and is_new:
+        run.remove_refused()
     return exit_code
 
 

@@ -25,7 +25,7 @@ from entry_point.job.program import (
     exit_on_stop,
     run_program,
 )
-from entry_point.job.run_folder import LATEST, LINK_LATEST, LOCAL, RunFolder
+from entry_point.job.run_folder import LATEST, LINK_LATEST, LOCAL, NEW_RUN, RunFolder
 from entry_point.job.whole_file import write_text
 
 HOST = "algo-1"
@@ -50,9 +50,11 @@ def start(arguments: Sequence[str]) -> int:
 
     name, overrides = split_name(arguments)
     load_train_config(overrides)
+    is_new = name is None or not (RUNS / name).exists()
     folder = create_run_folder(name)
     lock = RunFolder(folder).hold()
     os.environ["ML_ROOT"] = os.environ[LINK_LATEST] = str(folder)
+    os.environ[NEW_RUN] = str(folder) if is_new else ""
     write_input_config(folder, overrides, hosts=[HOST], current=HOST)
     os.set_inheritable(lock.fileno(), True)  # the job takes over the lock
     defer_stop()
@@ -136,6 +138,10 @@ def main(arguments: Sequence[str]) -> None:
     """Start the job; an error before that is one line on stderr."""
     if not asks_for_help(arguments, __doc__):
         sys.exit(run_program("local-train", partial(start, arguments)))
+    from entry_point.config.train_config import TrainConfig
+    from entry_point.config.usage import print_settings
+
+    print_settings(TrainConfig)
 
 
 if __name__ == "__main__":

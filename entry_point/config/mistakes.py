@@ -125,7 +125,7 @@ def settled(node: Node, whole: Node) -> Node:
 def _unknown_key(path: Sequence[str | int], value: object, whole: Node, group: str) -> ConfigError:
     """Says what else the user may have meant."""
     key, above, name = dotted(path, group), dotted(path[:-1], group), str(path[-1])
-    same = [each for each in _keys(whole, whole) if each.endswith(f".{name}")]
+    same = [each for each in dotted_keys(whole, whole) if each.endswith(f".{name}")]
     known = list(node_at(path[:-1], whole).get("properties", ()))
     elsewhere = len(path) == 1 or not near(name, known)
     if "." in name:
@@ -155,8 +155,8 @@ def no_such_option(group: str) -> str:
     return f"no such option here; its keys are set as in {group}.NAME=VALUE"
 
 
-def _keys(node: Node, whole: Node, prefix: str = "") -> Iterator[str]:
+def dotted_keys(node: Node, whole: Node, prefix: str = "") -> Iterator[str]:
     """Yields the dotted keys of a class of settings and of those in it."""
     for name, below in node.get("properties", {}).items():
         yield f"{prefix}{name}"
-        yield from _keys(settled(below, whole), whole, f"{prefix}{name}.")
+        yield from dotted_keys(settled(below, whole), whole, f"{prefix}{name}.")

@@ -115,7 +115,10 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
         return error.exit_code, str(error)
     if str(error).startswith("DataLoader worker"):  # torch raises it wherever this process is
         died = " ".join(str(error).split()).rstrip(".")
-        return ExitCode.FAILED, f"{died}; if memory ran out, lower pipeline.num_workers"
+        return (
+            ExitCode.FAILED,
+            f"{died}; if memory ran out, lower pipeline.num_workers or the batch size",
+        )
     if not isinstance(error, OSError) or error.filename is None:
         return ExitCode.FAILED, None
     advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""

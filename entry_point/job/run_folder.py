@@ -9,6 +9,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -34,6 +35,8 @@ PER_JOB = "CHECKPOINTS_PER_JOB"
 object of the SageMaker SDK starts."""
 LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
+NEW_RUN = "TRAIN_NEW_RUN"
+"""Environment variable: set to the run folder that this start has created."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
 SHARDED = "ShardedByS3Key"
@@ -249,6 +252,13 @@ class RunFolder:
         for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
             remove_partial_files(folder)
+
+    def remove_refused(self) -> None:
+        """Remove a run that this start has created, unless it has logged anything: the command was
+        refused."""
+        metrics = self.output_data / "metrics.jsonl"
+        if not (metrics.is_file() and metrics.stat().st_size):
+            shutil.rmtree(self.root)
 
     def become_latest(self) -> None:
         """Make `latest` a link to this run; an existing link is replaced atomically.

@@ -28,7 +28,7 @@ from entry_point.job.program import (
     run_program,
 )
 from entry_point.job.ranks import STOP_PATIENCE_S, Ranks, rank_environment
-from entry_point.job.run_folder import LINK_LATEST, RunFolder
+from entry_point.job.run_folder import LINK_LATEST, NEW_RUN, RunFolder
 from entry_point.job.whole_file import remove_partial_files
 
 if TYPE_CHECKING:
@@ -46,7 +46,10 @@ def run_alone(extra: Sequence[str]) -> int:
     run = RunFolder.from_environment()
     with run.hold() as lock:
         job = Job(run, lock, failure_file(run.failure))
-        return run_program("train", partial(job.train, extra), job.leave_reason)
+        code = run_program("train", partial(job.train, extra), job.leave_reason)
+        if code == ExitCode.USAGE and os.environ.get(NEW_RUN) == str(run.root):
+            run.remove_refused()
+        return code
 
 
 @dataclass(frozen=True)
@@ -76,12 +79,12 @@ class Job:
             environment = rank_environment(hosts, count, run.root)
             ranks = Ranks(count, yaml, environment, Path(name), self.lock)
             ranks.wait()
-            code = self._conclude(ranks, hosts)
+            code = self._conclude(ranks, hosts, config.trainer.batch_size)
         if code == ExitCode.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
             run.become_latest()
         return code
 
-    def _conclude(self, ranks: Ranks, hosts: Hosts) -> int:
+    def _conclude(self, ranks: Ranks, hosts: Hosts, batch_size: int) -> int:
         """Returns the exit code of the job whose ranks have ended; leaves the reason of a
         failure."""
         codes = ranks.codes.values()
@@ -100,7 +103,7 @@ class Job:
                 "checkpoint"
             )
         else:
-            reason = _died(failed, ranks.reason, hosts)
+            reason = _died(failed, ranks.reason, hosts, batch_size)
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
         self.leave_reason(reason or ranks.reason or "")
@@ -114,7 +117,9 @@ def ranks_on_this_host(config: TrainConfig) -> int:
     return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
 
 
-def _died(failed: dict[int, int], reported: str | None, hosts: Hosts) -> str | None:
+def _died(
+    failed: dict[int, int], reported: str | None, hosts: Hosts, batch_size: int
+) -> str | None:
     """Returns the reason for failed ranks, by local rank; None if the `reported` one is the true
     one.
 
@@ -123,8 +128,13 @@ def _died(failed: dict[int, int], reported: str | None, hosts: Hosts) -> str | N
     """
     for rank, code in failed.items():
         if code < 0:
-            hint = "; the host may have run out of memory" if code == -signal.SIGKILL else ""
-            return f"rank {rank} of this host was killed by {signal.Signals(-code).name}{hint}"
+            reason = f"rank {rank} of this host was killed by {signal.Signals(-code).name}"
+            if code == -signal.SIGKILL:
+                reason += (
+                    f"; if memory ran out, lower trainer.batch_size={batch_size} or "
+                    "pipeline.num_workers, as workers hold batches, too"
+                )
+            return reason
     if reported is not None:
         if host := lost_host(reported, hosts):
             return (

@@ -41,7 +41,7 @@ _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
 _NOWHERE = torch.tensor(False)
 KEPT = 2
-"""Newest checkpoints, beside the best one."""
+"""Newest checkpoints, beside the best one; of a finished run, one fewer."""
 SECONDS = 600.0
 """Between checkpoints by time: what a lost machine costs at most."""
 ASIDE = "aside-"
@@ -116,6 +116,11 @@ class Checkpoints:
             self._pending.result()
             self._pending = None
 
+    def finish(self) -> None:
+        """Remove what a finished run does not need: all but its newest checkpoint and the best."""
+        for old in newest_first(self._folder)[KEPT - 1 :] if self._writes else ():
+            old.unlink()
+
     def close(self) -> None:
         """Wait for the last checkpoint, then end the thread."""
         try:
@@ -130,7 +135,10 @@ class Checkpoints:
             # First: a run that resumes from `path` does not write these weights again.
             save_tensors(state, self._folder / BEST)
             with replacing(path) as temporary:
-                shutil.copyfile(self._folder / BEST, temporary)
+                try:
+                    temporary.hardlink_to(self._folder / BEST)
+                except OSError:  # the file system has no links
+                    shutil.copyfile(self._folder / BEST, temporary)
         else:
             save_tensors(state, path)
         others = [old for old in newest_first(self._folder) if old != path]
@@ -230,8 +238,8 @@ def load_newest(folder: Path) -> State | None:
         return state
     if paths:
         raise CheckpointError(
-            f"{folder} holds only damaged checkpoints ({len(paths)}); copy a good one there, or "
-            "remove them to restart from scratch"
+            f"every checkpoint in {folder} is damaged; copy a good one there, or remove them to "
+            "restart from scratch"
         )
     return None
 

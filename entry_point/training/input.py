@@ -27,11 +27,12 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.named_range import named_range
 from entry_point.data.sources.dataset import gap_lines, require_shared_classes, with_format
 from entry_point.job.devices import Devices, RunAhead
+from entry_point.job.program import counted
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.training.models import Normalize
 from entry_point.training.results.times import Stopwatch
 
-_NAMED = {"class": "classes", "labels": "labels", "numbers": "targets", "targets": "classes"}
+_NAMED = {"class": "class", "labels": "label", "numbers": "target", "targets": "class"}
 logger = logging.getLogger(__name__)
 
 Prepare = Callable[[torch.Tensor], torch.Tensor]
@@ -100,7 +101,7 @@ class TrainingInput:
         sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
         text = (
             f"{len(self.train):,} training and {len(self.val):,} validation images, "
-            f"{len(self.classes)} {_NAMED[self.train.kind]}, "
+            f"{counted(len(self.classes), _NAMED[self.train.kind])}, "
             f"{' then '.join(f'{size} x {size}' for size in sizes)} pixels"
         )
         if data.image_size != sizes[-1]:

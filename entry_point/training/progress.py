@@ -18,18 +18,22 @@ from entry_point.training.results.log import Record
 
 MINUTE_S = 60.0
 _TRACKED = "tracked.json"
-"""In `output/data`: the metric that decides. Only a run knows that of a task of your own."""
+"""In `output/data`: the metric that decides, which of a task of your own only a run knows, and the
+images that it is measured on."""
 
 
-def write_tracked(run: RunFolder, metric: Metric) -> None:
-    """Leave the metric for whoever compares runs."""
-    write_text(run.output_data / _TRACKED, json.dumps(asdict(metric)) + "\n")
+def write_tracked(run: RunFolder, metric: Metric, images: str) -> None:
+    """Leave the metric, and the fingerprint of the validation images, for whoever compares runs."""
+    content = {**asdict(metric), "images": images}
+    write_text(run.output_data / _TRACKED, json.dumps(content) + "\n")
 
 
-def read_tracked(run: RunFolder) -> Metric | None:
-    """Returns the metric of a run; None if an earlier version has trained it."""
+def read_tracked(run: RunFolder) -> tuple[Metric | None, str | None]:
+    """Returns what `write_tracked` wrote; None for what an earlier version has not written."""
     file = run.output_data / _TRACKED
-    return Metric(**json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else None
+    content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    images = content.pop("images", None)
+    return Metric(**content) if content else None, images
 
 
 def better_of(metric: Metric, values: Mapping[str, float | None]) -> tuple[str, float | None]:

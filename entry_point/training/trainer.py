@@ -70,7 +70,7 @@ class Trainer:
                 self.progress.check_epochs(config.trainer.epochs)
                 self.learner.load_state(saved)
                 self.log.load_state(saved)
-            step = self.progress.global_step
+            step = self.resumed_at = self.progress.global_step
             records = parse_records(saved["records"]) if saved else []
             every, infinite = config.trainer.checkpoint_every_steps, self.learner.infinite
             self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first, infinite)
@@ -80,7 +80,8 @@ class Trainer:
             self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
             if devices.is_first:
-                write_tracked(run, self.progress.metric)
+                images = self.settings["images"]["validation"]
+                write_tracked(run, self.progress.metric, images)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
@@ -282,12 +283,14 @@ class Trainer:
             show=self.metrics.show,
         )
         write_results(finished)
+        self.checkpoints.finish()
         lines = closing_lines(
             totals,
             self.startup.elapsed,
             self.progress,
             evaluation,
             self.run,
+            resumed_at=self.resumed_at,
             test_of=self.config if self.input.has_test else None,
         )
         for line in lines:

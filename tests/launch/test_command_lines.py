@@ -59,13 +59,26 @@ PROGRAMS = [
 ]
 
 
+SETTINGS = {
+    **dict.fromkeys(("launch.local", "entry_point.sweep"), ("data.root=", "trainer.epochs=5 ")),
+    "entry_point.predict": ("input=null", "csv=false"),
+    "entry_point.serve": ("serve.max_batch=",),
+    "entry_point.optimize": ("source=", "quality=95 "),
+    "entry_point.check_dataset": ("root=(required)",),
+    "entry_point.show_batch": ("data.image_size=",),
+}
+
+
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_help_of_a_program_prints_its_usage(program: str, tmp_path: Path) -> None:
+def test_help_of_a_program_prints_its_usage_and_settings(program: str, tmp_path: Path) -> None:
     log, errors = tmp_path / "log", tmp_path / "errors"
     done = forkserver.start(["-m", program, "--help"], log, errors=errors)
     told, problems = done.communicate(timeout=60)
     assert done.returncode == 0, problems
     assert f"python -m {program}" in told
+    for key in SETTINGS.get(program, ()):
+        (line,) = (each for each in told.splitlines() if each.startswith(f"  {key}"))
+        assert len(line) <= 100 and line[37:].strip()
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in sagemaker.COMMANDS)])

@@ -98,6 +98,22 @@ def test_missing_data_is_one_line_that_names_it(start_folder: Path) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize(
+    "refused", ["data.root=nowhere", "model.weights=nowhere.pt", "model.name=no_such_net"]
+)
+@pytest.mark.parametrize("name", [[], ["name=new"]])
+def test_a_refused_run_leaves_no_new_folder_and_keeps_an_earlier_one(
+    name: list[str], refused: str, start_folder: Path
+) -> None:
+    earlier = start_folder / "runs" / "earlier"
+    earlier.mkdir(parents=True, exist_ok=True)
+    before = {run.name for run in earlier.parent.iterdir()}
+    for names in (name, ["name=earlier"]):
+        code, output = local_train(start_folder, *names, *JOB, refused)
+        assert code == 2, output
+        assert {run.name for run in earlier.parent.iterdir()} == before
+
+
 def test_a_missing_compiler_is_answered_with_what_to_install(
     start_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

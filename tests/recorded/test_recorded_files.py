@@ -13,7 +13,6 @@ from tests.recorded.frozen import HERE
 
 FILES = """
 checkpoints/best.pt
-checkpoints/step-000000006.pt
 checkpoints/step-000000012.pt
 input/config/hyperparameters.json
 input/config/inputdataconfig.json

@@ -135,10 +135,11 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
     if spec.data.format == "shards":
         command += " (FOLDER: the images before packing)"
     return (
-        f"input-bound: {100 * wait:.0f} % of each step waits for data, and samples of images like "
-        f"these, of {width} x {height} pixels, take {1000 * before / len(numbers):.1f} ms of a "
-        f"core each. {command} packs them with a longer side of {max_side} pixels, and a sample "
-        f"takes {100 * after / before:.0f} % of that (measured on {len(numbers)} of these images); "
+        f"input-bound: training waits for data {100 * wait:.0f} % of the time, and samples of "
+        f"images like these, of {width} x {height} pixels, take "
+        f"{1000 * before / len(numbers):.1f} ms of a core each. {command} packs them with a longer "
+        f"side of {max_side} pixels, and a sample takes {100 * after / before:.0f} % of that "
+        f"(measured on {len(numbers)} of these images); "
         f"the price: they are compressed again, as JPEGs of quality {options.quality}"
     )
 

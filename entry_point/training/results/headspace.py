@@ -87,10 +87,16 @@ class Headspace:
         return self.measured
 
 
-def verdict(wait: float, speedup: float | None = None, cores: str = "") -> str:
-    """Returns one line on whether input limits training. `wait` is a share of the step, 0 to 1;
-    `cores` is what `cores_needed` returned."""
-    waits = f"{100 * wait:.0f} % of each step waits for data"
+def verdict(
+    wait: float,
+    speedup: float | None = None,
+    cores: str = "",
+    *,
+    when: str = "after the first steps, ",
+) -> str:
+    """Returns one line on whether input limits training. `wait` is a share of the time, 0 to 1, and
+    `when` says of which time; `cores` is what `cores_needed` returned."""
+    waits = f"{when}training waits for data {100 * wait:.1f} % of the time"
     faster = f"free input would make training {speedup:.1f}x faster" if speedup else ""
     if speedup is None:
         line = f"{'input-bound' if wait >= INPUT_BOUND else 'not input-bound'}: {waits}"

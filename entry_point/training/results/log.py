@@ -133,7 +133,11 @@ class MetricsLog:
             self.records.append(record)
             self._lines.append(line)
             if self._file is not None:
-                logger.info(metrics_line(record), extra={CONSOLE_TEXT: _short_form(record)})
+                short = _short_form(record)
+                # 300 characters, which only the platform's regular expressions read.
+                is_long = STEP_TIMES[0] in record and not logs_are_collected()
+                logged = short if is_long else metrics_line(record)
+                logger.info(logged, extra={CONSOLE_TEXT: short})
                 with naming(self._path):
                     self._file.write(line)
                     self._file.flush()

@@ -36,12 +36,14 @@ def closing_lines(
     evaluation: Evaluation,
     run: RunFolder,
     *,
+    resumed_at: int = 0,
     test_of: TrainConfig | None = None,
 ) -> list[str]:
     """Returns how good, how fast, where everything is, and what measures the split `test`.
 
-    `seconds` are since the start of the job; `evaluation` is that of the exported weights;
-    `test_of` is the run's configuration if its dataset has that split.
+    `seconds` are since the start of the job, which resumed the run at step `resumed_at` or began
+    it; `evaluation` is that of the exported weights; `test_of` is the run's configuration if its
+    dataset has that split.
     """
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
     files = {
@@ -56,20 +58,26 @@ def closing_lines(
     best = metric.show(progress.best_value)
     rows = {
         f"validation {metric.label}": f"{value} (best {best})",
-        **_speed_rows(totals),
+        **_speed_rows(totals, resumed_at),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
         **_tensorboard_row(run),
+        **_disk_row(run),
         **({"test images": _test_command(test_of, run)} if test_of else {}),
     }
     width = max(map(len, rows))
-    done = "Finished" if len(totals.steps) else "Already finished; rewrote the results"
+    if not len(totals.steps):
+        done = f"Already finished; rewrote the results in {duration(seconds)}"
+    elif resumed_at:
+        done = f"Finished in {duration(seconds)} after the resume at step {resumed_at:,}"
+    else:
+        done = f"Finished in {duration(seconds)}"
     return [
-        f"{done} in {duration(seconds)}",
+        done,
         *(f"  {name:<{width}}  {value}" for name, value in rows.items()),
     ]
 
 
-def _speed_rows(totals: Totals) -> dict[str, str]:
+def _speed_rows(totals: Totals, resumed_at: int) -> dict[str, str]:
     """Throughput and step times; empty if nothing was measured."""
     if not totals.training_seconds:
         return {}
@@ -77,11 +85,12 @@ def _speed_rows(totals: Totals) -> dict[str, str]:
         f"  {part.replace('_', ' ')}": " / ".join(map(format_milliseconds, values))
         for part, values in totals.parts.items()
     }
+    earlier = ", earlier starts included" if resumed_at else ""
     head = {"step time (ms)": " / ".join(f"p{share}" for share in PERCENTILES)} if times else {}
     return {
         "training throughput": f"{totals.images_per_s:.0f} images/s",
-        "training time": duration(totals.training_seconds),
-        "waiting for data": f"{totals.data_wait_pct:.1f} % of training time",
+        "training time": duration(totals.training_seconds) + earlier,
+        "waiting for data": f"{totals.data_wait_pct:.1f} % of training time, first steps included",
         **head,
         **times,
         "verdict": totals.verdict,
@@ -97,6 +106,18 @@ def _tensorboard_row(run: RunFolder) -> dict[str, str]:
     program = Path(sys.executable).with_name("tensorboard")
     command = _relative(program) if program.is_file() else program.name
     return {"TensorBoard": shlex.join([command, "--logdir", _relative(run.tensorboard)])}
+
+
+def _disk_row(run: RunFolder) -> dict[str, str]:
+    """Returns the sizes of what a run writes, if it is on this host."""
+    sizes = {}
+    folders = {"checkpoints": run.checkpoints, "model": run.model, "output": run.output}
+    for name, folder in folders.items():
+        files = [path.lstat() for path in folder.rglob("*") if not path.is_dir()]
+        # The best checkpoint may be a link to the newest one.
+        sizes[name] = sum({each.st_ino: each.st_size for each in files}.values()) / 1e6
+    parts = ", ".join(f"{name} {size:,.1f} MB" for name, size in sizes.items())
+    return {"disk": f"{sum(sizes.values()):,.1f} MB: {parts}"} if any(sizes.values()) else {}
 
 
 def _test_command(config: TrainConfig, run: RunFolder) -> str:

@@ -45,7 +45,7 @@ class Totals:
 
     @property
     def training_seconds(self) -> float:
-        """Without steps that an interruption lost."""
+        """Of all starts, without steps that an interruption lost."""
         return sum(seconds for _, seconds, _ in self._intervals)
 
     @property
@@ -79,5 +79,7 @@ class Totals:
         if (seconds := self.training_seconds) < SHORTEST_S:
             return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
         speedups = [record["headspace"] for record in self.records if "headspace" in record]
-        wait = wait_share(self.steps) if len(self.steps) else self.data_wait_pct / 100
-        return verdict(wait, speedups[-1] if speedups else None, self.cores)
+        speedup = speedups[-1] if speedups else None
+        if not len(self.steps):
+            return verdict(self.data_wait_pct / 100, speedup, self.cores, when="")
+        return verdict(wait_share(self.steps), speedup, self.cores)

@@ -163,7 +163,10 @@ def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == ExitCode.FAILED, output
-    reason = "rank 1 of this host was killed by SIGKILL; the host may have run out of memory"
+    reason = (
+        "rank 1 of this host was killed by SIGKILL; if memory ran out, lower "
+        "trainer.batch_size=16 or pipeline.num_workers, as workers hold batches, too"
+    )
     assert (tmp_path / "output" / "failure").read_text() == reason
     assert f"train: {reason}\n" in output
     assert not rank_processes(tmp_path)

@@ -8,7 +8,7 @@ import pytest
 
 from entry_point import compare
 from entry_point.config.train_config import load_train_config
-from entry_point.job.known_tasks import Metric
+from entry_point.job.known_tasks import TASKS, Metric
 from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.progress import write_tracked
@@ -21,7 +21,7 @@ def write_run(folder: Path, accuracies: list[float], *overrides: str, ended: boo
         {"epoch": epoch, "step": 5, "val_loss": 1.5, "val_accuracy": value}
         for epoch, value in enumerate(accuracies)
     ]
-    training = {"epoch": 0, "step": 1, "loss": 2.0}
+    training = {"epoch": 0, "step": 1, "loss": 2.0, "images_per_s": 812.4}
     (data := folder / "output" / "data").mkdir(parents=True)
     lines = [json.dumps(record) + "\n" for record in (training, *records)]
     (data / "metrics.jsonl").write_text("".join(lines))
@@ -42,34 +42,84 @@ def test_the_table_shows_what_differs_and_marks_the_best(
     Path("runs/empty").mkdir()
     assert compare.main([]) == ExitCode.FINISHED
     header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split() == ["run", "best", "at", "epoch", "optim.lr", "model.kwargs.width"]
-    assert [row.split() for row in rows] == [
-        ["runs/a", "*", "75.00", "%", "accuracy", "2", "of", "3", "0.1"],
-        ["runs/sweep/0", "50.00", "%", "accuracy", "1", "of", "1", "0.2", "3"],
-        ["runs/stopped", "10.00", "%", "accuracy", "1", "of", "1"],
+    names = ["run", "best", "at", "epoch", "images/s", "optim.lr", "model.kwargs.width"]
+    assert header.split() == names
+    assert [row.split() for row in rows[:3]] == [
+        ["runs/a", "*", "75.00", "%", "accuracy", "2", "of", "3", "812", "0.1"],
+        ["runs/sweep/0", "50.00", "%", "accuracy", "1", "of", "1", "812", "0.2", "3"],
+        ["runs/stopped", "10.00", "%", "accuracy", "1", "of", "1", "812"],
     ]
+    assert rows[3:] == ["*: the best of the runs with the same dataset and metric"]
+
+
+@pytest.mark.parametrize("width", [80, 100, 150])
+def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", str(width))
+    write_run(Path("runs/20261127-092733"), [0.5], "experiment=demo", "optim.lr=0.3")
+    write_run(Path("runs/20261127-092734"), [0.6], f"data.root=/{'photos/' * 20}", "optim.lr=0.2")
+    write_run(Path("runs/20261127-092735"), [0.7], "experiment=vit_small", "optim.lr=0.1")
+    assert compare.main([]) == ExitCode.FINISHED
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, [header, *lines])) <= width
+    head, *settings = re.split(r" {2,}(?=\w+\.)", header)
+    assert re.split(" {2,}", head) == ["run", "best", "at epoch", "images/s"]
+    assert len(settings) == {80: 1, 100: 2, 150: 4}[width] and settings[0] == "data.root"
+    assert lines[-2].startswith("also differ: ") and settings[-1] not in lines[-2]
+    assert lines[-1] == "all settings of a run: RUN/model/config.yaml"
+    assert "  .../photos/photos/" in lines[1]
+
+
+def test_settings_that_tell_runs_apart_come_first() -> None:
+    """Two recipes differ in many settings; two runs of one of them differ in one."""
+    recipe = {"loggers": "[]", "optim.name": "sgd", "optim.lr": "0.1", "task.best": "null"}
+    other = {"loggers": "[wandb]", "optim.name": "adamw", "optim.lr": "0.1", "task.best": "loss"}
+    third = {**other, "augment.erase": "0.5"}
+    order = ["optim.name", "augment.erase", "task.best", "loggers"]
+    assert compare.differing_settings([recipe, other, third]) == order
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_best_is_marked_among_runs_on_the_same_images(
+    recorded: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the fingerprint of their validation images; of earlier versions by their settings."""
+    runs = {"a1": 0.5, "a2": 0.6, "b1": 0.8, "b2": 0.7, "c": 0.9}
+    for name, value in runs.items():
+        root = "photos" if recorded else name[0]
+        write_run(tmp_path / name, [value], f"data.root={root}", f"data.image_size={3 + len(name)}")
+        if recorded:
+            write_tracked(RunFolder(tmp_path / name), ACCURACY, f"24 (#{name[0]})")
+    assert [name for name, row in table(tmp_path, capsys).items() if row[0] == "*"] == ["a2", "b1"]
 
 
 def test_the_tracked_metric_decides(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_run(tmp_path / "a", [0.5, 0.75], "task.best=loss")
-    assert compare.main([str(tmp_path)]) == ExitCode.FINISHED
-    assert "* 1.5 loss  1 of 2" in capsys.readouterr().out
+    assert table(tmp_path, capsys)["a"].startswith("1.5 loss  1 of 2")
 
 
-def write_records(folder: Path, *records: dict[str, float], metric: Metric | None = None) -> None:
+ACCURACY = TASKS["classification"].metrics[0]
+
+
+def write_records(
+    folder: Path, *records: dict[str, float], metric: Metric | None = ACCURACY
+) -> None:
     """Write the records of evaluations, and the metric that the run tracks."""
     run = RunFolder(folder)
     run.create()
     lines = [json.dumps({"epoch": i, "step": i + 1, **each}) for i, each in enumerate(records)]
     (run.output_data / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     if metric:
-        write_tracked(run, metric)
+        write_tracked(run, metric, "24 (#0000cafe)")
 
 
 def table(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """The row of each run by the name of its folder."""
     assert compare.main([str(folder)]) == ExitCode.FINISHED
-    rows = (line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
+    lines = capsys.readouterr().out.splitlines()[1:]
+    rows = (line.split(maxsplit=1) for line in lines if line.startswith(("/", "...")))
     return {Path(run).name: row.strip() for run, row in rows}
 
 
@@ -87,8 +137,8 @@ def test_the_better_of_both_weights_counts_as_in_the_best_checkpoint(
         *({"val_loss": 1.0, "val_accuracy": a, "val_accuracy_raw": b} for a, b in averaged),
     )
     rows = table(tmp_path, capsys)
-    assert rows["raw"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3"]
-    assert rows["averaged"].split() == ["70.00", "%", "accuracy", "2", "of", "2"]
+    assert rows["raw"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3", "-"]
+    assert rows["averaged"].split() == ["70.00", "%", "accuracy", "2", "of", "2", "-"]
 
 
 RECALL = Metric("recall", "recall of cats", percent=True)
@@ -109,18 +159,18 @@ def test_the_metric_of_a_task_of_your_own_is_shown_and_starred_among_its_like(
     write("d", COST, 0.7)
     write("e", None, 0.9)  # of an earlier version
     rows = table(tmp_path, capsys)
-    assert rows["a"] == "* 60.00 % recall of cats  2 of 3"
-    assert rows["b"] == "30.00 % recall of cats  1 of 1"
-    assert rows["c"].split() == ["*", "0.4", "cost", "2", "of", "3"]
-    assert rows["d"].split() == ["0.7", "cost", "1", "of", "1"]
-    assert rows["e"].split()[:4] == ["*", "75.00", "%", "accuracy"]
+    assert rows["a"].startswith("* 60.00 % recall of cats  2 of 3")
+    assert rows["b"].startswith("30.00 % recall of cats  1 of 1")
+    assert rows["c"].split()[:6] == ["*", "0.4", "cost", "2", "of", "3"]
+    assert rows["d"].split()[:5] == ["0.7", "cost", "1", "of", "1"]
+    assert rows["e"].split()[:3] == ["75.00", "%", "accuracy"]
 
 
 def test_an_earlier_versions_task_of_your_own_shows_its_loss(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     write_run(tmp_path / "a", [0.5, 0.75], "task.name=project.tasks.OrderedClasses")
-    assert "* 1.5 loss" in table(tmp_path, capsys)["a"]
+    assert table(tmp_path, capsys)["a"].startswith("1.5 loss")
 
 
 def test_a_run_leaves_the_metric_that_its_own_task_tracks(
@@ -131,7 +181,8 @@ def test_a_run_leaves_the_metric_that_its_own_task_tracks(
     best = re.search(r"distance in classes .*\(best (.*)\)", output)
     assert best is not None
     row = table(tmp_path, capsys)["a"]
-    assert row.startswith(f"* {best[1]} distance in classes ")
+    assert row.startswith(f"{best[1]} distance in classes ")
+    assert json.loads((tmp_path / "a/output/data/tracked.json").read_text())["images"]
 
 
 def test_a_folder_without_runs_is_one_line(

@@ -94,7 +94,7 @@ def test_each_run_has_its_own_folder_and_table_row(tmp_path: Path, photo_folder:
     arguments = [f"data.root={photo_folder}", "trainer.epochs=1"]
     code, output = run_sweep(tmp_path, *arguments, "name=rates", "optim.lr=0.01,0.1")
     assert code == 0, output
-    header, *table = output.splitlines()[-3:]
+    header, *table = output.splitlines()[-4:-1]
     assert header.split()[-1] == "optim.lr"
     best = []
     for number, row in enumerate(table):
@@ -137,13 +137,14 @@ def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     once = ("trainer.epochs=1", "name=a")
-    for root, expected in (
-        ("nowhere", ExitCode.FAILED),
-        (photo_folder, ExitCode.FINISHED),
-        ("nowhere", ExitCode.FAILED),
+    for root, expected, has_run in (
+        ("nowhere", ExitCode.FAILED, False),
+        (photo_folder, ExitCode.FINISHED, True),
+        ("nowhere", ExitCode.FAILED, True),
     ):
         code, output = run_sweep(tmp_path, *once, f"data.root={root}")
         assert code == expected, output
+        assert (tmp_path / "runs" / "a").exists() == has_run
     assert (tmp_path / "runs" / "a" / "0" / "model" / "model.safetensors").is_file()
 
 

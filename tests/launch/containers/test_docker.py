@@ -261,12 +261,16 @@ def test_the_newest_run_is_served_unless_a_model_is_named(
     assert f"source={start_folder}/runs/newest/model,target=/opt/ml/model" in calls.read_text()
 
 
-def test_a_failed_start_is_not_the_newest_run(start_folder: Path, fake_engine: FakeEngine) -> None:
+def test_a_refused_run_is_removed_and_not_the_newest(
+    start_folder: Path, fake_engine: FakeEngine
+) -> None:
     fake_engine(IDLE.replace("exit 0", "exit 2"))
     runs = start_folder / "runs"
     (runs / "old").mkdir(parents=True)
     (runs / "latest").symlink_to("old")
-    assert docker.train(["name=new"]) == 2
+    for name in ("new", "old"):
+        assert docker.train([f"name={name}"]) == 2
+    assert sorted(run.name for run in runs.iterdir()) == ["latest", "old"]
     assert (runs / "latest").resolve() == runs / "old"
 
 

@@ -64,6 +64,32 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
 
 
+def test_a_finished_run_keeps_its_newest_checkpoint_and_the_best(tmp_path: Path) -> None:
+    finished = Checkpoints(tmp_path, None, 0, writes=True)
+    for step in (1, 2, 3):
+        finished.save(state(step), step, best=step == 1)
+    finished.wait()
+    finished.finish()
+    finished.close()
+    assert names(tmp_path) == ["best.pt", "step-000000003.pt"]
+    newest = load_newest(tmp_path)
+    assert newest is not None and newest["step"] == 3
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_the_newest_checkpoint_takes_no_room_beside_the_best_if_it_is_the_same(
+    links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not links:
+        monkeypatch.setattr(Path, "hardlink_to", lambda *_: (tmp_path / "missing").stat())
+    save(tmp_path, [1], best=1)
+    best, newest = (tmp_path / name for name in names(tmp_path))
+    assert best.samefile(newest) == links
+    assert best.read_bytes() == newest.read_bytes()
+    save(tmp_path, [2])
+    assert torch.load(best, weights_only=True)["step"] == 1
+
+
 @pytest.mark.parametrize("earlier", [[1], []], ids=["earlier", "first"])
 def test_a_best_checkpoint_is_not_lost_if_its_epochs_checkpoint_cannot_be_written(
     earlier: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -118,7 +144,7 @@ def test_only_damaged_checkpoints_are_an_error_not_a_restart(tmp_path: Path) -> 
     save(tmp_path, [1, 2])
     for path in tmp_path.glob("step-*"):
         damage(path)
-    with pytest.raises(CheckpointError, match=r"holds only damaged checkpoints \(2\)"):
+    with pytest.raises(CheckpointError, match=f"every checkpoint in {tmp_path} is"):
         load_newest(tmp_path)
 
 

@@ -71,7 +71,7 @@ def test_large_photographs_lead_to_a_command_after_which_nothing_is_advised(
     config, source = opened(tmp_path / "photos", f"pipeline={pipeline}")
     line = advise_shrinking(source, loader_spec(config, CPU, "train"), 0.62)
     assert line is not None
-    assert line.startswith("input-bound: 62 % of each step waits for data")
+    assert line.startswith("input-bound: training waits for data 62 % of the time")
     assert "of 640 x 480 pixels" in line and "as JPEGs of quality 95" in line
     found = re.search(r'`make dataset ARGS="(.*?)"`', line)
     assert found is not None and optimize.main(shlex.split(found[1])) == 0

@@ -1,6 +1,7 @@
 """The metrics log: log lines and metrics.jsonl."""
 
 import io
+import json
 import logging
 from pathlib import Path
 
@@ -14,10 +15,12 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 
 
+@pytest.mark.parametrize("collected", [False, True])
 @pytest.mark.parametrize("terminal", [False, True])
-def test_step_times_are_short_on_a_terminal_and_complete_elsewhere(
-    terminal: bool, tmp_path: Path
+def test_step_times_are_complete_only_in_the_log_that_the_platform_collects(
+    terminal: bool, collected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("entry_point.training.results.log.logs_are_collected", lambda: collected)
     steps: Record = {"epoch": 0, "step": 37, **dict.fromkeys(STEP_TIMES, 1990.613)}
     loss: Record = {"epoch": 0, "step": 37, "loss": 0.5}
     console = Console(file=io.StringIO(), force_terminal=terminal, width=80)
@@ -35,7 +38,8 @@ def test_step_times_are_short_on_a_terminal_and_complete_elsewhere(
     short = (
         "epoch=0 step=37 median ms: data_wait 1991, copy 1991, compute 1991, step 1991 (p99 1991)"
     )
-    assert first == (short if terminal else metrics_line(steps))
+    assert first == (metrics_line(steps) if collected and not terminal else short)
+    assert json.loads((tmp_path / "output/data/metrics.jsonl").read_text().splitlines()[0]) == steps
     assert second == (format_metrics if terminal else metrics_line)(loss)
 
 

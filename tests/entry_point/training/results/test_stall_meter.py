@@ -92,6 +92,9 @@ def test_percentiles_cover_the_epoch_or_the_whole_process(monkeypatch: pytest.Mo
     assert percentiles(meter.all_settled())["data_wait"] == [2000, 2000, 2000]
 
 
+WAITS = "after the first steps, training waits for data"
+
+
 def test_the_first_steps_of_a_process_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipeline fills while a GPU's kernels are chosen or compiled."""
     now = 0.0
@@ -103,7 +106,7 @@ def test_the_first_steps_of_a_process_are_not_judged(monkeypatch: pytest.MonkeyP
         meter.add(wait, Watch(), Watch(seconds=0.5))
     record = {"step": 50, "loss": 1.0, "images_per_s": 20.0, "data_wait_pct": 28.0}
     totals = Totals([record], 16, meter.all_settled())
-    assert totals.verdict == "not input-bound: 0 % of each step waits for data"
+    assert totals.verdict == f"not input-bound: {WAITS} 0.0 % of the time"
 
 
 def test_work_between_steps_counts_for_no_step() -> None:
@@ -192,23 +195,22 @@ def test_the_wait_share_weights_steps_by_their_time() -> None:
         (
             0.41,
             1.7,
-            "input-bound: 41 % of each step waits for data; "
-            "free input would make training 1.7x faster",
+            f"input-bound: {WAITS} 41.0 % of the time; free input would make training 1.7x faster",
         ),
         (
             0.0,
             1.01,
-            "not input-bound: 0 % of each step waits for data; "
+            f"not input-bound: {WAITS} 0.0 % of the time; "
             "free input would not make training faster (1.01x)",
         ),
         (
             0.01,
             1.3,
-            "input takes CPU time from training: 1 % of each step waits for data, "
+            f"input takes CPU time from training: {WAITS} 1.0 % of the time, "
             "but free input would make training 1.3x faster",
         ),
-        (0.41, None, "input-bound: 41 % of each step waits for data"),
-        (0.01, None, "not input-bound: 1 % of each step waits for data"),
+        (0.41, None, f"input-bound: {WAITS} 41.0 % of the time"),
+        (0.01, None, f"not input-bound: {WAITS} 1.0 % of the time"),
     ],
 )
 def test_the_verdict_is_one_line(wait: float, speedup: float | None, sentence: str) -> None:
@@ -278,7 +280,7 @@ def test_measuring_headspace_does_not_change_the_training(
     assert timeless(rest) == timeless(read_records(tmp_path / "plain"))
     log = (tmp_path / "measured" / "log").read_text()
     assert re.search(
-        r"^(not )?input.*: \d+ % of each step waits for data.* free input would", log, re.M
+        r"^(not )?input.* waits for data [\d.]+ % of the time.* free input would", log, re.M
     )
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,6 +47,35 @@ def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path:
     run = RunFolder(tmp_path / "algo-2")
     lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
     assert not any("TensorBoard" in line for line in lines)
+
+
+@pytest.mark.parametrize("resumed_at", [0, 40])
+def test_the_times_of_a_resumed_run_say_which_starts_they_cover(
+    resumed_at: int, tmp_path: Path
+) -> None:
+    record = {"step": 50, "loss": 1.0, "images_per_s": 20.0, "data_wait_pct": 9.2}
+    totals = Totals([record], 16, np.ones((3, 4), np.float32))
+    run, progress = RunFolder(tmp_path), Progress(3, LOSS)
+    first, *rows = closing_lines(totals, 8.0, progress, NOTHING, run, resumed_at=resumed_at)
+    times = {row[2:23].strip(): row[23:] for row in rows}
+    if resumed_at:
+        assert first == "Finished in 8 s after the resume at step 40"
+        assert times["training time"] == "40 s, earlier starts included"
+    else:
+        assert first == "Finished in 8 s" and times["training time"] == "40 s"
+    assert times["waiting for data"] == "9.2 % of training time, first steps included"
+
+
+def test_the_disk_that_a_run_takes_is_shown_by_folder_and_counts_links_once(
+    tmp_path: Path,
+) -> None:
+    (run := RunFolder(tmp_path)).create()
+    (run.checkpoints / "best.pt").write_bytes(bytes(2_000_000))
+    (run.checkpoints / "step-000000001.pt").hardlink_to(run.checkpoints / "best.pt")
+    (run.model / "model.safetensors").write_bytes(bytes(1_000_000))
+    lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
+    (line,) = (line for line in lines if line.startswith("  disk "))
+    assert line.endswith("  3.0 MB: checkpoints 2.0 MB, model 1.0 MB, output 0.0 MB")
 
 
 def test_a_dataset_with_a_test_split_ends_with_the_command_that_measures_it(tmp_path: Path) -> None:
