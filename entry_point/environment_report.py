@@ -48,7 +48,7 @@ def device_lines() -> Iterator[str]:
     """Yields the devices that torch can use."""
     import torch
 
-    from entry_point.config.data_config import usable_cores
+    from entry_point.job.cores import usable_cores
 
     yield f"CPU: {usable_cores()} cores, {torch.get_num_threads()} torch threads"
     for index in range(torch.cuda.device_count()):

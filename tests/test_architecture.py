@@ -27,6 +27,7 @@ CONTRACT = {
     f"entry_point/job/{name}"
     for name in (
         "archive",
+        "cores",
         "hosts",
         "hyperparameters",
         "known_tasks",

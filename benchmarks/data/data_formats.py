@@ -30,13 +30,14 @@ from benchmarks.pipelines import process_tree
 from benchmarks.pipelines.run_case import Case, endless_loader
 from benchmarks.sample_photographs import HEIGHT, WIDTH, many_photographs
 from custom_op import index_jpeg
-from entry_point.config.data_config import DataConfig, usable_cores
+from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.any_format import AnyFormat
 from entry_point.data.decode.operator import OperatorDecoder
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
+from entry_point.job.cores import usable_cores
 
 FORMATS: dict[str, dict[str, Any]] = {
     "PNG": {},

@@ -20,9 +20,9 @@ import torch
 from benchmarks import measure
 from benchmarks.sample_photographs import photograph_files
 from custom_op import decode_and_crop_jpeg, jpeg_size
-from entry_point.config.data_config import usable_cores
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
+from entry_point.job.cores import usable_cores
 
 ROUNDS = 3
 PACKING, JPEGTRAN, DECODE = "this template (packing)", "jpegtran", "one whole decode"

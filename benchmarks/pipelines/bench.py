@@ -35,13 +35,13 @@ from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.checking import check_config
 from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.data_config import usable_cores
-from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.config.typed_text import with_typed_text
 from entry_point.data.errors import DataError
+from entry_point.job.cores import usable_cores
 from entry_point.job.program import counted, duration
 
 MODULES = {

@@ -7,8 +7,8 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.mistakes import check_config
 from entry_point.config.policy_config import POLICIES, Policy
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Share

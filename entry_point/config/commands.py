@@ -1,17 +1,22 @@
-"""The commands that programs print, made of their settings.
-
-Uses the standard library only, as `ConfigError` does.
-"""
+"""The commands that programs print, made of their settings."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
+from entry_point.config.data_config import FORMATS, DataConfig
 from entry_point.job.hyperparameters import TYPED_WORDS, spell
 
+OF_SAMPLES = (
+    *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
+    *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
+)
+"""The settings of `data` that decide what is made of a dataset, not what it holds."""
 # Paths and words that a setting of text takes without quotes, as `compose` parses them.
 _PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\t]*)(?<! )""")
 # Within double quotes, a shell gives these a meaning.
@@ -46,3 +51,50 @@ def changes(
             yield from changes(value, below, f"{group}{name}.")
         elif value != default:
             yield f"{group}{name}", value
+
+
+def check_command(data: DataConfig) -> str:
+    """Returns how to list all damaged images at once."""
+    if data.format not in FORMATS:  # your own, which only you can read
+        return "the log names each"
+    # A packed dataset has its own indexes.
+    known = replace(data, index_root=None) if data.format == "shards" else data
+    settings = described(known, "root", "images", "table", "index_root")
+    return f"`{make('check-dataset', settings)}` lists them all"
+
+
+def index_command(data: DataConfig) -> str:
+    """Returns how to make the indexes that `index_root` must hold."""
+    to = {"output": data.index_root, "output_format": "index"}
+    return make("dataset", {**_packing(data), **to})
+
+
+def shrink_command(data: DataConfig, max_side: int) -> str:
+    """Returns how to pack the dataset with no image larger than `max_side` pixels."""
+    root = Path(data.root or "FOLDER")
+    root = root if root.stem.strip(".") else root.resolve()
+    # A packed dataset is not packed again: FOLDER stands for what it was made of.
+    packed = data.format == "shards"
+    known = replace(data, format="auto", root=None) if packed else data
+    to = {"output": str(root.with_name(f"{root.stem}-{max_side}")), "max_side": max_side}
+    return make("dataset", {**_packing(known), **to})
+
+
+def _packing(data: DataConfig) -> dict[str, Any]:
+    known = replace(data, index_root=None)
+    settings = described(known, "root", "images", "table", "val_fraction")
+    return {"source": settings.pop("root"), **settings}
+
+
+def described(data: DataConfig, *own: str) -> dict[str, Any]:
+    """Returns what differs from the defaults and decides the images of a dataset, their pixels,
+    labels and splits, as programs take it: `own` settings, and others as `data.KEY`.
+
+    FOLDER stands for a `root` that only the job knows.
+    """
+    of_dataset = {key: each for key, each in asdict(data).items() if key not in OF_SAMPLES}
+    settings = {"root": "FOLDER", **dict(changes(of_dataset, asdict(DataConfig())))}
+    return {
+        key if key.partition(".")[0] in own else f"data.{key}": each
+        for key, each in settings.items()
+    }

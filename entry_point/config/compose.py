@@ -19,9 +19,9 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
+from entry_point.config.checking import FOR_LAUNCH, as_setting, check_config, json_tree
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
-from entry_point.config.mistakes import check_config, no_such_option
 from entry_point.config.retired import with_later, without_retired
 from entry_point.config.typed_text import as_typed, with_typed_text
 from entry_point.job import own_code
@@ -33,7 +33,6 @@ _PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*"""
 _PACKAGE_LINE = "# @package _global_"
 # As Hydra reads it: after blank lines and comments with an @ only.
 _PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
-_BESIDE_OPTIONS = {"model": " (model.name=NAME takes any classification model of torchvision)"}
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
@@ -96,15 +95,20 @@ def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str
             listed = (yaml.safe_load(file) or {}).get("defaults", ())
         # Those of which the file has an option, as in `model: resnet18`.
         groups = {group for each in listed if isinstance(each, dict) for group in each}
-        opened = [_opened(override, groups) for override in parsed]
+        opened = [_opened(override, groups, schema) for override in parsed]
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             plain = OmegaConf.to_container(compose(name, opened), resolve=True)
     except MissingConfigException as error:
-        raise _no_such_option(error) from error
+        group, _, option = (error.missing_cfg_file or "").rpartition("/")
+        if not error.options:
+            raise ConfigError("configuration", message=" ".join(str(error).split())) from error
+        message = _no_such_option(group, option, schema, sorted(error.options))
+        raise ConfigError(group, option, message) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), message=str(error.msg).splitlines()[0]) from error
-    except yaml.YAMLError as error:
-        raise _not_yaml(error) from error
+    except yaml.YAMLError as error:  # which names the file and the line
+        message = f"not valid YAML: {' '.join(str(error).split())}; indent with spaces, never tabs"
+        raise ConfigError("configuration", message=message) from error
     except ConfigError:
         raise
     except (HydraException, ValueError) as error:
@@ -141,7 +145,7 @@ def _parse(parser: OverridesParser, override: str) -> Override:
         raise ConfigError(override, message=message) from error
 
 
-def _opened(override: Override, groups: Collection[str]) -> str:
+def _opened(override: Override, groups: Collection[str], schema: type) -> str:
     """Returns the override, with which Hydra takes any key: `check_config` knows which exist.
 
     `~key` stays as it is; an option of a group, as in `model=resnet50`, is text.
@@ -159,7 +163,7 @@ def _opened(override: Override, groups: Collection[str]) -> str:
     if text.startswith("~"):
         return text
     if (CONFIGS / key).is_dir():
-        raise ConfigError(text, message=no_such_option(key))
+        raise ConfigError(text, message=_no_such_option(key, override.value(), schema))
     return f"++{text.lstrip('+')}"
 
 
@@ -181,30 +185,18 @@ def _check_experiments(names: Any) -> None:
             raise ConfigError("experiment", name, message)
 
 
-def _not_yaml(error: yaml.YAMLError) -> ConfigError:
-    """Names the file and the line."""
-    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
-        return ConfigError("configuration", message=" ".join(str(error).split()))
-    mark, begun = error.problem_mark, error.context_mark
-    reason = f"{error.problem}"
-    if error.context and begun is not None and begun.line != mark.line:
-        reason += f", {error.context} that begins in line {begun.line + 1}"
-    message = (
-        f"line {mark.line + 1} is not valid YAML ({reason}); indent with spaces, never with tabs"
-    )
-    return ConfigError(_shown(Path(mark.name)), message=message)
-
-
 def _shown(file: Path) -> str:
     """Returns a file of the config tree as people name it."""
     inside = file.is_relative_to(CONFIGS)
     return str(CONFIGS.name / file.relative_to(CONFIGS) if inside else file)
 
 
-def _no_such_option(error: MissingConfigException) -> ConfigError:
-    group, _, option = (error.missing_cfg_file or "").rpartition("/")
-    options = sorted(error.options or ())
+def _no_such_option(group: str, option: object, schema: type, options: Sequence[str] = ()) -> str:
+    """Returns what may stand in the place of an option that a group does not have."""
+    if group in FOR_LAUNCH and group not in json_tree(schema)["properties"]:
+        return FOR_LAUNCH[group]
+    instead = as_setting(group, option, schema)
     if not options:
-        return ConfigError("configuration", message=" ".join(str(error).split()))
-    allowed = ", ".join(options) + _BESIDE_OPTIONS.get(group, "")
-    return ConfigError(group, option, f"must be one of {allowed}{near(option, options)}")
+        return f"no such option here; set {instead}"
+    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(str(option)) else "")
+    return f"must be one of {allowed}{near(str(option), options)}"

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import math
-import os
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.commands import changes, make
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive, Share, Words
+from entry_point.job.cores import cores_per_rank
 
-_OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Crop = Literal["center", "squash"]
@@ -33,11 +28,6 @@ READERS = {
 }
 """Each is a function of `root`, a DataConfig, and whether labels are needed; returns a Listing."""
 FORMATS = ("auto", "shards", *READERS)
-OF_SAMPLES = (
-    *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
-    *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
-)
-"""The settings of `data` that decide what is made of a dataset, not what it holds."""
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Of the pixels, on the 0 to 1 scale."""
 
@@ -250,48 +240,6 @@ class DataConfig:
         """Whether shards are read whole, and each rank gets its own."""
         return self.access == "stream" or self.format == "parquet"
 
-    def check_command(self) -> str:
-        """Returns how to list all damaged images at once."""
-        if self.format not in FORMATS:  # your own, which only you can read
-            return "the log names each"
-        # A packed dataset has its own indexes.
-        known = replace(self, index_root=None) if self.format == "shards" else self
-        settings = known.described("root", "images", "table", "index_root")
-        return f"`{make('check-dataset', settings)}` lists them all"
-
-    def index_command(self) -> str:
-        """Returns how to make the indexes that `index_root` must hold."""
-        to = {"output": self.index_root, "output_format": "index"}
-        return make("dataset", {**self._packing(), **to})
-
-    def shrink_command(self, max_side: int) -> str:
-        """Returns how to pack the dataset with no image larger than `max_side` pixels."""
-        root = Path(self.root or "FOLDER")
-        root = root if root.stem.strip(".") else root.resolve()
-        # A packed dataset is not packed again: FOLDER stands for what it was made of.
-        packed = self.format == "shards"
-        known = replace(self, format="auto", root=None) if packed else self
-        to = {"output": str(root.with_name(f"{root.stem}-{max_side}")), "max_side": max_side}
-        return make("dataset", {**known._packing(), **to})
-
-    def _packing(self) -> dict[str, Any]:
-        known = replace(self, index_root=None)
-        settings = known.described("root", "images", "table", "val_fraction")
-        return {"source": settings.pop("root"), **settings}
-
-    def described(self, *own: str) -> dict[str, Any]:
-        """Returns what differs from the defaults and decides the images of a dataset, their pixels,
-        labels and splits, as programs take it: `own` settings, and others as `data.KEY`.
-
-        FOLDER stands for a `root` that only the job knows.
-        """
-        of_dataset = {key: each for key, each in asdict(self).items() if key not in OF_SAMPLES}
-        settings = {"root": "FOLDER", **dict(changes(of_dataset, asdict(DataConfig())))}
-        return {
-            key if key.partition(".")[0] in own else f"data.{key}": each
-            for key, each in settings.items()
-        }
-
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""
         return check_config(self.kwargs, DemoConfig, "data.kwargs")
@@ -343,70 +291,3 @@ class PipelineConfig:
 
     def worker_count(self) -> int:
         return cores_per_rank() if self.num_workers is None else self.num_workers
-
-
-def share_to_skip(damaged: int, images: int) -> float | None:
-    """Returns a round `data.max_bad_fraction` that lets a job skip this many of a split's images.
-
-    None if it would be more than a half. Each rank counts its own images, and of those only whole
-    batches.
-    """
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    share = damaged / ranks
-    most = min(damaged, share + 4 * math.sqrt(share) + 1)  # chance deals them unequally
-    enough = 2 * most * ranks / images
-    return next((each for each in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if each >= enough), None)
-
-
-def cores_per_rank() -> int:
-    """This rank's share of the usable cores of its host."""
-    of_host = cores = usable_cores()
-    if hasattr(os, "sched_getaffinity"):
-        # A rank may be bound to the cores near its GPU; whoever started it is not.
-        of_host = max(cores, min(len(os.sched_getaffinity(os.getppid())), _quota()))
-    return max(1, min(cores, of_host // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
-
-
-def usable_cores() -> int:
-    """Cores this process may use: a container or `taskset` can allow fewer than exist.
-
-    A container's quota, as of `docker run --cpus=1.5`, counts as that many cores, rounded up.
-    """
-    cores = os.cpu_count() or 1
-    if hasattr(os, "sched_getaffinity"):
-        cores = len(os.sched_getaffinity(0))
-    return min(cores, _quota())
-
-
-def _quota() -> int:
-    """Returns the cores that this process's control groups allow, and the groups around them."""
-    try:
-        lines = _OWN_GROUPS.read_text().splitlines()
-    except OSError:
-        return sys.maxsize
-    quotas = [sys.maxsize]
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers and "cpu" not in controllers.split(","):
-            continue
-        # Version 2 names no controllers, and version 1 has a folder for each.
-        for root in (_GROUPS / (controllers or "unified"), _GROUPS / "cpu", _GROUPS):
-            # In a container, the path may be the host's; its own group is at the root.
-            group = root / path.lstrip("/")
-            around = [each for each in group.parents if each.is_relative_to(root)]
-            quotas += [_quota_of(each) for each in (group, *around)]
-    return min(quotas)
-
-
-def _quota_of(group: Path) -> int:
-    """Returns the cores that one control group allows, of either version."""
-    try:
-        if (version_2 := group / "cpu.max").exists():
-            quota, period = version_2.read_text().split()
-        else:
-            quota, period = (
-                (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
-            )
-        return max(1, math.ceil(int(quota) / int(period))) if int(quota) > 0 else sys.maxsize
-    except (OSError, ValueError):  # it has no quota: no such files, or `max`
-        return sys.maxsize

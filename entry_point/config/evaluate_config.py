@@ -8,8 +8,8 @@ from typing import Any, Literal
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from entry_point.config.checking import check_config
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Count, FilePath
 
 

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share, Words
 from entry_point.job.known_tasks import LOSS, TASKS, KnownTask

@@ -6,11 +6,10 @@ Hydra and YAML read a folder `2024_11_27` as a number: only the schema knows wha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 import yaml
 from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
@@ -23,6 +22,7 @@ from hydra.grammar.gen.OverrideParser import OverrideParser
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from entry_point.config.checking import Node, json_tree
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 
@@ -50,15 +50,16 @@ def as_typed(override: Override) -> Override:
     return override
 
 
-def is_text(key: str, schema: Any) -> bool:
+def is_text(key: str, schema: type) -> bool:
     """Returns whether the setting is text, or a list of texts."""
+    node = json_tree(schema)
     for name in key.split("."):
-        schema = _below(schema, name)
-    return _holds_text(schema)
+        node = _below(node, name)
+    return _holds_text(node)
 
 
 def with_typed_text(
-    plain: Any, schema: Any, overrides: Iterable[Override], configs: Path
+    plain: Any, schema: type, overrides: Iterable[Override], configs: Path
 ) -> dict[str, Any]:
     """Returns composed settings with the typed text where `schema` has text.
 
@@ -68,8 +69,24 @@ def with_typed_text(
     for override in overrides:
         if override.value_type is not None:
             typed |= _leaves(as_typed(override).value(), override.key_or_group)
-    settled: dict[str, Any] = _settled(plain, schema, "", typed, configs)
-    return settled
+
+    def settled(value: Any, node: Node, key: str) -> Any:
+        if isinstance(value, dict):
+            return {name: below(node, name, each, f"{key}.{name}") for name, each in value.items()}
+        if isinstance(value, list):
+            return [below(node, i, each, f"{key}.{i}") for i, each in enumerate(value)]
+        if value is None or isinstance(value, str) or not _holds_text(node):
+            return value
+        return typed[key] if key in typed else _as_written(key, value, configs)
+
+    def below(node: Node, name: str | int, value: Any, key: str) -> Any:
+        inner, key = _below(node, name), key.lstrip(".")
+        if value is None and inner == {"type": "string"}:  # a variable or a tag, not a setting
+            return typed.get(key)
+        return settled(value, inner, key)
+
+    settings: dict[str, Any] = settled(plain, json_tree(schema), "")
+    return settings
 
 
 def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
@@ -82,43 +99,20 @@ def _leaves(value: Any, key: str) -> Iterator[tuple[str, str]]:
         yield key, value
 
 
-def _settled(value: Any, kind: Any, key: str, typed: Mapping[str, str], configs: Path) -> Any:
-    def below(name: str | int, each: Any) -> Any:
-        path = f"{key}.{name}".lstrip(".")
-        if each is None and get_args(kind) == (str, str):  # a variable or a tag
-            return typed.get(path)
-        return _settled(each, _below(kind, name), path, typed, configs)
-
-    if isinstance(value, dict):
-        return {name: below(name, each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [below(number, each) for number, each in enumerate(value)]
-    if value is None or isinstance(value, str) or not _holds_text(kind):
-        return value
-    return typed[key] if key in typed else _as_written(key, value, configs)
+def _below(node: Node, name: str | int) -> Node:
+    """Returns the node of the setting, the value or the item that a node has by this name."""
+    if name == "data":  # some programs take any settings of it
+        return json_tree(DataConfig)
+    if isinstance(name, int):
+        inner = node.get("items")
+    else:
+        inner = node.get("properties", {}).get(name) or node.get("additionalProperties")
+    return inner if isinstance(inner, dict) else {}
 
 
-def _holds_text(kind: Any) -> bool:
-    """Returns whether a type is text, or a list of texts."""
-    kind = _bare(_below(kind, 0)) if get_origin(_bare(kind)) is list else _bare(kind)
-    return kind is str or get_origin(kind) is Literal
-
-
-def _below(kind: Any, name: str | int) -> Any:
-    """Returns the type of the setting, the value or the item that a type has by this name."""
-    kind = _bare(kind)
-    if fields := getattr(kind, "__pydantic_fields__", None):
-        if name == "data":  # some programs take any settings of it
-            return DataConfig
-        return fields[name].annotation if name in fields else Any
-    return get_args(kind)[-1] if get_origin(kind) in (dict, list) else Any
-
-
-def _bare(kind: Any) -> Any:
-    """Returns a type without null and without what is annotated."""
-    while get_origin(kind) in (Annotated, Union, UnionType):
-        kind = next(each for each in get_args(kind) if each is not type(None))
-    return kind
+def _holds_text(node: Node) -> bool:
+    """Returns whether a setting is text, or a list of texts."""
+    return node.get("items", node).get("type") == "string"
 
 
 def _as_written(key: str, value: float, configs: Path) -> float:

@@ -6,21 +6,16 @@ import sys
 from shutil import get_terminal_size
 from textwrap import shorten
 
-from pydantic import TypeAdapter
-
+from entry_point.config.checking import json_tree, settings_of
 from entry_point.config.config_errors import shown
-from entry_point.config.mistakes import dotted_keys, node_at
 
 
 def print_settings(schema: type) -> None:
     """Print each key with its default and the first sentence of its meaning, a line for each."""
-    whole = TypeAdapter(schema).json_schema()
     sys.stdout.write("\nSettings, with their defaults; docs/settings.md explains them:\n")
-    for key in dotted_keys(whole, whole):
-        node = node_at(key.split("."), whole)
-        if "properties" not in node:
-            default = shown(node["default"]) if "default" in node else "(required)"
-            meaning = " ".join(node["description"].split()).partition(". ")[0].rstrip(".")
-            name = f"  {key}={default}".ljust(36)
-            room = max(20, get_terminal_size((100, 24)).columns - len(name) - 1)
-            sys.stdout.write(f"{name} {shorten(meaning, room, placeholder=' ...')}\n")
+    for key, node in settings_of(json_tree(schema)):
+        default = shown(node["default"]) if "default" in node else "(required)"
+        meaning = " ".join(node["description"].split()).partition(". ")[0].rstrip(".")
+        name = f"  {key}={default}".ljust(36)
+        room = max(20, get_terminal_size((100, 24)).columns - len(name) - 1)
+        sys.stdout.write(f"{name} {shorten(meaning, room, placeholder=' ...')}\n")

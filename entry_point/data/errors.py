@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import os
 import re
 import traceback
 from collections.abc import Iterator
@@ -41,3 +43,16 @@ def picklable(error: Exception) -> Exception:
         return error
     reason = "".join(traceback.format_exception_only(error))
     return RuntimeError(f"{reason}{''.join(traceback.format_exception(error))}".rstrip())
+
+
+def share_to_skip(damaged: int, images: int) -> float | None:
+    """Returns a round `data.max_bad_fraction` that lets a job skip this many of a split's images.
+
+    None if it would be more than a half. Each rank counts its own images, and of those only whole
+    batches.
+    """
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    share = damaged / ranks
+    most = min(damaged, share + 4 * math.sqrt(share) + 1)  # chance deals them unequally
+    enough = 2 * most * ranks / images
+    return next((each for each in (0.01, 0.02, 0.05, 0.1, 0.2, 0.5) if each >= enough), None)

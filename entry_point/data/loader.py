@@ -18,6 +18,7 @@ from pathlib import Path
 import torch
 
 import custom_op
+from entry_point.config.commands import check_command
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import Crop, DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
@@ -99,7 +100,7 @@ class Loader:
         if stale:
             log.warning(
                 "epoch %d: %s decoded slower, to the same pixels: side indexes do not match; %s",
-                *(epoch, counted(stale, "image"), self._spec.data.check_command()),
+                *(epoch, counted(stale, "image"), check_command(self._spec.data)),
             )
 
     def close(self) -> None:
@@ -144,7 +145,7 @@ class Loader:
             raise DataError(
                 f"{len(damaged)} damaged images in epoch {epoch}, more than "
                 f"data.max_bad_fraction={data.max_bad_fraction} of {samples}; the last is "
-                f"{batch.damage[-1].key}; {data.check_command()}"
+                f"{batch.damage[-1].key}; {check_command(data)}"
             )
 
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from entry_point.config.data_config import usable_cores
 from entry_point.data.patience import hurried
+from entry_point.job.cores import usable_cores
 from entry_point.job.run_folder import logs_are_collected
 
 Item = TypeVar("Item")

@@ -19,8 +19,8 @@ from torch.distributed.distributed_c10d import _abort_process_group, _get_defaul
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import usable_cores
 from entry_point.config.train_config import TrainerConfig, check_ranks
+from entry_point.job.cores import usable_cores
 from entry_point.job.hosts import describe_driver, has_gpus
 from entry_point.job.ranks import RankWatch, Supervisor
 

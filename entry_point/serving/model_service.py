@@ -24,8 +24,8 @@ import torch
 from torch import Tensor
 
 import custom_op
-from entry_point.config.data_config import usable_cores
 from entry_point.config.serve_config import DEFAULT_ACCEPT, ServerConfig
+from entry_point.job.cores import usable_cores
 from entry_point.job.program import UserError, counted
 from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
 from entry_point.serving import formats

@@ -11,9 +11,9 @@ from typing import Any
 
 from yaml import YAMLError, safe_load
 
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.data_config import IMAGENET, DataConfig
-from entry_point.config.mistakes import check_config
 from entry_point.config.train_config import ModelConfig, TrainConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text

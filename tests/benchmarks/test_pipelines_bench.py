@@ -216,7 +216,9 @@ def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
         read_config(["rounds=0"])
     with pytest.raises(ConfigError, match=r"ways=thread: must be one of pillow, .*threads"):
         read_config(["ways=[pillow,thread]"])
-    with pytest.raises(ConfigError, match=r"workers\[1\]=0: must be at least 1"):
+    with pytest.raises(
+        ConfigError, match=r"workers\[1\]=0: Input should be greater than or equal to 1"
+    ):
         read_config(["workers=[1,0]"])
 
 

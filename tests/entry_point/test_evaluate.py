@@ -220,9 +220,9 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
         (["split=tset"], "split=tset: must be"),
         (
             ["data=folder"],
-            "data=folder: no such option here; its keys are set as in data.NAME=VALUE",
+            "data=folder: no such option here; set data.KEY=VALUE",
         ),
-        (["data.rot=x"], "data.rot=x: no such key; did you mean root?"),
+        (["data.rot=x"], "data.rot=x: no such key; did you mean data.root?"),
         (["data.root={other}"], "the model does not know strangers: remove these images"),
     ],
 )

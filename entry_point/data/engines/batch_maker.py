@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from entry_point.config.data_config import share_to_skip
+from entry_point.config.commands import check_command
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, share_to_skip
 from entry_point.data.named_range import named_range
 from entry_point.data.plan.crops import CropPlanner, Geometry
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
@@ -80,7 +80,7 @@ class BatchMaker:
             share = share_to_skip(len(damage), len(self.source))
             skip = f"data.max_bad_fraction={share} continues without such images, " if share else ""
             raise DataError(
-                f"{damage[0].key}: {damage[0].reason}; {skip}{self.planner.data.check_command()}"
+                f"{damage[0].key}: {damage[0].reason}; {skip}{check_command(self.planner.data)}"
             )
         if damage and self.planner.train:
             self._replace(epoch, images, repeats, decoded, geometry, allocate)
@@ -147,7 +147,7 @@ class BatchMaker:
         last = self._report(images, reasons)[-1].key
         raise DataError(
             f"{last} and the {LONGEST_RUN} images before it are damaged; "
-            f"{self.planner.data.check_command()}"
+            f"{check_command(self.planner.data)}"
         )
 
     def _report(self, images: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:

@@ -19,9 +19,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.config.checking import check_config
+from entry_point.config.commands import index_command
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import READERS, DataConfig
-from entry_point.config.mistakes import check_config
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
@@ -199,7 +200,7 @@ def _labels(listing: Listing, data: DataConfig) -> Labels:
 def _with_side_indexes(source: Source, data: DataConfig, root: Path, split: str) -> Source:
     index_root = Path(data.index_root) if data.index_root else None
     below = root if data.format in ("folder", "demo") else None
-    source.use_side_indexes(index_root, below, data.index_command())
+    source.use_side_indexes(index_root, below, index_command(data))
     if split == "train" and source.index_cache and (known := source.index_cache.count()):
         log.info(
             "%s holds the side indexes of %s", source.index_cache.file, counted(known, "image")

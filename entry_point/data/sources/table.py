@@ -22,9 +22,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from entry_point.config.commands import check_command
 from entry_point.config.config_errors import near
-from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig, share_to_skip
-from entry_point.data.errors import DataError
+from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
+from entry_point.data.errors import DataError, share_to_skip
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.folder import IMAGE_SUFFIXES
@@ -421,7 +422,7 @@ def check_files(
         return
     first = [f"{paths[place]} (row {rows.numbers[place]})" for place in missing[:_EXAMPLES]]
     more = [f"{len(missing) - _EXAMPLES} more"] if len(missing) > _EXAMPLES else []
-    examples, check = printable(", ".join([*first, *more])), data.check_command()
+    examples, check = printable(", ".join([*first, *more])), check_command(data)
     found = f"{len(missing)} of {len(paths)} files are missing: {examples}"
     if why := cause(folder, [paths[place] for place in missing[:_EXAMPLES]]):
         found += f"; {why}"

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import custom_op
+from entry_point.config.commands import shrink_command
 from entry_point.config.data_config import FORMATS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig
@@ -131,7 +132,7 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
     before, after = (_decoding_seconds(decoder, each, numbers, spec) for each in (photos, shrunk))
     if after > _WORTH_SHRINKING * before:
         return None
-    command = f"`{spec.data.shrink_command(max_side)}`"
+    command = f"`{shrink_command(spec.data, max_side)}`"
     if spec.data.format == "shards":
         command += " (FOLDER: the images before packing)"
     return (

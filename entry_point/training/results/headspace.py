@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import torch
 
-from entry_point.config.data_config import cores_per_rank
 from entry_point.data.batch import Batch
+from entry_point.job.cores import cores_per_rank
 from entry_point.job.metrics_line import STEP_PARTS
 from entry_point.training.checkpoints import copy_to_cpu
 from entry_point.training.learner import Learner

@@ -13,10 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from entry_point.config.commands import changes, make
-from entry_point.config.data_config import PipelineConfig, usable_cores
+from entry_point.config.commands import changes, described, make
+from entry_point.config.data_config import PipelineConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.job import own_code
+from entry_point.job.cores import usable_cores
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES
 from entry_point.job.program import duration
@@ -128,7 +129,7 @@ def _test_command(config: TrainConfig, run: RunFolder) -> str:
     if run.root != CONTAINER_ROOT and os.environ.get(LINK_LATEST) != str(run.root):
         settings["model_dir"] = _relative(run.model)
     if config.data.root is None:
-        settings |= config.data.described()
+        settings |= described(config.data)
     elif "." in config.data.format:  # which only whoever trusts the model names
         settings["data.format"] = config.data.format
     pipeline = changes(asdict(config.pipeline), asdict(PipelineConfig()), "pipeline.")

@@ -11,9 +11,15 @@ import pytest
 from PIL import Image
 
 from entry_point import check_dataset, optimize
-from entry_point.config.commands import make
+from entry_point.config.commands import (
+    OF_SAMPLES,
+    check_command,
+    index_command,
+    make,
+    shrink_command,
+)
 from entry_point.config.compose import load_config
-from entry_point.config.data_config import OF_SAMPLES, DataConfig, TableConfig
+from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.train_config import load_train_config
@@ -104,13 +110,13 @@ def test_the_advised_programs_read_the_dataset_as_the_run_does(settings: dict[st
     defaults = {name: getattr(DataConfig(), name) for name in OF_SAMPLES}
     expected = replace(data, **{**defaults, "max_bad_fraction": 1.0})
     root = settings["root"]
-    checking = load_config("check_dataset", CheckConfig, arguments(quoted(data.check_command())))
+    checking = load_config("check_dataset", CheckConfig, arguments(quoted(check_command(data))))
     assert checking.dataset() == expected
-    packing = load_config("optimize", OptimizeConfig, arguments(data.shrink_command(64)))
+    packing = load_config("optimize", OptimizeConfig, arguments(shrink_command(data, 64)))
     assert packing.source == root and packing.max_side == 64
     assert packing.dataset(root) == replace(expected, index_root=None)
     assert packing.gray_bits == data.gray_bits
-    index = load_config("optimize", OptimizeConfig, arguments(data.index_command()))
+    index = load_config("optimize", OptimizeConfig, arguments(index_command(data)))
     assert (index.output, index.output_format) == (data.index_root, "index")
     assert index.dataset(root) == replace(expected, index_root=None)
 
@@ -125,9 +131,9 @@ def test_each_setting_of_data_is_of_the_dataset_or_of_samples() -> None:
 
 def test_a_packed_dataset_is_packed_again_from_its_source() -> None:
     data = DataConfig(root="data/packed", format="shards", gray_bits=12, index_root="elsewhere")
-    advised = arguments(data.shrink_command(64))
+    advised = arguments(shrink_command(data, 64))
     assert advised == ["source=FOLDER", "data.gray_bits=12", "output=data/packed-64", "max_side=64"]
-    checking = arguments(quoted(data.check_command()))
+    checking = arguments(quoted(check_command(data)))
     assert checking == ["root=data/packed", "data.format=shards", "data.gray_bits=12"]
 
 
@@ -140,7 +146,7 @@ def test_a_packed_copy_lies_beside_any_folder(
     folder = (tmp_path / "b" / root).resolve()
     (output,) = (
         each
-        for each in arguments(DataConfig(root=root).shrink_command(64))
+        for each in arguments(shrink_command(DataConfig(root=root), 64))
         if each.startswith("output=")
     )
     assert output == f"output={folder.with_name(f'{folder.name}-64')}"
@@ -164,8 +170,8 @@ def test_the_advised_commands_run(tmp_path: Path) -> None:
         gray_bits=12,
         table=TableConfig(path="1_0", labels=["is it"], split="part"),
     )
-    assert check_dataset.main(arguments(quoted(data.check_command()))) == 0
-    assert optimize.main(arguments(data.shrink_command(32))) == 0
+    assert check_dataset.main(arguments(quoted(check_command(data)))) == 0
+    assert optimize.main(arguments(shrink_command(data, 32))) == 0
     packed = check(CheckConfig(root=str(folder / "labels-32")))
     assert packed.images == 8 and not packed.damage
 

@@ -81,9 +81,9 @@ def test_a_byte_order_mark_is_named(write: Write) -> None:
     [
         ("trainer:\n\tepochs: 1\n", 3, r"found character '\t' that cannot start any token"),
         ("trainer:\n  epochs: 1\n   seed: 2\n", 4, "mapping values are not allowed here"),
-        ("trainer:\n   epochs: 1\n  seed: 2\n", 4, "a block mapping that begins in line 2"),
+        ("trainer:\n   epochs: 1\n  seed: 2\n", 4, "while parsing a block mapping"),
         ("trainer:\n  epochs: 1\n  epochs: 2\n", 4, "found duplicate key epochs"),
-        ("model:\n  name: 'resnet18\n", 4, "a quoted scalar that begins in line 3"),
+        ("model:\n  name: 'resnet18\n", 4, "while scanning a quoted scalar"),
     ],
 )
 @pytest.mark.parametrize("name", ["experiment/mine", "model/mine"])
@@ -94,13 +94,14 @@ def test_what_is_not_yaml_names_file_and_line(
     with pytest.raises(ConfigError) as caught:
         train_config(name.replace("/", "="))
     (message,) = caught.value.args
-    assert message.startswith(f"configs/{name}.yaml: line {line} is not valid YAML (")
-    assert reason in message and message.endswith("; indent with spaces, never with tabs")
+    assert message.startswith("configuration: not valid YAML: ") and reason in message
+    assert f'configs/{name}.yaml", line {line}, column' in message
+    assert message.endswith("; indent with spaces, never tabs")
 
 
 def test_a_tab_in_the_file_of_a_program_is_named(write: Write) -> None:
     write("train", "defaults:\n\t- train_schema\n")
-    with pytest.raises(ConfigError, match=r"^configs/train\.yaml: line 2 is not valid YAML "):
+    with pytest.raises(ConfigError, match=r"not valid YAML: .*configs/train\.yaml\", line 2"):
         train_config()
 
 

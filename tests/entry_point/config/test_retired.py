@@ -5,7 +5,7 @@ import pytest
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.retired import RETIRED
 from entry_point.config.train_config import load_train_config
-from launch import settings
+from tests import settings_page as settings
 
 
 @pytest.mark.parametrize(

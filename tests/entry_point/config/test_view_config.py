@@ -9,7 +9,7 @@ from entry_point.config.train_config import load_train_config
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [
-        (["data.views=0"], "data.views=0: must be at least 1 and at most 64"),
+        (["data.views=0"], "data.views=0: Input should be greater than or equal to 1"),
         (
             ["data.views=2", "optim.cutmix_alpha=1"],
             "optim.cutmix_alpha=1.0: blends neighbors, but data.views=2 puts views of one image "

@@ -40,7 +40,7 @@ def test_a_wrong_configuration_ends_with_one_line_and_its_exit_code(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     output = run_job(tmp_path, photo_folder, ["trainer.epochs=0"], code=ExitCode.USAGE)
-    assert output == "train: trainer.epochs=0: must be at least 1\n"
+    assert output == "train: trainer.epochs=0: Input should be greater than or equal to 1\n"
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
 

@@ -134,11 +134,23 @@ def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) ->
     [
         (["model_dir=/no/such"], {}, "model_dir=/no/such: there is no such folder"),
         (["model_dir=."], {}, " has no config.yaml: name the model folder"),
-        (["serve.max_batch=0"], {}, "serve.max_batch=0: must be at least 1"),
-        (["serve.prot=1"], {}, "did you mean port?"),
-        ([], {"SAGEMAKER_MODEL_SERVER_WORKERS": "two"}, "serve.workers=two: must be a whole"),
+        (
+            ["serve.max_batch=0"],
+            {},
+            "serve.max_batch=0: Input should be greater than or equal to 1",
+        ),
+        (["serve.prot=1"], {}, "did you mean serve.port?"),
+        (
+            [],
+            {"SAGEMAKER_MODEL_SERVER_WORKERS": "two"},
+            "serve.workers=two: Input should be a valid integer",
+        ),
         ([], {"SAGEMAKER_MULTI_MODEL": "true"}, "SAGEMAKER_MULTI_MODEL=true: this server has one"),
-        ([], {"SERVE_OVERRIDES": "serve.workers=0"}, "serve.workers=0: must be at least 1"),
+        (
+            [],
+            {"SERVE_OVERRIDES": "serve.workers=0"},
+            "serve.workers=0: Input should be greater than or equal to 1",
+        ),
         ([], {"SERVE_OVERRIDES": "'"}, "SERVE_OVERRIDES=': must be overrides"),
         ([], {ACCEPT: "text/html"}, f"{ACCEPT}=text/html: must be application/json or"),
     ],

@@ -57,7 +57,7 @@ LAUNCHES = [
         "add job.channels.pretrained=s3://bucket/prefix/",
         None,
     ),
-    ("train", ["job.code=yes"], "must be true or false", ["job.code=true"]),
+    ("train", ["job.code=yes"], "Input should be a valid boolean", ["job.code=true"]),
     ("dataset", ["source=photos", PACK[1]], "must be s3://bucket/prefix", PACK),
     ("dataset", [PACK[0], "output=s3://bucket/photos/packed"], "choose another prefix", PACK),
     ("dataset", [*PACK, "output_format=index"], "drop it", PACK),

@@ -460,7 +460,7 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
         ),
         (
             ["environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=2000"],
-            "environment: serve.max_payload_mb=2000: must be at least 1 and",
+            "environment: serve.max_payload_mb=2000: Input should be less than or equal to ",
         ),
         (["name=bad_name"], "name=bad_name"),
     ],

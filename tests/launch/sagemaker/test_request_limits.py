@@ -20,7 +20,10 @@ TYPES = input_shape("CreateTrainingJob").members["ResourceConfig"].members["Inst
         ("job.role=arn:aws:iam::12:role/x", "job.role=arn:aws:iam::12:role/x: must match arn:aws"),
         ("target.instance_type=ml.m5.99xlarge", "did you mean ml.m5."),
         ("target.instance_type=ml.mm5.xlarge", "did you mean ml.m5.xlarge?"),
-        ("target.max_runtime_s=3000000", "target.max_runtime_s=3000000: must be at least 1"),
+        (
+            "target.max_runtime_s=3000000",
+            "target.max_runtime_s=3000000: Input should be less than or equal to ",
+        ),
         (f"job.environment.X={'x' * 513}", "job.environment.X=xxx"),
         ("job.environment={1X: a}", "job.environment.1X: must match [a-zA-Z_]"),
         ("job.tags.team='a#b'", "job.tags.team=a#b: must match"),

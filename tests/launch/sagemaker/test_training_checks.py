@@ -87,7 +87,10 @@ SENT = (
             "job.request.TensorBoardOutputConfig.LocalPath=/opt/ml/tb: the job writes to",
         ),
         (["HyperParameters.optim__lrr='1'"], "optim.lrr"),
-        (["HyperParameters={trainer.epochs:'0'}"], "trainer.epochs=0: must be at least 1"),
+        (
+            ["HyperParameters={trainer.epochs:'0'}"],
+            "trainer.epochs=0: Input should be greater than or equal to 1",
+        ),
         (["HyperParameters.data=folder"], "data=folder: data.root is not set"),
         (["HyperParameters.sagemaker_program=train.py"], "hyperparameter sagemaker_program"),
         (["HyperParameters.hydra_overrides_001='[]'"], "job.request.HyperParameters: hyperparam"),
@@ -106,7 +109,7 @@ SENT = (
         ),
         (
             ["AlgorithmSpecification.ContainerArguments=[train,'trainer.epochs=0']"],
-            "trainer.epochs=0: must be at least 1",
+            "trainer.epochs=0: Input should be greater than or equal to 1",
         ),
         (
             ["ResourceConfig.InstanceType=g6.xlarge"],

@@ -346,7 +346,7 @@ def test_the_tuners_request_has_everything_of_the_trainers(aws: Aws, tmp_path: P
     ("tried", "more", "line"),
     [
         (["validation:acuracy", "a"], [], "did you mean validation:accuracy?"),
-        (["validation:loss", "a"], ["optim.lr=x"], "optim.lr=x: must be a number"),
+        (["validation:loss", "a"], ["optim.lr=x"], "optim.lr=x: Input should be a valid number"),
         (
             ["validation:loss", "a"],
             ["job.request.RemoteDebugConfig.EnableRemoteDebug=true"],
@@ -409,7 +409,7 @@ def test_the_object_is_a_step_of_a_pipeline_whose_executions_share_no_checkpoint
 @pytest.mark.parametrize(
     ("override", "line"),
     [
-        ("model.nam=x", "model.nam=x: no such key; did you mean name?"),
+        ("model.nam=x", "model.nam=x: no such key; did you mean model.name?"),
         ("job.output=s3://no-such-bucket/x", "there is no bucket no-such-bucket"),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entry_point.config.data_config import DataConfig, PipelineConfig, usable_cores
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import TrainerConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines.batch_maker import Outcome
@@ -19,6 +19,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
+from entry_point.job.cores import usable_cores
 from tests.entry_point.data.engines.every_engine import DALI, Way, loader_of, pipeline_of
 
 ENGINES = ("pillow", "workers", "threads", DALI)

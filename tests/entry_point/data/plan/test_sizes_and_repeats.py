@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.config.mistakes import check_config
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
@@ -142,7 +142,7 @@ def test_validation_at_a_size_is_validation_of_a_run_with_that_image_size(
             {"progressive": [[0, 0]]},
             "data.progressive=[[0,0]]: must be pairs of an epoch and a size of at most 4096",
         ),
-        ({"repeats": 0}, "data.repeats=0: must be at least 1 and at most 64"),
+        ({"repeats": 0}, "data.repeats=0: Input should be greater than or equal to 1"),
         (
             {"repeats": 2, "format": "shards", "access": "stream"},
             "data.repeats=2: needs data.access=map: a stream reads each shard once",

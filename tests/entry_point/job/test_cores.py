@@ -5,16 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.config import data_config
-from entry_point.config.data_config import PipelineConfig, cores_per_rank, usable_cores
+from entry_point.config.data_config import PipelineConfig
+from entry_point.job import cores
+from entry_point.job.cores import cores_per_rank, usable_cores
 
 
 @pytest.fixture(autouse=True)
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A host of 8 cores, whose control groups are in `tmp_path`."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(8)))
-    monkeypatch.setattr(data_config, "_OWN_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(data_config, "_GROUPS", tmp_path / "groups")
+    monkeypatch.setattr(cores, "_OWN_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(cores, "_GROUPS", tmp_path / "groups")
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
 
 

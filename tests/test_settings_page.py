@@ -9,14 +9,14 @@ import pytest
 
 from entry_point.config.compose import CONFIGS, defaults, load_config
 from entry_point.config.train_config import TrainConfig
-from launch import settings
-from tests.launch.conftest import ROOT
+from tests import settings_page as settings
+from tests.test_architecture import ROOT
 
 
-def test_the_settings_page_is_what_make_knobs_prints() -> None:
+def test_the_settings_page_is_what_its_program_prints() -> None:
     printed = "\n".join(settings.page()) + "\n"
     page = (ROOT / "docs" / "settings.md").read_text()
-    assert printed == page, "run `python -m launch.settings > docs/settings.md`"
+    assert printed == page, "run `python -m tests.settings_page > docs/settings.md`"
 
 
 def test_every_command_with_a_configuration_is_on_the_page() -> None:
@@ -45,7 +45,7 @@ def test_an_option_changes_what_the_page_says(option: str) -> None:
 
 def test_settings_need_neither_torch_nor_an_sdk() -> None:
     program = (
-        "import sys, launch.settings\n"
+        "import sys, tests.settings_page\n"
         "loaded = {'torch', 'numpy', 'boto3', 'sagemaker'} & set(sys.modules)\n"
         "assert not loaded, loaded\n"
     )

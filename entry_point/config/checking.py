@@ -1,0 +1,115 @@
+"""Checks settings with pydantic: a line `key=value: what pydantic says` for each wrong one."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from entry_point.config.config_errors import ConfigError, near
+
+T = TypeVar("T")
+Node = Mapping[str, Any]
+"""What a JSON schema says of a setting, or of a class of settings."""
+FOR_LAUNCH = dict.fromkeys(
+    ("target", "job", "resume_from"), "is a setting of `make sagemaker-train`; remove it"
+)
+"""Of the keys of configs/launch.yaml, which no job has."""
+_MOST_NAMED = 9
+"""Keys in a line: nobody reads longer lists."""
+
+
+def check_config(plain: Any, schema: type[T], group: str = "") -> T:
+    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError."""
+    try:
+        return TypeAdapter(schema).validate_python(plain)
+    except ValidationError as error:
+        leaves = [key for key, _ in settings_of(json_tree(schema))]
+        groups = {key.rpartition(".")[0]: None for key in leaves if "." in key}
+        keys = [*groups, *leaves]
+        first, *others = (
+            _explain(each, schema, keys, group) for each in error.errors(include_url=False)
+        )
+        first.args += tuple(map(str, others))
+        raise first from error
+
+
+def _explain(mistake: Any, schema: type, keys: Sequence[str], group: str) -> ConfigError:
+    """Returns pydantic's sentence behind the key and its value, as they are typed."""
+    context, value = mistake.get("ctx", {}), mistake["input"]
+    if isinstance(own := context.get("error"), ConfigError):  # it has named the key
+        return own
+    parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"])
+    path = "".join(parts).lstrip(".")
+    key = f"{group}.{path}".strip(".")
+    if mistake["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        first = path.partition(".")[0]
+        is_other = first in FOR_LAUNCH and first not in keys and not group
+        message = FOR_LAUNCH[first] if is_other else f"no such key; {_meant(path, keys, group)}"
+    elif mistake["type"] == "dataclass_type":
+        message = f"is a group of settings: set {as_setting(path, value, schema)}"
+    else:
+        words = re.findall("'(.*?)'", context.get("expected", ""))
+        message = f"{mistake['msg']}{near(str(value), words)}"
+    # Of a group, the value is all of its settings.
+    return ConfigError(key, *(() if isinstance(value, dict) else (value,)), message=message)
+
+
+def as_setting(group: str, word: object, schema: type) -> str:
+    """Returns how to type a word that is not an option of a group: as its `name`, if it has one."""
+    node = json_tree(schema)
+    for name in group.split("."):
+        node = node.get("properties", {}).get(name, {})
+    return f"{group}.name={word}" if "name" in node.get("properties", {}) else f"{group}.KEY=VALUE"
+
+
+def _meant(path: str, keys: Sequence[str], group: str) -> str:
+    """Returns what the user may have meant by a key that does not exist."""
+    above, _, name = path.rpartition(".")
+    if path in keys:
+        return f"a file nests keys: write {above}: {{{name}: VALUE}}"
+    same = [key for key in keys if key.rpartition(".")[2] == name]
+    if meant := same or difflib.get_close_matches(path, keys, n=1):
+        typed = (f"{group}.{key}".lstrip(".") for key in meant[:3])
+        return f"did you mean {' or '.join(typed)}?"
+    if len(keys) <= _MOST_NAMED:
+        return f"{group or 'there'} has {', '.join(keys)}"
+    return "docs/settings.md lists all"
+
+
+@cache
+def json_tree(schema: type) -> Node:
+    """Returns the JSON schema of a class of settings, with each reference replaced by what it
+    means, and what a setting may be besides null in the setting's own node."""
+    whole = TypeAdapter(schema).json_schema()
+    return _replaced(whole, whole.get("$defs", {}))
+
+
+def _replaced(node: Any, definitions: Mapping[str, Any]) -> Any:
+    for each in node.get("anyOf", ()):
+        if each != {"type": "null"}:
+            node = {**node, **each}
+    if "$ref" in node:
+        node = {**definitions[node["$ref"].rpartition("/")[2]], **node}
+    inner = {
+        name: _replaced(node[name], definitions)
+        for name in ("items", "additionalProperties")
+        if isinstance(node.get(name), dict)
+    }
+    settings = node.get("properties", {})
+    if settings:
+        inner["properties"] = {k: _replaced(each, definitions) for k, each in settings.items()}
+    return {**node, **inner}
+
+
+def settings_of(tree: Node, prefix: str = "") -> Iterator[tuple[str, Node]]:
+    """Yields each setting of a class, and of the classes in it, with its dotted key."""
+    for name, node in tree.get("properties", {}).items():
+        if "properties" in node:
+            yield from settings_of(node, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", node
