@@ -14,7 +14,6 @@ RETIRED = {
     "AWS Batch)",
     "sagemaker-deploy invoke": "`aws sagemaker-runtime invoke-endpoint --endpoint-name NAME "
     "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
-    "import entry_point.contract": "entry_point.job; Metric is in entry_point.training.tasks.task",
     "import entry_point.supervisor": "entry_point.job",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
     "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
