@@ -55,8 +55,9 @@ def _explain(mistake: Any, schema: type, keys: Sequence[str], group: str) -> Con
     else:
         words = re.findall("'(.*?)'", context.get("expected", ""))
         message = f"{mistake['msg']}{near(str(value), words)}"
-    # Of a group, the value is all of its settings.
-    return ConfigError(key, *(() if isinstance(value, dict) else (value,)), message=message)
+    if isinstance(value, dict):  # all settings of a group
+        return ConfigError(key, message=message)
+    return ConfigError(key, value, message)
 
 
 def as_setting(group: str, word: object, schema: type) -> str:
@@ -82,7 +83,7 @@ def _meant(path: str, keys: Sequence[str], group: str) -> str:
 
 
 @cache
-def json_tree(schema: type) -> Node:
+def json_tree(schema: Any) -> Node:
     """Returns the JSON schema of a class of settings, with each reference replaced by what it
     means, and what a setting may be besides null in the setting's own node."""
     whole = TypeAdapter(schema).json_schema()
