@@ -28,7 +28,7 @@ def check_config(plain: Any, schema: type[T], group: str = "") -> T:
     try:
         return TypeAdapter(schema).validate_python(plain)
     except ValidationError as error:
-        leaves = [key for key, _ in settings_of(json_tree(schema))]
+        leaves = [key for key, _ in settings_of(json_tree(schema))]  # type: ignore[arg-type]
         groups = {key.rpartition(".")[0]: None for key in leaves if "." in key}
         keys = [*groups, *leaves]
         first, *others = (
