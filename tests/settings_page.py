@@ -158,10 +158,9 @@ def _type_name(node: Node) -> str:
     if kind == "array":
         each = _type_name(node["items"])
         return f"list of {each}" + (", or one word" if each == "text" else "")
-    if kind == "object" and isinstance(each := node.get("additionalProperties"), dict):
-        return "names, each with " + (
-            "the keys below" if "properties" in each else _type_name(each)
-        )
+    if kind == "object" and isinstance(values := node.get("additionalProperties"), dict):
+        below = "the keys below" if "properties" in values else _type_name(values)
+        return f"names, each with {below}"
     return _TYPE_NAMES.get(kind, "any value")
 
 

@@ -40,22 +40,23 @@ def check_config(plain: Any, schema: type[T], group: str = "") -> T:
 
 def _explain(mistake: Any, schema: type, keys: Sequence[str], group: str) -> ConfigError:
     """Returns pydantic's sentence behind the key and its value, as they are typed."""
-    context, value = mistake.get("ctx", {}), mistake["input"]
+    kind, context, value = mistake["type"], mistake.get("ctx", {}), mistake["input"]
     if isinstance(own := context.get("error"), ConfigError):  # it has named the key
         return own
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"])
     path = "".join(parts).lstrip(".")
     key = f"{group}.{path}".strip(".")
-    if mistake["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+    is_unknown = kind in ("unexpected_keyword_argument", "extra_forbidden")
+    if is_unknown:
         first = path.partition(".")[0]
         is_other = first in FOR_LAUNCH and first not in keys and not group
         message = FOR_LAUNCH[first] if is_other else f"no such key; {_meant(path, keys, group)}"
-    elif mistake["type"] == "dataclass_type":
+    elif kind == "dataclass_type":
         message = f"is a group of settings: set {as_setting(path, value, schema)}"
     else:
         words = re.findall("'(.*?)'", context.get("expected", ""))
         message = f"{mistake['msg']}{near(str(value), words)}"
-    if isinstance(value, dict):  # all settings of a group
+    if isinstance(value, dict) and (is_unknown or kind == "missing"):  # all of a group
         return ConfigError(key, message=message)
     return ConfigError(key, value, message)
 
