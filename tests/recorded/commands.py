@@ -1,6 +1,6 @@
 """Replay the commands of README, docs and examples in a fresh copy of this tree.
 
-`python -m tests.recorded.commands [WORD]` replays those that the documents printed at 56ed78c, or
+`python -m tests.recorded.commands [WORD]` replays those that the documents printed in version 1.1.0, or
 those with WORD, and compares the exit codes; then those that they print now, which must succeed.
 tests/test_recipes.py runs those of docs/adapt.md as they are printed now.
 Training is tiny; a job on AWS is a dry run; what needs a container engine or hours is `make -n`,
@@ -8,7 +8,7 @@ which knows targets and variables; what installs packages is not replayed. A com
 to differ is a row of `decided.py`.
 
 `python -m tests.recorded.commands record` wrote `commands.json`: the texts by reading the documents
-of 56ed78c, the exit codes by replaying them with its code.
+of 1.1.0, the exit codes by replaying them with its code.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Command(NamedTuple):
     text: str
     """Of a shell; or Python, which is written where its first line says, or run."""
     exit: int | None = None
-    """Exit code at 56ed78c; None: not replayed."""
+    """Exit code in version 1.1.0; None: not replayed."""
 
     @property
     def name(self) -> str:
@@ -154,7 +154,7 @@ def _outside(text: str) -> Iterator[str]:
 
 
 def all_commands() -> list[Command]:
-    """Those of 56ed78c, then those that are new in the documents, which must succeed; a server
+    """Those of 1.1.0, then those that are new in the documents, which must succeed; a server
     serves until `timeout` ends it."""
     recorded = [Command(**row) for row in json.loads(FILE.read_text())]
     known = {command.text for command in recorded}

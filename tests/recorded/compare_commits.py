@@ -1,6 +1,6 @@
-"""Compare 56ed78c itself with this tree: samples, weights and metrics, requests.
+"""Compare version 1.1.0 itself with this tree: samples, weights and metrics, requests.
 
-`python -m tests.recorded.compare_commits 56ed78c6 [WORD]` prints a line per comparison, or those
+`python -m tests.recorded.compare_commits COMMIT [WORD]` prints a line per comparison, or those
 whose names have WORD: `samples: packed`, `weights`, `request`. The exit code is 1 if anything
 differs that `decided.py` does not list, or if what it lists does not differ. Both sides run on this
 machine with this interpreter, as processors differ in the last bit of a float. Nothing is compared

@@ -1,4 +1,4 @@
-"""What is decided to differ from 56ed78c, each with the reason. Keep it short.
+"""What is decided to differ from version 1.1.0, each with the number of its row in CHANGELOG.md.
 
 A row that no longer differs is a failure, too: it would hide the next difference.
 """
@@ -8,45 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 
-RENAMED: dict[str, str] = {
-    "entry_point.contract.metrics_line": "entry_point.training.tasks.task",
-    "entry_point.contract": "entry_point.job",
-}
-"""A package, a key or a word of an override of 56ed78c (`data.images`, `data=manifest`), and what
+RENAMED: dict[str, str] = {}
+"""A package, a key or a word of an override of 1.1.0 (`data.images`, `data=manifest`), and what
 says the same now."""
 
-TOPPED_UP = {
-    "folders_without_splits": (8, 7),
-    "folders_of_train_and_test": (10, 5),
-    "parquet_of_whole_numbers": (20, 10),
-    "augmented_manifest": (19, 11),
-    "parquet_without_splits": (21, 9),
-}
-"""Layouts of which 56ed78c validated on less than `data.val_fraction` of a class: their images for
-training and for validation now."""
-
-DIFFERS: dict[str, str] = {
-    "weights: regression": "gradients are clipped to a norm of 1",
-    "request: hyperparameters": "augment.name=rand is retired",
-    "request: sweep_...": "sagemaker-sweep is retired: launch.notebook.tuner",
-    "request: several_hosts_sharded": "every host reads the whole channel",
-    "request: queue": "job.queue is retired: the SDK's TrainingQueue",
-    "command: docs/launch.md: make sagemaker-sweep...": "retired: launch.notebook.tuner",
-    "layout: demo": "simpler patterns",
-    "samples: demo...": "simpler patterns",
-    "weights: averaged weights": "an evaluated epoch measures batch statistics in fewer steps",
-    **{
-        name: "small classes are topped up"
-        for layout in TOPPED_UP
-        for name in (f"layout: {layout}", f"samples: {layout},...")
-    },
-}
+DIFFERS: dict[str, str] = {}
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
 reason. A name that ends in ... is the beginning of several: `request: sweep_...`."""
 
 
 def today(overrides: Iterable[str]) -> list[str]:
-    """The overrides of 56ed78c as one types them now."""
+    """The overrides of 1.1.0 as one types them now."""
     words = []
     for override in overrides:
         key, equals, value = override.partition("=")
@@ -55,7 +27,7 @@ def today(overrides: Iterable[str]) -> list[str]:
 
 
 def python_today(text: str) -> str:
-    """Python of 56ed78c as one writes it now."""
+    """Python of 1.1.0 as one writes it now."""
     for old, new in RENAMED.items():
         text = text.replace(old, new)
     return text

@@ -1,4 +1,4 @@
-"""The code of 56ed78c, with which the checks of this folder compare."""
+"""The code of version 1.1.0, with which the checks of this folder compare."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMIT = "56ed78c6"
+COMMIT = "FROZEN_SHA"
 HERE = Path(__file__).resolve().parents[2]
 
 
@@ -24,10 +24,7 @@ def extracted(tree: Path, commit: str = COMMIT) -> Path:
     ).stdout
     subprocess.run(["tar", "-x"], cwd=tree, input=archive, check=True)
     ours, theirs = HERE / "tests" / "recorded", tree / "tests" / "recorded"
-    own = theirs / "driver.py"
-    if not own.exists():  # 56ed78c had none
-        own = ours / "driver_56ed78c.py"
-    driver = own.read_text()
+    driver = (theirs / "driver.py").read_text()
     for file in ours.glob("*.py"):
         shutil.copy(file, theirs)
     (theirs / "driver.py").write_text(driver)

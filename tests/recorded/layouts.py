@@ -1,9 +1,9 @@
 """Datasets as people have them, each in a small form, and what opening them finds.
 
-`layouts.json` holds what 56ed78c found: the kind of label, the classes in their order, and of each
+`layouts.json` holds what version 1.1.0 found: the kind of label, the classes in their order, and of each
 split the number of images, the first and last keys and the first labels. It is the record of that
-commit, not of this one: `python -m tests.recorded.layouts`, which writes it, runs the code of
-56ed78c. Use it only to add a layout; what is decided to differ is a row of `decided.py`.
+version, not of this one: `python -m tests.recorded.layouts`, which writes it, runs the code of
+1.1.0. Use it only to add a layout; what is decided to differ is a row of `decided.py`.
 """
 
 from __future__ import annotations
@@ -455,7 +455,7 @@ def _values_of_masks(overrides: list[str], split: str) -> list[list[int]]:
 
 
 def main(arguments: list[str]) -> None:
-    """Write what this tree finds into a file; without arguments, what 56ed78c finds."""
+    """Write what this tree finds into a file; without arguments, what version 1.1.0 finds."""
     with tempfile.TemporaryDirectory() as temporary:
         if arguments:
             record = {name: found(name, Path(temporary, name)) for name in LAYOUTS}

@@ -1,4 +1,4 @@
-"""A comparison with 56ed78c fails for what nobody decided, and for decisions that do not show."""
+"""A comparison with version 1.1.0 fails for what nobody decided, and for decisions that do not show."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_renamed_setting_is_typed_as_today(monkeypatch: pytest.MonkeyPatch) ->
     assert decided.today(given) == ["data=table", "at=photos", "data=folder", "--wait"]
 
 
-def test_the_commands_of_56ed78c_are_replayed_without_an_account_or_an_engine() -> None:
+def test_the_commands_of_the_record_are_replayed_without_an_account_or_an_engine() -> None:
     commands = [Command(**row) for row in json.loads(FILE.read_text())]
     assert len(commands) > 150
     assert sum(command.exit is None for command in commands) < len(commands) / 5
