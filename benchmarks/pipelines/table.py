@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.measure import table
-from benchmarks.pipelines.peers import PEERS
+from benchmarks.pipelines.peers import COPIES, PEERS, TURBOLOADER
 from benchmarks.pipelines.run_case import DALI_READER, STAGES, Result
 
 ON_FILES = "threads, plain files"
@@ -19,9 +19,11 @@ LABELS = {
     "threads": "this template (threads)",
     "dali": "this template (dali)",
     "imagefolder": "ImageFolder + DataLoader",
+    "torchcodec": "torchcodec + DataLoader",
     "webdataset": "WebDataset",
     "litdata": "LitData",
     "mosaicml": "MosaicML Streaming",
+    TURBOLOADER: "TurboLoader",
     DALI_READER: "DALI",
     "spdl.io": "SPDL",
     **{way: f"this template ({way})" for way in (ON_FILES, ON_INDEXED)},
@@ -36,7 +38,11 @@ PEER_WAYS = (
     "images in their own formats, set up as their documentation recommends: shuffled, with "
     "persistent worker processes and two batches ahead for each. All four decode with torchvision "
     "to uint8 tensors, and the training process normalizes: both take less CPU time than Pillow's "
-    "images and floats from the workers. Pauses between their epochs are not measured."
+    "images and floats from the workers. `torchcodec` is `imagefolder` with torchcodec's decoder, "
+    "for which torchvision deprecates its own. Pauses between their epochs are not measured. "
+    "`turboloader` (TurboLoader) crops at random, resizes with antialiasing and normalizes in its "
+    "own threads, one per core, and may decode at a reduced scale; its batches are floats in all "
+    f"stages. It reads a tar file of {COPIES} copies of each image, as it has no longer epochs."
 )
 _AS_FAST = 0.95
 
