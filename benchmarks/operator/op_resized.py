@@ -256,7 +256,7 @@ def phones() -> list[tuple[str, float, float]]:
         for i, box in crops:
             cut_by_torchvision(decode(tensors[i]), box, False)
 
-    works = {
+    works: dict[str, Work] = {
         "Pillow": pillow,
         "Pillow, reduced decode (other pixels)": reduced,
         **{name: partial(on_tensors, decode) for name, decode in tensor_decoders().items()},

@@ -148,7 +148,7 @@ def advice(measured: Sequence[Measurement]) -> str:
         )
     return (
         text
-        + _others(best)
+        + _others(best, fastest)
         + _packing(best)
         + (
             f"A model that needs fewer than {chosen.rate:.0f} images/s, and leaves these cores to "
@@ -157,13 +157,14 @@ def advice(measured: Sequence[Measurement]) -> str:
     )
 
 
-def _others(best: Sequence[Measurement]) -> str:
-    """Returns the fastest loader that is not this template's."""
+def _others(best: Sequence[Measurement], ours: float) -> str:
+    """Returns the fastest loader that is not this template's, and whether it wins."""
     others = [one for one in best if one.way in (DALI_READER, "spdl.io", *PEERS)]
     if not others:
         return ""
     fastest = max(others, key=lambda one: one.rate)
-    return f"The fastest of the others is {fastest.label}: {fastest.rate:.0f} images/s. "
+    wins = ", more than any engine of this template" if fastest.rate > ours else ""
+    return f"The fastest of the others is {fastest.label}: {fastest.rate:.0f} images/s{wins}. "
 
 
 def _packing(best: Sequence[Measurement]) -> str:
