@@ -38,6 +38,6 @@ def test_a_loader_with_wrong_labels_or_pixels_does_not_agree(
 ) -> None:
     PEERS["imagefolder"].write(photo_folder, tmp_path / "written")
     images, labels = references(photo_folder, SIZE)
-    brighter = (images.float() + 8).clamp(max=255).byte()
+    brighter = (images.float() + 12).clamp(max=255).byte()
     for reference in ((images, labels.roll(12)), (brighter, labels)):
         assert not compare("imagefolder", tmp_path / "written", 12, reference).agrees
