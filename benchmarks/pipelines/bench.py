@@ -42,8 +42,9 @@ from entry_point.config.data_config import usable_cores
 from entry_point.config.mistakes import check_config
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.config.typed_text import with_typed_text
+from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError
-from entry_point.job.program import counted, duration
+from entry_point.job.program import asks_for_help, counted, duration
 
 MODULES = {
     "dali": "nvidia.dali",
@@ -256,6 +257,9 @@ def installed(module: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
+    if asks_for_help(arguments, __doc__):
+        print_settings(BenchConfig)
+        return 0
     try:
         config = read_config(arguments)
         root = Path(config.data.root) if config.data.root else None

@@ -135,7 +135,7 @@ def advice(measured: Sequence[Measurement]) -> str:
         key=lambda one: (round(one.cpu_ms, 2), one.workers),
     )
     text = (
-        f"Use `data=shards data.root=... pipeline={chosen.way} "
+        f"Pack with `make dataset`, then use `data=shards data.root=... pipeline={chosen.way} "
         f"pipeline.num_workers={chosen.workers}`: {chosen.rate:.0f} images/s, "
         f"{chosen.cpu_ms:.2f} CPU ms per image. "
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from shutil import get_terminal_size
 from textwrap import shorten
 
@@ -10,10 +11,15 @@ from pydantic import TypeAdapter
 
 from entry_point.config.config_errors import shown
 from entry_point.config.mistakes import dotted_keys, node_at
+from entry_point.job.program import ExitCode, run_for_reader
 
 
 def print_settings(schema: type) -> None:
     """Print each key with its default and the first sentence of its meaning, a line for each."""
+    run_for_reader(partial(_print_settings, schema))
+
+
+def _print_settings(schema: type) -> int:
     whole = TypeAdapter(schema).json_schema()
     sys.stdout.write("\nSettings, with their defaults; docs/settings.md explains them:\n")
     for key in dotted_keys(whole, whole):
@@ -24,3 +30,4 @@ def print_settings(schema: type) -> None:
             name = f"  {key}={default}".ljust(36)
             room = max(20, get_terminal_size((100, 24)).columns - len(name) - 1)
             sys.stdout.write(f"{name} {shorten(meaning, room, placeholder=' ...')}\n")
+    return ExitCode.FINISHED
