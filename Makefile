@@ -189,7 +189,7 @@ figure-installs-train := timm
 figure-installs-stall := bench
 figure-installs-serve := bench
 figure-installs-launch := launch launch-v2 launch-v3
-figure-installs-gpu := timm dali
+figure-installs-gpu := timm bench
 figure-installs- := bench timm launch launch-v2 launch-v3
 figures: ## Measure again: ONLY=op|stall|data|train|launch|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))

@@ -17,10 +17,9 @@ from pathlib import Path
 
 _ADVICE = (
     "Install them with one of:\n"
-    "  Debian:        apt-get install g++ libjpeg62-turbo-dev\n"
-    "  Ubuntu:        apt-get install g++ libjpeg-turbo8-dev\n"
-    "  Amazon Linux:  dnf install gcc-c++ libjpeg-turbo-devel\n"
-    "  macOS:         xcode-select --install && brew install jpeg-turbo"
+    "  Debian, Ubuntu:  apt-get install g++ libjpeg-dev\n"
+    "  Amazon Linux:    dnf install gcc-c++ libjpeg-turbo-devel\n"
+    "  macOS:           xcode-select --install && brew install jpeg-turbo"
 )
 _NO_COMPILER = "no C++ compiler: neither $CXX nor c++, g++ or clang++ is on the PATH. "
 _NO_HEADER = "cannot use jpeglib.h of libjpeg-turbo: "

@@ -202,9 +202,10 @@ def _write(
             log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
     skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
     count = counted(len(evaluation.indices), "image")
+    of = "all images" if split == WHOLE else split
     log.info(
-        "%s of %s evaluated with %s%s; written to %s",
-        *(count, split, config.model_dir, skipped, page),
+        "%s of %s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
+        *(count, of, config.model_dir, skipped, page),
     )
 
 

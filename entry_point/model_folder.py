@@ -55,6 +55,7 @@ from entry_point.job.archive import unpack
 from entry_point.job.file_kinds import name_kind
 from entry_point.job.own_code import PACKAGE, find_project_in
 from entry_point.job.program import UserError, shortened
+from entry_point.job.run_folder import require_model
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.checkpoints import DamagedFileError, load_safetensors, load_state
 from entry_point.training.class_rows import CLASSES
@@ -303,8 +304,12 @@ def load_model(folder: Path, device: torch.device) -> Model:
 
 @contextmanager
 def unpacked(model: Path) -> Iterator[Path]:
-    """The model's folder; that of an archive is temporary. Raises ModelError for a bad archive."""
+    """The model's folder; that of an archive is temporary.
+
+    Raises ModelError for a bad archive, and ContractError for a folder without a model.
+    """
     if not model.is_file():
+        require_model(model)
         yield model
         return
     with TemporaryDirectory() as folder:

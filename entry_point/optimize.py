@@ -47,7 +47,8 @@ def run(config: OptimizeConfig, job: ProcessingJob | None) -> int:
         output = _chosen("output", config.output, job.output if job else None)
         part, own_files = _part(config, job, source)
         pack(source, output, config, part, own_files)
-    log.info("the dataset is in %s", output)
+    what = "side indexes are" if config.output_format == "index" else "dataset is"
+    log.info("the %s in %s", what, output)
     return ExitCode.FINISHED
 
 

@@ -131,13 +131,6 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     """
     source = _chosen("input", config.input, job.input if job else None)
     folder = _chosen("output_dir", config.output_dir, job.output if job else None)
-    if not (model / WEIGHTS).is_file():
-        raise ConfigError(
-            "model_dir",
-            config.model_dir,
-            f"has no {WEIGHTS}{_links(Path(config.model_dir))}; name the model folder of a "
-            "finished run",
-        )
     if not source.exists():
         raise ConfigError("input", source, "there is no such file or folder")
     if folder.exists() and not folder.is_dir():
@@ -168,12 +161,6 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
     if default is None:
         raise ConfigError(key, message=f"has no value; add {key}=PATH")
     return default
-
-
-def _links(path: Path) -> str:
-    """Show the targets of symbolic links: `runs/latest` alone does not say which run it is."""
-    links = [link for link in (path, *path.parents) if link.is_symlink()]
-    return "".join(f" ({link} points to {link.readlink()})" for link in links)
 
 
 def is_complete(prediction: Prediction) -> bool:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import ServeConfig, load_serve_config
 from entry_point.config.usage import print_settings
 from entry_point.job.program import asks_for_help, end_process, run_program
-from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, require_model
 
 _LATEST = Path("runs/latest/model")
 
@@ -46,14 +45,12 @@ def serve(arguments: Sequence[str]) -> int:
 
 
 def model_folder(config: ServeConfig) -> Path:
-    """Returns the folder of the model; raises ConfigError if there is none."""
+    """Returns the folder of the model; raises ContractError if there is none."""
     named = config.model_dir
     in_container = CONTAINER_ROOT.is_dir() or "ML_ROOT" in os.environ
     default = RunFolder.from_environment().model if in_container else _LATEST
     folder = Path(named) if named is not None else default
-    if not folder.is_dir():
-        message = "there is no such folder; name the model folder of a finished run"
-        raise ConfigError("model_dir", folder, message)
+    require_model(folder)
     return folder.absolute()
 
 

@@ -121,7 +121,9 @@ def sweep(arguments: Sequence[str]) -> int:
     folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
     _require_same(RUNS / names[0], runs)
     codes, queue = [], RunQueue()
-    for folder, run in zip(folders, runs, strict=True):
+    for number, (folder, run) in enumerate(zip(folders, runs, strict=True), 1):
+        sys.stdout.write(f"sweep: run {number} of {len(runs)}, {folder}: {' '.join(run)}\n")
+        sys.stdout.flush()
         codes.append(queue.train(folder, run))
         if queue.stopping or codes[-1] == ExitCode.STOPPED:
             return ExitCode.STOPPED

@@ -20,6 +20,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from entry_point.job.program import counted
+
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
     "job": ("torch.txt", "job.txt"),
@@ -192,7 +194,7 @@ def report(output: Iterable[str]) -> None:
             name, version = fetched[1].split("-")[:2]
             say(f"fetching {name} {version} ({fetched[2]})")
         elif line.startswith("Installing collected packages: "):
-            say(f"unpacking {line.count(',') + 1} packages")
+            say(f"unpacking {counted(line.count(',') + 1, 'package')}")
 
 
 def main(extras: Sequence[str]) -> int:

@@ -343,7 +343,7 @@ def _values(
 
 def origin(device: str) -> dict[str, str]:
     """Returns which code ran where."""
-    versions = measure.versions(("torchvision", "timm", "nvidia-dali-cuda130"))
+    versions = measure.versions(("torchvision", "torchcodec", "timm", "nvidia-dali-cuda130"))
     return {
         "files": files_hash(*gpu_page.SOURCES),
         "machine": measure.hardware(),

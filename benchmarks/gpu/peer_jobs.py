@@ -1,6 +1,6 @@
 """The training program, fed by others' loaders.
 
-`python -m benchmarks.gpu.peer_jobs dali-gpu|dali-cpu|torchvision data.root=FOLDER OVERRIDES`. They
+`python -m benchmarks.gpu.peer_jobs PEER data.root=FOLDER OVERRIDES`, with a key of LOADERS. They
 read plain files; validation has this template's loader.
 """
 
@@ -29,6 +29,7 @@ def _dali(root: Path, spec: LoaderSpec, steps: int, *, on_gpu: bool = True) -> L
 LOADERS: dict[str, Callable[[Path, LoaderSpec, int], Loader]] = {
     "dali-gpu": _dali,
     "dali-cpu": partial(_dali, on_gpu=False),
+    "torchcodec": partial(PeerLoader, "torchcodec"),
     "torchvision": partial(PeerLoader, "imagefolder"),
 }
 

@@ -112,9 +112,12 @@ def report(
     ]
     method = (
         "Seconds from `docker run` to the first training step, and from SIGTERM to the end, on a "
-        f"CPU; median of {repeats} alternating starts. Goals: compile 10 (prebuilt: 1), stop 10, "
-        "second build after a code change 5 s, with PREBUILD=0 230 MB above the base, 180 of them "
-        "polars."
+        f"CPU; median of {repeats} alternating starts. They do not contain what a job on SageMaker "
+        "waits for before: its instance, the pull of the image, and downloads of channels, "
+        "checkpoints and weights. Here, image and photos are on this machine's disk, mostly in its "
+        "page cache; there is one host, no GPU, and no model that is compiled. Goals: compile 10 "
+        "(prebuilt: 1), stop 10, second build after a code change 5 s, with PREBUILD=0 230 MB "
+        "above the base, 180 of them polars."
     )
     tables = [
         measure.table(("part", *runs), rows),

@@ -63,8 +63,7 @@ def whole_decoders(files: list[bytes], tensors: list[Tensor]) -> dict[str, Decod
     if importlib.util.find_spec("torchcodec"):
         from torchcodec import decoders
 
-        if hasattr(decoders, "decode_image"):
-            found["torchcodec"] = lambda i, corner: cut(decoders.decode_image(tensors[i]), corner)
+        found["torchcodec"] = lambda i, corner: cut(decoders.decode_jpeg(tensors[i]), corner)
     return found
 
 

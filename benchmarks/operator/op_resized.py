@@ -11,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SCALE_ROW = np.tile(1 / (255 * np.array(STD)), SIZE).astype(np.float32)
 BIAS_ROW = np.tile(-np.array(MEAN) / np.array(STD), SIZE).astype(np.float32)
 Work = Callable[[], object]
+Decode = Callable[[Tensor], Tensor]
 
 
 def random_boxes(height: int, width: int) -> Tensor:
@@ -47,6 +49,16 @@ def random_boxes(height: int, width: int) -> Tensor:
     return torch.tensor(
         [v2.RandomResizedCrop.get_params(image, (0.08, 1.0), (3 / 4, 4 / 3)) for _ in range(BATCH)]
     )
+
+
+def tensor_decoders() -> dict[str, Decode]:
+    """Returns what decodes uint8 tensors to tensors, for torchvision's transforms v2."""
+    found: dict[str, Decode] = {"torchvision v2 on tensors": decode_jpeg}
+    if importlib.util.find_spec("torchcodec"):
+        from torchcodec import decoders
+
+        found["torchcodec, v2 on tensors"] = decoders.decode_jpeg
+    return found
 
 
 def opened_by_pillow(data: bytes) -> Image.Image:
@@ -77,12 +89,15 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
         for i, box, flip in crops:
             normalize(to_tensor(cut_by_pillow(opened_by_pillow(files[i]), box, flip)))
 
-    def torchvision() -> None:
+    def on_tensors(decode: Decode) -> None:
         for i, box, flip in crops:
-            image = cut_by_torchvision(decode_jpeg(tensors[i]), box, flip)
+            image = cut_by_torchvision(decode(tensors[i]), box, flip)
             F.normalize(F.to_dtype(image, torch.float32, scale=True), list(MEAN), list(STD))
 
-    return {"Pillow + torchvision v1": pillow, "torchvision v2 on tensors": torchvision}
+    return {
+        "Pillow + torchvision v1": pillow,
+        **{name: partial(on_tensors, decode) for name, decode in tensor_decoders().items()},
+    }
 
 
 def normalized_by_numpy(pixels: NDArray[np.uint8]) -> NDArray[np.float32]:
@@ -237,14 +252,14 @@ def phones() -> list[tuple[str, float, float]]:
         for i, box in crops:
             np.asarray(cut_by_pillow(*opened_reduced(files[i], box), False))
 
-    def torchvision() -> None:
+    def on_tensors(decode: Decode) -> None:
         for i, box in crops:
-            cut_by_torchvision(decode_jpeg(tensors[i]), box, False)
+            cut_by_torchvision(decode(tensors[i]), box, False)
 
-    works = {
+    works: dict[str, Work] = {
         "Pillow": pillow,
         "Pillow, reduced decode (other pixels)": reduced,
-        "torchvision v2 on tensors": torchvision,
+        **{name: partial(on_tensors, decode) for name, decode in tensor_decoders().items()},
         "this operator, plain file": lambda: decode_crop_resize_batch(
             jpegs, boxes, SIZE, num_threads=1
         ),
@@ -308,7 +323,10 @@ def main() -> None:
             measure.table(("256x256 of 3000x4000", "CPU ms", "x torchvision"), large_crop()),
             threads,
         ],
-        ("Pillow", "torchvision", "opencv-python-headless", "spdl-io", "nvidia-dali-cuda130"),
+        (
+            *("Pillow", "torchvision", "torchcodec", "opencv-python-headless", "spdl-io"),
+            "nvidia-dali-cuda130",
+        ),
     )
     sys.stdout.write(text)
 

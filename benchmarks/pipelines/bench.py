@@ -5,7 +5,7 @@
 Each engine runs with one worker and with as many as there are cores; what it is compared with, only
 with as many. Each run is a new process, and rounds alternate. The medians go into tables, a plot
 and an HTML page under `output`, with the recommended settings. publish=true also writes
-docs/results/pipelines.md and its pictures.
+docs/results/pipelines.md and its pictures, and first compares what other loaders deliver.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from benchmarks.measure import PLOTS, RESULTS
+from benchmarks.pipelines.compare import Compared, compare, references
 from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
 from benchmarks.pipelines.page import PHONES_BATCH, Page
-from benchmarks.pipelines.peers import PEERS
+from benchmarks.pipelines.peers import PEERS, TURBOLOADER
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
@@ -40,9 +41,10 @@ from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.config.typed_text import with_typed_text
+from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError
 from entry_point.job.cores import usable_cores
-from entry_point.job.program import counted, duration
+from entry_point.job.program import asks_for_help, counted, duration
 
 MODULES = {
     "dali": "nvidia.dali",
@@ -134,6 +136,7 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
         root, kind = (images.files, "folder") if way in NEED_FILES else (images.shards, "shards")
         root = images.shards.with_name(way) if way in PEERS else root
         counts = of_engines if way in ENGINES else of_others
+        counts = [cores] if way == TURBOLOADER else counts  # it uses all of them in any case
         result += [Case(way, n, str(root), kind, *size) for n in counts]
     others = ((ON_INDEXED, images.indexed), (ON_FILES, images.files))
     for shown, root in others if "threads" in ways else ():
@@ -142,16 +145,29 @@ def cases(config: BenchConfig, images: Images) -> list[Case]:
     return result
 
 
-def measure_phones(config: BenchConfig, work: Path) -> list[Measurement]:
-    """This template, torchvision and Pillow on photographs of 12 megapixels, with all cores."""
+def measure_phones(
+    config: BenchConfig, work: Path
+) -> tuple[list[Measurement], dict[str, Compared]]:
+    """This template and others on photographs of 12 megapixels, with all cores."""
     files = write_phone_photographs(work / "phones")
     images = prepare(files, config.images, work / "large")
-    ways = ["threads", "imagefolder", "pillow"]
+    ways = ["threads", "imagefolder", "torchcodec", TURBOLOADER, "pillow"]
     small = replace(config, ways=ways, workers=[usable_cores()], batch_size=PHONES_BATCH)
     todo = [case for case in cases(small, images) if not case.shown]
     write_formats(todo, files)
+    todo, compared = agreeing(todo, files)
     measured, _ = measure_all(todo, config.rounds, needs_all=True)
-    return measured
+    return measured, {f"{way}, 12 megapixels": one for way, one in compared.items()}
+
+
+def agreeing(todo: Sequence[Case], files: Path) -> tuple[list[Case], dict[str, Compared]]:
+    """Returns the cases without peers whose images or labels are wrong; and each comparison."""
+    reference = references(files, todo[0].image_size)
+    found: dict[str, Compared] = {}
+    for case in todo:
+        if case.way in PEERS and case.way not in found:
+            found[case.way] = compare(case.way, Path(case.root), case.batch_size, reference)
+    return [case for case in todo if case.way not in found or found[case.way].agrees], found
 
 
 def write_formats(todo: Sequence[Case], files: Path) -> None:
@@ -172,8 +188,9 @@ def measure_all(
     order = [case for number in range(rounds) for case in (todo, todo[::-1])[number % 2]]
     done, started = 0, time.monotonic()
     try:
-        for done, case in enumerate(order, 1):
+        for case in order:
             result = _run(case)
+            done += 1
             if result is not None:
                 results[case].append(result)
             elif needs_all:
@@ -183,7 +200,6 @@ def measure_all(
     except KeyboardInterrupt:
         if needs_all:
             raise
-        done -= 1
     medians = [
         Measurement(_name(case), case.workers, _median(found))
         for case, found in results.items()
@@ -241,6 +257,9 @@ def installed(module: str) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
+    if asks_for_help(arguments, __doc__):
+        print_settings(BenchConfig)
+        return 0
     try:
         config = read_config(arguments)
         root = Path(config.data.root) if config.data.root else None
@@ -255,8 +274,14 @@ def main(arguments: Sequence[str]) -> int:
                 f"{len(todo) * config.rounds} runs; shorten with ways=[threads,pillow], "
                 "workers=[4,8] or rounds=1; Ctrl-C shows what was measured until then"
             )
+            compared: dict[str, Compared] = {}
+            phones: list[Measurement] = []
+            if config.publish and images.files is not None:
+                todo, compared = agreeing(todo, images.files)
             measured, left_out = measure_all(todo, config.rounds, needs_all=config.publish)
-            phones = measure_phones(config, Path(work)) if config.publish else []
+            if config.publish:
+                phones, of_phones = measure_phones(config, Path(work))
+                compared |= of_phones
     except (ConfigError, DataError) as error:
         _say(f"bench: {error}")
         return 2
@@ -268,7 +293,8 @@ def main(arguments: Sequence[str]) -> int:
         described += f"; augment: {augment}"
     if left_out:
         described += f"; stopped by Ctrl-C, {counted(left_out, 'run')} missing"
-    page = Page(described, config.batch_size, config.image_size, config.rounds, measured, phones)
+    size = (config.batch_size, config.image_size, config.rounds)
+    page = Page(described, *size, measured, phones, compared)
     output = Path(config.output)
     sys.stdout.write(page.write(output, output.parent))
     page.write_html(output)

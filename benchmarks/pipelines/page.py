@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib
 from markdown import markdown
 
 from benchmarks.measure import color, machine, versions
+from benchmarks.pipelines.compare import COMPARISON, Compared, compared_table
 from benchmarks.pipelines.run_case import STAGES
 from benchmarks.pipelines.table import (
     DALI_WAYS,
@@ -47,6 +48,8 @@ _PACKAGES = (
     "webdataset",
     "litdata",
     "mosaicml-streaming",
+    "torchcodec",
+    "turboloader",
 )
 
 
@@ -60,6 +63,8 @@ class Page:
     measured: Sequence[Measurement]
     phones: Sequence[Measurement] = ()
     """The same of photographs of 12 megapixels."""
+    compared: Mapping[str, Compared] = field(default_factory=dict)
+    """Loader -> what it delivered."""
 
     def write(self, stem: Path, plots: Path) -> str:
         """Write STEM.md and PLOTS/<name of STEM>.png; returns the Markdown."""
@@ -103,6 +108,8 @@ class Page:
         ]
         if self.phones:
             parts += [PHONES, rates_table(self.phones), ratios_table(self.phones)]
+        if self.compared:
+            parts += [COMPARISON, compared_table(self.compared)]
         return "\n".join([*parts, f"{self._method()}\n"])
 
 

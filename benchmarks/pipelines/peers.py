@@ -1,22 +1,26 @@
 """The loaders that people would use instead, each over its own format of the same photographs.
 
-- ImageFolder and a DataLoader with torchvision's transforms, on plain files
+- ImageFolder and a DataLoader with torchvision's transforms, on plain files; the same with
+  torchcodec's decoder
 - WebDataset: tar files; resampled shards and a shuffle buffer of 1,000 images per worker
 - LitData: the output of `optimize`; StreamingDataset and StreamingDataLoader
 - MosaicML Streaming: MDS shards; StreamingDataset and torch's DataLoader
+- TurboLoader: a tar file; its fused C++ pass in threads of its own, as many as there are cores
 
-Where their documentation leaves a choice, they have the faster one: all decode with torchvision to
-uint8 tensors, not to Pillow's images, and the training process normalizes batches, not the workers.
+Where their documentation leaves a choice, they have the faster one: all others decode with
+torchvision to uint8 tensors, not to Pillow's images, and the training process normalizes batches,
+not the workers. TurboLoader normalizes itself. It antialiases, as the others do.
 """
 
 from __future__ import annotations
 
 import gc
 import multiprocessing
+import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +40,13 @@ SHUFFLED = 1000
 """Images in WebDataset's shuffle buffer, as in its documentation."""
 PASSES = 100
 """Passes over the images per epoch of a peer: the pauses between epochs are not measured."""
+TURBOLOADER = "turboloader"
+COPIES = 8
+"""Copies of each image in TurboLoader's tar file, which has no such passes."""
 
 Batches = Iterable[list[Tensor]]
-"""An epoch: images, uint8 (N, 3, image_size, image_size), and their classes, int64 (N,)."""
+"""An epoch: images, uint8 (N, 3, image_size, image_size), and their classes, int64 (N,).
+TurboLoader's images are normalized float32."""
 
 
 @dataclass(frozen=True)
@@ -73,8 +81,8 @@ def _link(files: Path, output: Path) -> None:
     output.symlink_to(files.resolve())
 
 
-def _image_folder(root: Path, spec: LoaderSpec) -> Batches:
-    dataset = ImageFolder(str(root / "train"), _transform(spec), loader=_read)
+def _image_folder(read: Callable[[str], Tensor], root: Path, spec: LoaderSpec) -> Batches:
+    dataset = ImageFolder(str(root / "train"), _transform(spec), loader=read)
     sampler = RandomSampler(dataset, num_samples=PASSES * len(dataset))
     return DataLoader(dataset, spec.batch_size, sampler=sampler, drop_last=True, **_workers(spec))
 
@@ -163,6 +171,42 @@ def _mds_batch(transform: v2.Transform, samples: list[dict[str, Any]]) -> list[T
     return default_collate([(_decoded(transform, one["image"]), one["class"]) for one in samples])
 
 
+def _write_turboloader(files: Path, output: Path) -> None:
+    """Its samples have no labels: they lie beside the tar file, by the image's number in it."""
+    output.mkdir()
+    samples = COPIES * _samples(files)
+    with tarfile.open(output / "images.tar", "w") as tar:
+        for number, (file, _) in enumerate(samples):
+            member = tarfile.TarInfo(f"{number:06d}.jpg")  # add() would make links of copies
+            member.size = file.stat().st_size
+            with file.open("rb") as content:
+                tar.addfile(member, content)
+    torch.save(torch.tensor([label for _, label in samples]), output / "labels.pt")
+
+
+def _turboloader(root: Path, spec: LoaderSpec) -> Batches:
+    import turboloader
+
+    labels = torch.load(root / "labels.pt")
+    loader = turboloader.DataLoader(
+        str(root / "images.tar"),
+        spec.batch_size,
+        shuffle=True,
+        transform=turboloader.ImageNetNormalize(),
+        image_size=spec.data.image_size,
+        output_format="pytorch",
+        drop_last=True,
+        antialias=True,
+        pin_memory=spec.device.type == "cuda",
+        train_aug=min(spec.data.scale) < 1,  # random crops, always of torchvision's default scale
+        hflip_prob=spec.data.hflip,
+    )
+    for epoch in count():
+        loader.set_epoch(epoch)
+        for images, found in loader:
+            yield [torch.as_tensor(images), labels[found["indices"]]]
+
+
 def _samples(files: Path) -> list[tuple[Path, int]]:
     """Returns the photographs in random order, each with its class as ImageFolder numbers it."""
     found = [(Path(file), label) for file, label in ImageFolder(str(files / "train")).samples]
@@ -180,6 +224,12 @@ def _read(file: str) -> Tensor:
     return decode_image(file, ImageReadMode.RGB)
 
 
+def _read_with_torchcodec(file: str) -> Tensor:
+    from torchcodec import decoders
+
+    return decoders.decode_image(file)
+
+
 def _decoded(transform: v2.Transform, jpeg: bytes) -> Tensor:
     pixels = decode_jpeg(torch.frombuffer(bytearray(jpeg), dtype=torch.uint8), ImageReadMode.RGB)
     return transform(pixels)
@@ -195,8 +245,10 @@ def _workers(spec: LoaderSpec) -> dict[str, Any]:
 
 
 PEERS = {
-    "imagefolder": Peer("torchvision", _link, _image_folder),
+    "imagefolder": Peer("torchvision", _link, partial(_image_folder, _read)),
+    "torchcodec": Peer("torchcodec", _link, partial(_image_folder, _read_with_torchcodec)),
     "webdataset": Peer("webdataset", _write_webdataset, _webdataset),
     "litdata": Peer("litdata", _write_litdata, _litdata),
     "mosaicml": Peer("streaming", _write_mds, _mds),
+    TURBOLOADER: Peer("turboloader", _write_turboloader, _turboloader),
 }

@@ -115,10 +115,11 @@ def server(
     return _running([*program, *settings], port, {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""})
 
 
-def litserve(model: Path) -> AbstractContextManager[Server]:
+def litserve(model: Path, engine: str) -> AbstractContextManager[Server]:
     """LitServe with the model in `model`, see litserve_app.py."""
     port = _free_port()
-    return _running(["-m", "benchmarks.serving.litserve_app", str(model), str(port)], port, {})
+    program = ["-m", "benchmarks.serving.litserve_app", engine, str(model), str(port)]
+    return _running(program, port, {})
 
 
 def _free_port() -> int:
@@ -161,6 +162,20 @@ def write_model(root: Path) -> Path:
     """Returns the model folder of a ResNet-18 with random weights."""
     config, yaml = load_train_config(["data=folder"])
     return _write_model(root, CLASSES, build_model(config.model, CLASSES), config, yaml)
+
+
+def export_onnx(folder: Path) -> None:
+    """Write the model in `folder` to `folder`/model.onnx."""
+    model = load_model(folder, torch.device("cpu"))
+    images = torch.zeros(2, 3, model.image_size, model.image_size, dtype=torch.uint8)
+    torch.onnx.export(
+        model.answers,
+        (images,),
+        folder / "model.onnx",
+        input_names=["images"],
+        dynamic_shapes=({0: "batch"},),
+        verbose=False,
+    )
 
 
 FREE_MODEL = """

@@ -28,6 +28,7 @@ from benchmarks.serving.serve_contenders import (
     Clients,
     Round,
     Server,
+    export_onnx,
     in_process,
     litserve,
     plain,
@@ -44,11 +45,18 @@ SIZES = {SMALL: (533, 800), LARGE: (3000, 4000)}
 PRECISIONS = ("fp32", "bf16")
 OURS, PLAIN, TORCHSERVE = "this, serve, {}", "Pillow, one at a time", "TorchServe's handler"
 LITSERVE = "LitServe"
+ENGINES = {
+    LITSERVE: "torch",
+    f"{LITSERVE}, ONNX Runtime": "onnxruntime",
+    f"{LITSERVE}, OpenVINO": "openvino",
+}
 METHOD = (
     "ResNet-18 at 224 pixels on the CPU, all but bf16 in float32, other settings at their "
     "defaults. All have OMP_WAIT_POLICY=PASSIVE, which `serve` sets. `serve` and LitServe are "
     "processes with HTTP clients in another, on the same cores; LitServe gets the images as its "
-    "documentation sends them, in base64, decodes them with Pillow and has `serve`'s batches. The "
+    "documentation sends them, in base64, decodes them with Pillow and has `serve`'s batches. It "
+    "computes the model with torch, or with ONNX Runtime or OpenVINO from the ONNX file that torch "
+    "exports, in as many threads as there are cores; ONNX Runtime's do not spin. The "
     "others are called in process, without HTTP, one request after another, so their requests/s "
     "hold for any number of clients. Contenders "
     f"alternate: medians of {ROUNDS} rounds of {SECONDS:g} s, latencies over all of them. CPU ms "
@@ -69,7 +77,7 @@ def measure_size(
     found: Figures = {}
     for _ in range(ROUNDS):
         for (name, ready), count in product(servers.items(), CLIENTS):
-            bodies = folder / "json" if name == LITSERVE else folder / "jpg"
+            bodies = folder / "json" if name in ENGINES else folder / "jpg"
             rounds = found.setdefault((name, count), [])
             rounds.append(clients.send(ready, bodies, count, SECONDS))
         for name, answer in others.items():
@@ -121,6 +129,14 @@ def rows(found: Figures) -> list[list[object]]:
         where: list[object] = ["in process", ""] if count is None else [count, client]
         lines.append([name, where[0], *speed, cpu, where[1]])
     return lines
+
+
+def fastest(found: Figures) -> str:
+    """Returns which contender in float32 answers most requests per second, with any clients."""
+    cases = [case for case in found if "bf16" not in case[0]]
+    name, count = max(cases, key=lambda case: rate(found[case]))
+    clients = "in process" if count is None else f"with {count} clients"
+    return f"Most requests/s in float32: {name}, {clients}, {rate(found[name, count]):.3g}.\n"
 
 
 def first_requests(folder: Path, model: Path, clients: Clients) -> list[list[object]]:
@@ -185,6 +201,7 @@ def main() -> None:
     found: dict[str, Figures] = {}
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         model = write_model(Path(name, "run"))
+        export_onnx(model)
         clients = running.enter_context(closing(Clients()))
         folders = {title: Path(name, title) for title in SIZES}
         for title, folder in folders.items():
@@ -194,7 +211,7 @@ def main() -> None:
         starting: dict[str, AbstractContextManager[Server]] = {
             OURS.format(kind): server(model, kind) for kind in PRECISIONS
         }
-        starting[LITSERVE] = litserve(model)
+        starting |= {name: litserve(model, engine) for name, engine in ENGINES.items()}
         servers = {each: running.enter_context(start) for each, start in starting.items()}
         for title, folder in folders.items():
             found[title] = measure_size(folder, model, servers, clients)
@@ -202,7 +219,7 @@ def main() -> None:
     header = ("contender", "clients", "requests/s", "x plain", "p50, ms", "p99, ms",
               "CPU ms", "clients' CPU ms")  # fmt: skip
     tables = [
-        f"JPEGs of {title} pixels:\n\n{measure.table(header, rows(figures))}"
+        f"JPEGs of {title} pixels:\n\n{measure.table(header, rows(figures))}\n{fastest(figures)}"
         for title, figures in found.items()
     ]
     columns = ("clients", "requests/s", "p50, ms", "p99, ms", "CPU ms", "of these, event loop",
@@ -215,7 +232,7 @@ def main() -> None:
     tables.append(
         measure.table(("float32", "goal", "measured", ""), goals(found[SMALL], free, starts))
     )
-    packages = ("uvicorn", "torchserve", "litserve", "pillow")
+    packages = ("uvicorn", "torchserve", "litserve", "onnxruntime", "openvino", "pillow")
     sys.stdout.write(measure.write("serving", "serve", "Serving", METHOD, tables, packages))
 
 

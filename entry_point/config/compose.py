@@ -141,7 +141,8 @@ def _parse(parser: OverridesParser, override: str) -> Override:
         if equals and re.fullmatch(_PLAIN_TEXT, value):
             with suppress(HydraException):
                 return parser.parse_override(f"{key}='{value}'")
-        message = "not an override as in key=value; quote a value that has any of ,[]{}'"
+        message = "not an override as in key=value; put a value with blanks or any of ,[]{} into "
+        message += "single quotes, and no blanks around ="
         raise ConfigError(override, message=message) from error
 
 

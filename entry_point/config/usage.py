@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from shutil import get_terminal_size
 from textwrap import shorten
 
 from entry_point.config.checking import json_tree, settings_of
 from entry_point.config.config_errors import shown
+from entry_point.job.program import ExitCode, run_for_reader
 
 
 def print_settings(schema: type) -> None:
     """Print each key with its default and the first sentence of its meaning, a line for each."""
+    run_for_reader(partial(_print_settings, schema))
+
+
+def _print_settings(schema: type) -> int:
     sys.stdout.write("\nSettings, with their defaults; docs/settings.md explains them:\n")
     for key, node in settings_of(json_tree(schema)):
         default = shown(node["default"]) if "default" in node else "(required)"
@@ -19,3 +25,4 @@ def print_settings(schema: type) -> None:
         name = f"  {key}={default}".ljust(36)
         room = max(20, get_terminal_size((100, 24)).columns - len(name) - 1)
         sys.stdout.write(f"{name} {shorten(meaning, room, placeholder=' ...')}\n")
+    return ExitCode.FINISHED

@@ -82,6 +82,21 @@ def logs_are_collected() -> bool:
     return has_resources(CONTAINER_ROOT)
 
 
+def require_model(folder: Path) -> None:
+    """Raise ContractError unless a finished run's model is in the folder, as `model_dir` names it.
+
+    `runs/latest` alone does not say which run it is.
+    """
+    if (folder / "model.safetensors").is_file():
+        return
+    links = [link for link in (folder, *folder.parents) if link.is_symlink()]
+    to = "".join(f" ({link} points to {link.readlink()})" for link in links)
+    why = "has no model.safetensors" if folder.is_dir() else "there is no such folder"
+    is_run = (folder / "model").is_dir()
+    way = f"set {folder / 'model'}" if is_run else "name the model folder of a finished run"
+    raise ContractError(f"model_dir={folder}: {why}{to}; {way}")
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths under one ml root. Nothing is created until `create()`."""

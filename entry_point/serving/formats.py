@@ -144,7 +144,9 @@ def _decode_base64(instance: Any, place: str) -> bytes:
         return base64.b64decode(text + b"=" * (-len(text) % 4), validate=True)
     except ValueError as error:
         wrong = re.search(r"[^A-Za-z0-9+/=_ \t\r\n-]", content)
-        what = f"{wrong[0]!r} is no character of it" if wrong else "its end or padding is wrong"
+        what = (
+            f"{wrong[0]!r} is not one of its characters" if wrong else "its end or padding is wrong"
+        )
         raise RequestError(400, f"{place}: must be an image in base64; {what}") from error
 
 

@@ -77,7 +77,8 @@ class TrainingInput:
             logger.info("the split test is kept out of training")
         if self.train.kind == "class" and len(self.train.classes) < 2:
             only = ", ".join(self.train.classes)
-            raise DataError(f"{dataset.root}: all images have the label {only}; training needs two")
+            message = f"all images have the label {only!r}; training needs two labels"
+            raise DataError(f"{dataset.root}: {message}")
         require_shared_classes(self.train, self.val)
         for line in gap_lines({"train": self.train, "val": self.val}) if devices.is_first else ():
             logger.warning("%s", line)

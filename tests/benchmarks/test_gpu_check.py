@@ -251,14 +251,13 @@ def test_a_page_is_of_one_code_and_a_part_of_it_replaces_no_whole_one(
         write_page(results, tmp_path)
 
 
-def test_the_plan_alternates_three_times_and_all_but_dali_and_options_fits_into_ten_minutes() -> (
-    None
-):
+def test_the_plan_alternates_three_times_and_what_needs_no_extra_fits_into_ten_minutes() -> None:
     goal = [(case.name, case.round, case.cores) for case in PARTS["goal"](FULL)]
     assert goal == [one for n in (1, 2, 3) for one in ((GOAL, n, 4), (COMPILED, n, 8))]
     seconds = 40.0  # the data set
     for part in WITHOUT_A_NAME:
-        each = [case.estimate for case in PARTS[part](FULL) if "dali" not in case.name]
+        extras = ("dali-gpu", "dali-cpu", "torchcodec")  # they fail at once where not installed
+        each = [case.estimate for case in PARTS[part](FULL) if not case.name.endswith(extras)]
         seconds += max(each) if part == "tests" else sum(each)
     assert seconds < 600, seconds
     assert sum(case.estimate for case in PARTS["options"](FULL)) < 60 * MINUTES

@@ -4,46 +4,40 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
-from benchmarks.pipelines.peers import PEERS, PeerLoader
+from benchmarks.pipelines.compare import compare, references
+from benchmarks.pipelines.peers import PEERS, TURBOLOADER, PeerLoader
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.data.batch import Batch
-from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 
-STEPS = 4
-
-
-def _four_batches(loader: Loader) -> list[Batch]:
-    batches = list(loader.epoch(0))
-    loader.close()
-    assert len(batches) == STEPS
-    return batches
-
-
-def _colors(batches: list[Batch]) -> tuple[Tensor, Tensor]:
-    """Each image's mean color and its class."""
-    means = torch.cat([batch.images.float().mean((2, 3)) for batch in batches])
-    return means, torch.cat([batch.labels for batch in batches])
+STEPS, SIZE = 4, 224
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_yields_batches_like_ours_of_the_same_photographs(
+def test_a_peer_delivers_the_photographs_each_with_its_class(
     name: str, photo_folder: Path, tmp_path: Path
 ) -> None:
-    # Crops are whole photographs.
-    data = DataConfig(root=str(photo_folder), image_size=32, scale=[1, 1], ratio=[0.01, 100])
-    spec = LoaderSpec(data, PipelineConfig("threads", num_workers=2), "train", 12, seed=0)
-    ours = _four_batches(build_loader(open_source(data, "train", Path()), spec))
     PEERS[name].write(photo_folder, tmp_path / "written")
-    theirs = _four_batches(PeerLoader(name, tmp_path / "written", spec, STEPS))
-    for our, their in zip(ours, theirs, strict=True):
-        assert their.images.shape == our.images.shape and their.images.dtype == our.images.dtype
-        assert their.labels.shape == our.labels.shape and their.labels.dtype == our.labels.dtype
-    (our_colors, our_classes), (colors, classes) = _colors(ours), _colors(theirs)
-    apart = (colors[:, None] - our_colors).abs().amax(2)
-    apart[classes[:, None] != our_classes] = 255.0
-    nearest = apart.min(1)
-    assert nearest.values.max() < 2.0  # of 255, each image has one of ours, of its class
-    assert len(nearest.indices.unique()) > 20  # 48 draws of 48 photographs, or 48 of them
+    found = compare(name, tmp_path / "written", 12, references(photo_folder, SIZE))
+    assert found.agrees and found.images == 12 * STEPS, found
+
+
+def test_turboloader_yields_normalized_random_crops(photo_folder: Path, tmp_path: Path) -> None:
+    PEERS[TURBOLOADER].write(photo_folder, tmp_path / "written")
+    data, pipeline = DataConfig(image_size=SIZE), PipelineConfig("threads", num_workers=2)
+    spec = LoaderSpec(data, pipeline, "train", 12, seed=0)
+    batches = list(PeerLoader(TURBOLOADER, tmp_path / "written", spec, STEPS).epoch(0))
+    images = torch.cat([batch.images for batch in batches])
+    assert images.shape == (12 * STEPS, 3, SIZE, SIZE) and images.dtype == torch.float32
+    assert images.min() < -1 and images.max() > 1
+    assert len({image.sum().item() for image in images}) > 40
+
+
+def test_a_loader_with_wrong_labels_or_pixels_does_not_agree(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    PEERS["imagefolder"].write(photo_folder, tmp_path / "written")
+    images, labels = references(photo_folder, SIZE)
+    brighter = (images.float() + 12).clamp(max=255).byte()
+    for reference in ((images, labels.roll(12)), (brighter, labels)):
+        assert not compare("imagefolder", tmp_path / "written", 12, reference).agrees

@@ -12,11 +12,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import torch
 
 from benchmarks.pipelines import bench
 from benchmarks.pipelines.bench import cases, read_config, worker_counts, write_formats
+from benchmarks.pipelines.compare import Compared
 from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
+from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import Case, Result
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
@@ -52,14 +55,16 @@ def test_the_advice_is_the_engine_with_least_cpu_time_among_equally_fast_ones() 
     text = advice(measured)
     assert "`data=shards data.root=... pipeline=threads pipeline.num_workers=1`: 1160" in text
     assert "3.9 times the best of `pillow`" in text
-    assert "The fastest of the others is SPDL: 5000 images/s" in text
+    assert "The fastest of the others is SPDL: 5000 images/s, more than any engine" in text
     assert "1.20 times as fast as on plain files (1000 images/s)" in text
     assert "files were 1.10 times as fast where they lie" in text
 
 
 def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None:
     measured = [_measured("pillow", 1, 123), _measured("threads", 2, 456)]
-    results = Page("photographs", 32, 224, 3, measured, [_measured("threads", 2, 78)])
+    compared = {"turboloader": Compared(1, 128, torch.tensor([2.0, 4.0]), 9.0)}
+    phones = [_measured("threads", 2, 78)]
+    results = Page("photographs", 32, 224, 3, measured, phones, compared)
     assert "](plots/pipelines.png)" in results.write(tmp_path / "pipelines", tmp_path / "plots")
     results.write(tmp_path / "out" / "pipelines", tmp_path / "out")
     results.write_html(tmp_path / "out" / "pipelines")
@@ -68,6 +73,7 @@ def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None
     assert "<td>123</td>" in page and "<td>456</td>" in page and "num_workers=2" in page
     text = (tmp_path / "out" / "pipelines.md").read_text()
     assert "| threads | 2 | 912 | 456 | 456 |" in text and "| threads | 2 | 156 | 78 | 78 |" in text
+    assert "| turboloader | 127 of 128 | 3.00 | 4.00 | 9 | NO |" in text
 
 
 def test_the_pictures_are_small_svg_files_with_every_figure_as_text(tmp_path: Path) -> None:
@@ -126,15 +132,16 @@ def test_what_engines_are_compared_with_is_measured_on_all_cores_unless_more_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "usable_cores", lambda: 4)
-    config = read_config(["ways=[threads,dali,imagefolder]", "batch_size=4", given])
+    config = read_config(["ways=[threads,dali,imagefolder,turboloader]", "batch_size=4", given])
     counts = defaultdict(list)
     for case in cases(config, prepare(photo_folder, 20, tmp_path)):
         counts[case.shown or case.way].append(case.workers)
     assert counts.pop("threads") == counts.pop("dali") == engines
+    assert counts.pop("turboloader") == [4]  # its threads are as many as the cores
     assert counts == dict.fromkeys(("imagefolder", ON_INDEXED, ON_FILES), others)
 
 
-@pytest.mark.parametrize("way", ["threads", "imagefolder"])
+@pytest.mark.parametrize("way", ["threads", "imagefolder", "torchcodec"])
 def test_a_case_is_measured_in_each_stage(way: str, photo_folder: Path, tmp_path: Path) -> None:
     case = json.dumps(asdict(Case(way, 1, str(photo_folder), "folder", 32, 4, 0.05)))
     arguments = ["-m", "benchmarks.pipelines.run_case", case]
@@ -265,4 +272,4 @@ def test_other_loaders_read_plain_files_or_what_is_written_from_them(
         cases(config, packed)
     every = read_config(["batch_size=4", "images=20"])
     measured = {case.way for case in cases(every, packed)}
-    assert not measured & {"dali.fn", "imagefolder", "webdataset", "litdata", "mosaicml"}
+    assert not measured & {"dali.fn", *PEERS}

@@ -216,7 +216,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["model_dir=/no/such"], "/no/such has no config.yaml: name the model folder"),
+        (["model_dir=/no/such"], "model_dir=/no/such: there is no such folder;"),
         (["split=tset"], "split=tset: must be"),
         (
             ["data=folder"],

@@ -322,7 +322,7 @@ class Packing:
             _log(split, found)
             if part.count == 1:
                 _require_images(split, found)
-        log.info("%s lists all rejected files", report.name)
+        log.info("%s lists the rejected files", report.name)
         return replace(self.description, splits={name: split for name, (split, _) in made.items()})
 
     def _finish(self, split: str) -> tuple[Split, dict[str, Any]]:

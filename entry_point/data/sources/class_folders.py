@@ -34,7 +34,6 @@ from entry_point.data.sources.folder import (
     visible_files,
     warn_of_skipped,
 )
-from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.source import FileSource, PathList
@@ -166,14 +165,14 @@ def count_classes(root: Path, names: Sequence[str]) -> int:
 
 
 def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
-    """Returns the class folders, and the files beside them but the index."""
+    """Returns the class folders, and the files beside them."""
     classes, files = list[str](), list[str]()
     for entry in visible_entries(folder):
         if is_folder(entry):
             if not is_class_name(entry.name):
                 raise DataError(f"{folder / entry.name}: {CLASS_NAME}: rename it")
             classes.append(entry.name)
-        elif entry.name != FOLDER_INDEX:
+        else:
             files.append(entry.name)
     return classes, files
 
@@ -240,7 +239,7 @@ def _tell(root: Path, levels: Levels) -> None:
         f"{above}{entry.name}"
         for above, known in read.items()
         for entry in visible_entries(root / above)
-        if entry.name not in known and entry.name != FOLDER_INDEX
+        if entry.name not in known
     ]
     if beside:
         what = "the class folders" if "" in levels.tops else "the folders of splits"
@@ -283,9 +282,9 @@ def find_levels(root: Path, names: Sequence[str] | None = None) -> Levels:
     if any(len(looks[name].folders) > 1 for name in filled):
         shown, below = (printable(", ".join(each[:3])) for each in (filled, inner))
         raise DataError(
-            f"{root}: {shown} hold no images themselves, only folders ({below}), so which are "
-            f"classes is not certain: if {shown} are, move or link them into {root}/train and add "
-            f"data.val_fraction=0.1; if {below} are, set data.root={root / filled[0]}"
+            f"{root}: {shown} hold no images themselves, only folders ({below}), so it is not "
+            f"certain which are the classes: if {shown} are, move or link them into {root}/train "
+            f"and add data.val_fraction=0.1; if {below} are, set data.root={root / filled[0]}"
         )
     return Levels({"": ""})
 
@@ -349,7 +348,7 @@ def _unwrapped(root: Path, tops: Mapping[str, str]) -> dict[str, str]:
     loose = [top for top, look in looks.items() if look.has_images]
     if loose and not known and not any(look.folders for look in looks.values()):
         raise DataError(
-            f"{root} has no class folders: {', '.join(loose)} hold images themselves: "
+            f"{root} has no class folders: images lie directly in {', '.join(loose)}: "
             f"{_INSTEAD.format(root=root / loose[0])}"
         )
     return found

@@ -68,6 +68,8 @@ class Dataset:
         """Returns the images of a split; of WHOLE, those of all splits. Raises DataError."""
         if split not in (WHOLE, *self.splits):
             remedy = "; data.val_fraction=0.1 takes a tenth of train" if split == "val" else ""
+            if [*self.splits] == [WHOLE]:
+                remedy = "; leave split out to read them all"
             raise DataError(f"{self.root}: no images for {split}, only {self.found}{remedy}")
         return self.open(split)
 
@@ -130,8 +132,8 @@ def _tell(root: Path, listing: Listing, splits: Splits, found: Labels | None) ->
     """Log what lies there, how it is divided, and its labels if they are needed."""
     labels = ""
     if found is not None:
-        kind = {"class": "classes", "targets": "classes"}.get(found.kind, found.kind)
-        labels = f"; {len(found.names)} {kind}"
+        kind = {"labels": "label", "numbers": "number"}.get(found.kind, "class")
+        labels = f"; {counted(len(found.names), kind)}"
     log.info("%s: %s: %s%s", printable(str(root)), listing.what, splits.describe(), labels)
     if listing.jpegs is not None:
         log_formats(root, listing.jpegs, len(listing))
@@ -300,9 +302,9 @@ def _packed(data: DataConfig, root: Path) -> Dataset:
         return PackedStream(root, index_root, split)
 
     found = ", ".join(f"{counted(count, 'image')} for {split}" for split, count in counts.items())
-    kind = {"class": "classes"}.get(dataset.kind, dataset.kind)
-    where = printable(str(root))
-    log.info("%s: a packed dataset: %s; %d %s", where, found, len(dataset.classes), kind)
+    kind = {"labels": "label", "numbers": "number"}.get(dataset.kind, "class")
+    where, kinds = printable(str(root)), counted(len(dataset.classes), kind)
+    log.info("%s: a packed dataset: %s; %s", where, found, kinds)
     return Dataset(data, root, [*counts], found, source)
 
 

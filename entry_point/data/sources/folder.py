@@ -14,6 +14,7 @@ from unicodedata import normalize
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.source import JPEG_SUFFIXES, FileSource, PathList
 from entry_point.data.sources.splits import split_called
@@ -26,6 +27,8 @@ IMAGE_SUFFIXES = (
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
 )
 """Of the formats that are read, see decode/pillow.py."""
+DEMO_RECIPE = "recipe.json"
+"""In the folder of the demo: how it was generated."""
 _OF_SYSTEMS = {
     # disks of Linux, Windows and macOS
     *("lost+found", "$RECYCLE.BIN", "$Recycle.Bin", "RECYCLER", "System Volume Information"),
@@ -34,9 +37,11 @@ _OF_SYSTEMS = {
     # Synology, QNAP and NetApp
     *("@eaDir", "@tmp", "@Recycle", "@Recently-Snapshot", "@sharesnap", "@SynoEAStream"),
     *("#recycle", "#snapshot", "~snapshot"),
+    # this template
+    *(FOLDER_INDEX, DEMO_RECIPE),
 }
-"""Names of folders and files that disks, archives and NAS make; names that begin with a dot are
-left out as well."""
+"""Names of folders and files that disks, archives, NAS and we make; names that begin with a dot
+are left out as well."""
 _CONVERTED = {
     (".heic", ".heif", ".hif"): "HEIC is not read: convert it, `heif-convert -q 95 A.heic A.jpg` "
     "(Debian's libheif-examples) or `sips -s format jpeg A.heic --out A.jpg` (macOS)",

@@ -77,9 +77,10 @@ def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str
     readings = _readings(seen, table.path, labeled)
     if not readings:
         refuse_archives(root, seen.files)
-        shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5]) or "nothing"
+        shown = ", ".join(printable(name) for name in (*seen.folders, *seen.files)[:5])
+        holds = f"holds no dataset, but {shown}" if shown else "is empty"
         raise DataError(
-            f"data.root={root} holds no dataset, but {shown}: it must hold class folders "
+            f"data.root={root} {holds}: it must hold class folders "
             "(train/<class>/, val/<class>/ or <class>/), a table of paths and labels, tar or "
             "Parquet files, images with masks, or the output of `make dataset`"
         )

@@ -37,7 +37,7 @@ def test_what_gloo_says_is_read_as_a_lost_host(tmp_path: Path, call: str) -> Non
     ]
     said, _ = ranks[0].communicate(timeout=120)
     ranks[1].wait()
-    reason = _died({0: 1}, said, Hosts(1, 2, ("127.0.0.1", "127.0.0.2")))
+    reason = _died({0: 1}, said, Hosts(1, 2, ("127.0.0.1", "127.0.0.2")), 8)
     assert reason and reason.startswith("host 127.0.0.1 ended first"), said
     assert "gloo" not in reason
 

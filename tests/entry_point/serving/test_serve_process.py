@@ -133,7 +133,7 @@ def test_ping_answers_while_every_core_computes(serve: Serve, tmp_path: Path) ->
     ("arguments", "environment", "words"),
     [
         (["model_dir=/no/such"], {}, "model_dir=/no/such: there is no such folder"),
-        (["model_dir=."], {}, " has no config.yaml: name the model folder"),
+        (["model_dir=."], {}, "has no model.safetensors; name the model folder"),
         (
             ["serve.max_batch=0"],
             {},

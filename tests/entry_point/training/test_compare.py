@@ -35,6 +35,7 @@ def test_the_table_shows_what_differs_and_marks_the_best(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
     write_run(Path("runs/a"), [0.5, 0.75, 0.7], "optim.lr=0.1")
     write_run(Path("runs/sweep/0"), [0.5], "optim.lr=0.2", "model.kwargs.width=3")
     write_run(Path("runs/stopped"), [0.1], "optim.lr=0.3", ended=False)

@@ -108,8 +108,8 @@ def test_a_class_called_as_a_split_beside_others_is_a_class(
     ("folders", "words"),
     [
         (["train", "test", "bus"], "test and train may be splits, or classes as bus: .* rename"),
-        (["train", "test"], "no class folders: train, test hold images themselves: .* a table"),
-        (["train", "test1"], "no class folders: train, test1 hold images themselves"),
+        (["train", "test"], "no class folders: images lie directly in train, test: .* a table"),
+        (["train", "test1"], "no class folders: images lie directly in train, test1"),
         (["train_images", "test_images"], "no class folders: train_images, test_images hold"),
         (["train/train", "test/test"], "no class folders: train/train, test/test hold images"),
         (["train_a/sea", "train_b/sea", "test/sea"], "train_a and train_b are both for train"),
