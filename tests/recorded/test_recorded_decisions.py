@@ -1,4 +1,4 @@
-"""A comparison with version 1.1.0 fails for what nobody decided, and for decisions that do not show."""
+"""A comparison with 1.1.0 fails for what nobody decided, and for decisions that do not show."""
 
 from __future__ import annotations
 
