@@ -1,8 +1,8 @@
 """Datasets as people have them, each in a small form, and what opening them finds.
 
 `layouts.json` holds what version 1.1.0 found: the kind of label, the classes in their order, and of
-each split the number of images, the first and last keys and the first labels. It is the record of that
-version, not of this one: `python -m tests.recorded.layouts`, which writes it, runs the code of
+each split the number of images, the first and last keys and the first labels. It is the record of
+that version, not of this one: `python -m tests.recorded.layouts`, which writes it, runs the code of
 1.1.0. Use it only to add a layout; what is decided to differ is a row of `decided.py`.
 """
 
