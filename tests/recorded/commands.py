@@ -1,7 +1,7 @@
 """Replay the commands of README, docs and examples in a fresh copy of this tree.
 
-`python -m tests.recorded.commands [WORD]` replays those that the documents of 1.1.0 printed, or those
-with WORD, and compares the exit codes; then those that they print now, which must succeed.
+`python -m tests.recorded.commands [WORD]` replays those that the documents of 1.1.0 printed, or
+those with WORD, and compares the exit codes; then those that they print now, which must succeed.
 tests/test_recipes.py runs those of docs/adapt.md as they are printed now.
 Training is tiny; a job on AWS is a dry run; what needs a container engine or hours is `make -n`,
 which knows targets and variables; what installs packages is not replayed. A command that is decided
