@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMIT = "FROZEN_SHA"
+COMMIT = "7e5fb150"
 HERE = Path(__file__).resolve().parents[2]
 
 
