@@ -58,7 +58,7 @@ NOT_REPLAYED = {
     r"make weights": "needs a network; tests/entry_point/training/test_pretrained.py has a server",
     r"docker|podman|nvidia-ctk|python3 -m launch.docker": "needs a container engine",
     r"aws|torchrun|tar|python -m compileall": "is a form, or a program of others",
-    r"python -m tests.settings_page": "a test compares what it prints",
+    r"python -m (launch.settings|tests.settings_page)": "a test compares what it prints",
     r"mlflow|wandb": "needs this package",
     r".*tests\.recorded": "is this program",
     r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
