@@ -75,7 +75,9 @@ def _meant(path: str, keys: Sequence[str], group: str) -> str:
     if path in keys:
         return f"a file nests keys: write {above}: {{{name}: VALUE}}"
     same = [key for key in keys if key.rpartition(".")[2] == name]
-    if meant := same or difflib.get_close_matches(path, keys, n=1):
+    beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == above}
+    near_by = [beside[each] for each in difflib.get_close_matches(name, beside, n=1)]
+    if meant := same or near_by:
         typed = (f"{group}.{key}".lstrip(".") for key in meant[:3])
         return f"did you mean {' or '.join(typed)}?"
     if len(keys) <= _MOST_NAMED:

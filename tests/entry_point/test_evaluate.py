@@ -110,7 +110,8 @@ def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_pat
     metrics = [line.split("  ")[1] for line in lines if line.startswith("  ")]
     assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], output
     measured = f"24 images of val evaluated with {run / 'model'}"
-    assert last == f"{measured}; written to {tmp_path}/evaluation.html"
+    written = f"{tmp_path}/evaluation.html, beside evaluation.json and predictions.csv"
+    assert last == f"{measured}; written to {written}"
 
 
 def test_the_archive_of_a_job_has_the_metrics_of_its_folder(run: Path, tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
     ("arguments", "words"),
     [
         (["model_dir=/no/such"], "model_dir=/no/such: there is no such folder;"),
-        (["split=tset"], "split=tset: must be"),
+        (["split=tset"], "split=tset: Input should be"),
         (
             ["data=folder"],
             "data=folder: no such option here; set data.KEY=VALUE",

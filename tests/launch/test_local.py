@@ -150,7 +150,7 @@ def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str
     ("argument", "message"),
     [
         ("trainer.epoch=1", "trainer.epoch=1: no such key"),
-        ("trainer.epochs=0", "trainer.epochs=0: must be"),
+        ("trainer.epochs=0", "trainer.epochs=0: Input should be"),
         ("model=resnet81", "did you mean resnet18"),
         ("--multirun", "--multirun: not an override"),
         ("trainer.nproc_per_host=3", "trainer.batch_size=32: must be a multiple of the 3 ranks"),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMIT = "7e5fb150"
+COMMIT = "dd594f81"
 HERE = Path(__file__).resolve().parents[2]
 
 

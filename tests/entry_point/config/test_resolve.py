@@ -52,11 +52,11 @@ def test_what_is_neither_is_one_line_that_names_the_key(name: str, error: str) -
 def test_own_code_that_imports_a_package_of_earlier_learns_its_new_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    earlier = "from entry_point.contract.metrics_line import Metric\n"
+    earlier = "from entry_point.supervisor import devices\n"
     (tmp_path / "earlier_task.py").write_text(earlier)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(
-        ConfigError, match=r"entry_point\.contract is retired: use entry_point\.job"
+        ConfigError, match=r"entry_point\.supervisor is retired: use entry_point\.job"
     ):
         resolve("task.name", "earlier_task.Alarm", {})
 

@@ -18,7 +18,7 @@ LAUNCHES = [
     (
         "train",
         ["data=folder", f"{TRAINING}={{s3:s3://b/a/,mode:Pipe}}"],
-        "must be one of File, FastFile",
+        "Input should be 'File' or 'FastFile'",
         ["data=folder", f"{TRAINING}={{s3:s3://b/a/,mode:File}}"],
     ),
     (

@@ -63,7 +63,7 @@ def test_docker_train_takes_the_key_of_the_launch_config() -> None:
     assert code and "project/__init__.py" in code.files and "configs/train.yaml" in code.files
     assert rest == ["trainer.epochs=1"]
     assert split_code(["job.code=true", "job.code=false"]) == (None, [])
-    with pytest.raises(UserError, match=r"job\.code=yes: Input should be a valid boolean"):
+    with pytest.raises(UserError, match=r"job\.code=yes: must be true or false"):
         split_code(["job.code=yes"])
 
 

@@ -205,7 +205,7 @@ def test_a_packed_dataset_has_the_split_of_its_source(tmp_path: Path) -> None:
 
 
 def test_only_classes_are_topped_up() -> None:
-    with pytest.raises(ConfigError, match=r"val_top_up=labels: must be classes"):
+    with pytest.raises(ConfigError, match=r"val_top_up=labels: Input should be 'classes'"):
         from entry_point.config.train_config import load_train_config
 
         load_train_config(["data.root=x", "data.val_top_up=labels"])

@@ -84,7 +84,7 @@ def test_damaged_images_are_listed(
         ([*NAMED, "model_dir=/no/such"], "model_dir=/no/such"),
         (["model_dir={model}"], "input: has no value"),
         (["input={model}", "model_dir={model}"], "output_dir: has no value; add output_dir=PATH"),
-        (["output=logits"], "scores, features"),
+        (["output=logits"], "'scores' or 'features'"),
         ([*NAMED, "output_dir={model}/model.safetensors"], "is a file; name a folder"),
         ([*NAMED, "part=4/3"], "part=4/3: must be N/M"),
         ([*NAMED, "model_dir={latest}/model"], "({latest} points to other-run)"),
