@@ -24,6 +24,7 @@ from launch.sagemaker.checks import (
     environment_problems,
     input_shape,
     member_of,
+    missing,
     registry_problems,
     require_sendable,
     role_problems,
@@ -296,6 +297,9 @@ def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchCo
         if not name.endswith(_ARCHIVES):
             raise UserError(f"{name}: must be a model.tar.gz, as a training job leaves it")
         return name, config
+    known = {"target.image": config.target.image, "job.role": config.job.role}
+    if session is None and (lacking := list(missing({**known, "job.output": config.job.output}))):
+        raise UserError(*lacking)
     trained = find_trained(name, config, session)
     image = config.target.image or trained["AlgorithmSpecification"]["TrainingImage"]
     role = config.job.role or trained["RoleArn"]

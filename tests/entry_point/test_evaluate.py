@@ -110,7 +110,8 @@ def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_pat
     metrics = [line.split("  ")[1] for line in lines if line.startswith("  ")]
     assert metrics == ["accuracy", "balanced accuracy", "top-5 accuracy", "loss"], output
     measured = f"24 images of val evaluated with {run / 'model'}"
-    assert last == f"{measured}; written to {tmp_path}/evaluation.html"
+    written = f"{tmp_path}/evaluation.html, beside evaluation.json and predictions.csv"
+    assert last == f"{measured}; written to {written}"
 
 
 def test_the_archive_of_a_job_has_the_metrics_of_its_folder(run: Path, tmp_path: Path) -> None:

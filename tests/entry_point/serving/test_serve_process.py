@@ -242,5 +242,5 @@ def test_without_a_compiler_the_server_says_what_is_missing(
     server = serve(f"model_dir={served_model}", environment=none)
     assert server.process.wait(PATIENCE_S) == ExitCode.USAGE
     assert "CXX=/no/compiler: no such program" in server.log()
-    assert "\n  Debian:        apt-get install g++" in server.log()
+    assert "\n  Debian, Ubuntu:  apt-get install g++" in server.log()
     assert "Traceback" not in server.log()
