@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-COMMIT = "dd594f81"
+COMMIT = "cf188b6c"
 HERE = Path(__file__).resolve().parents[2]
 
 
