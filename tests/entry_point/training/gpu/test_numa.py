@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.job import devices
+from entry_point.job import cores, devices
 from entry_point.job.cores import cores_per_rank
 from entry_point.job.devices import stay_near
 
@@ -64,8 +64,8 @@ def test_a_bound_rank_still_takes_its_share_of_the_whole_host(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Four of eight ranks share a node of half the cores."""
-    cores = {0: set(range(96)), os.getppid(): set(range(192))}
-    monkeypatch.setattr(os, "sched_getaffinity", cores.__getitem__)
+    allowed = {0: set(range(96)), os.getppid(): set(range(192))}
+    monkeypatch.setattr(os, "sched_getaffinity", allowed.__getitem__)
     monkeypatch.setattr(cores, "usable_cores", lambda: 96)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
     assert cores_per_rank() == 24
