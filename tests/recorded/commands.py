@@ -78,13 +78,12 @@ TINY = (
 )
 DEMO = ("+data.kwargs.train_images=20", "+data.kwargs.val_images=10")
 MEANT = {
-    '"data=folder data.root=DIR"': '"data=folder data.root=DIR name=dir"',
+    'local-train ARGS="data.root=DIR"': 'local-train ARGS="data.root=DIR name=dir"',
     "data.root=DIR data.format=folder": "data.root=DIR data.format=folder model_dir=runs/dir/model",
     'evaluate ARGS="data.root=DIR"': 'evaluate ARGS="data.root=DIR model_dir=runs/dir/model"',
-    "split=val data.root=DIR": "split=val data.root=DIR model_dir=runs/dir/model",
     "output_dir=DIR": "output_dir=runs/answers",
     "model_dir=DIR": "model_dir=runs/latest/model",
-    "data=masks data.root=DIR": "data=masks data.root=MASKS",
+    "lraspp_mobilenet_v3_large data.root=DIR": "lraspp_mobilenet_v3_large data.root=MASKS",
     "output=data/photos part=": "output=data/parts part=",
     "runs/a runs/b": "runs",
     "data.root=DIR task=segmentation": "data.root=MASKS task=segmentation",
