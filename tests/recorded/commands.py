@@ -207,6 +207,8 @@ def prepare(copy: Path) -> None:
     table = write_table(copy / "table/labels.csv", {"label": class_of, "split": split_of}, "table/")
     table.rename(copy / "labels.csv")
     write_boxes(copy / "BOXES", train=8, val=8)
+    # adapt.md copies it, too, in its own copy of the tree.
+    shutil.copy(copy / "examples" / "boxes.py", copy / "project")
     fetched = copy / "pretrained" / Path(ResNet50_Weights.DEFAULT.url).name
     fetched.parent.mkdir()
     torch.save(resnet50().state_dict(), fetched)
