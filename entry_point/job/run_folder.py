@@ -269,10 +269,11 @@ class RunFolder:
             remove_partial_files(folder)
 
     def remove_refused(self) -> None:
-        """Remove a run that this start has created, unless it has logged anything: the command was
+        """Remove a run that this start has created, unless it has trained: the command was
         refused."""
         metrics = self.output_data / "metrics.jsonl"
-        if not (metrics.is_file() and metrics.stat().st_size):
+        has_logged = metrics.is_file() and metrics.stat().st_size > 0
+        if not has_logged and not any((self.root / "checkpoints").rglob("*.pt")):
             shutil.rmtree(self.root)
 
     def become_latest(self) -> None:

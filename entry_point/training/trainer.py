@@ -284,6 +284,8 @@ class Trainer:
         )
         write_results(finished)
         self.checkpoints.finish()
+        if not self.devices.is_first:
+            return  # the first rank may still be writing what the lines measure
         lines = closing_lines(
             totals,
             self.startup.elapsed,

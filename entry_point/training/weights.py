@@ -147,8 +147,8 @@ def _load(model: nn.Module, state: Mapping[str, Tensor]) -> tuple[list[str], lis
 def _other_shape(path: Path, key: str, found: Sequence[int], needed: Sequence[int]) -> ConfigError:
     size = "; use the data.image_size of the weights" if "pos" in key else ""
     message = (
-        f"holds another model's weights than model.name; {key} has shape {tuple(found)}, and the "
-        f"model needs {tuple(needed)}{size}"
+        f"holds another model's weights; {key} has shape {tuple(found)}, and the one of "
+        f"model.name needs {tuple(needed)}{size}"
     )
     return ConfigError("model.weights", path, message)
 

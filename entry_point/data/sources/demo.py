@@ -28,9 +28,9 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import philox
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.class_folders import list_classes
-from entry_point.data.sources.folder import DEMO_RECIPE
 from entry_point.data.sources.listing import Listing
 
+_RECIPE = ".recipe.json"
 _RECIPE_VERSION = 2
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
 _FIELD_SIDE = 1024
@@ -54,7 +54,7 @@ def ensure_demo(root: Path, demo: DemoConfig) -> None:
     One process generates it in a hidden folder beside `root`, which is renamed when complete; other
     processes wait. The next call removes what a killed one left.
     """
-    recipe, file = {"version": _RECIPE_VERSION, **asdict(demo)}, root / DEMO_RECIPE
+    recipe, file = {"version": _RECIPE_VERSION, **asdict(demo)}, root / _RECIPE
     if not root.is_dir():
         root.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(root.parent / f".{root.name}.lock"):
@@ -62,8 +62,8 @@ def ensure_demo(root: Path, demo: DemoConfig) -> None:
                 _generate(root, demo, recipe)
     if not file.is_file():
         raise DataError(
-            f"data.root={root}: holds no demo dataset: read your own with data=folder, "
-            "or choose another folder"
+            f"data.root={root}: holds no demo dataset of this version: choose another folder, or "
+            "read your own with data=folder"
         )
     found = json.loads(file.read_text())
     if found != recipe:
@@ -89,7 +89,7 @@ def _generate(root: Path, demo: DemoConfig, recipe: dict[str, int]) -> None:
     # numpy and Pillow release the GIL.
     for _ in in_threads(write, range(count), count, "demo dataset"):
         pass
-    (unfinished / DEMO_RECIPE).write_text(json.dumps(recipe))
+    (unfinished / _RECIPE).write_text(json.dumps(recipe))
     os.sync()
     unfinished.rename(root)
 

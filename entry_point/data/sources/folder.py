@@ -27,8 +27,6 @@ IMAGE_SUFFIXES = (
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
 )
 """Of the formats that are read, see decode/pillow.py."""
-DEMO_RECIPE = "recipe.json"
-"""In the folder of the demo: how it was generated."""
 _OF_SYSTEMS = {
     # disks of Linux, Windows and macOS
     *("lost+found", "$RECYCLE.BIN", "$Recycle.Bin", "RECYCLER", "System Volume Information"),
@@ -38,7 +36,7 @@ _OF_SYSTEMS = {
     *("@eaDir", "@tmp", "@Recycle", "@Recently-Snapshot", "@sharesnap", "@SynoEAStream"),
     *("#recycle", "#snapshot", "~snapshot"),
     # this template
-    *(FOLDER_INDEX, DEMO_RECIPE),
+    FOLDER_INDEX,
 }
 """Names of folders and files that disks, archives, NAS and we make; names that begin with a dot
 are left out as well."""

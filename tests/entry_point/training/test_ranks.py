@@ -207,6 +207,18 @@ def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
     assert codes == [-signal.SIGKILL, ExitCode.FAILED, ExitCode.FAILED]
 
 
+def _refuse_to_look() -> None:
+    if os.environ["RANK"] != "0":
+        pytest.MonkeyPatch().setattr(trainer, "closing_lines", None)
+
+
+def test_only_the_first_rank_looks_at_the_files_that_it_may_still_be_writing(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """A rank that measured a file which the first was renaming ended the job at its end."""
+    assert forked.run(tmp_path, photo_folder, (), ranks=2, prepare=_refuse_to_look) == 0
+
+
 def test_the_first_rank_says_what_all_know_and_each_rank_what_it_meets(
     tmp_path: Path, photo_folder: Path
 ) -> None:

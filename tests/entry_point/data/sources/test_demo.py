@@ -98,7 +98,7 @@ def test_killed_generation_restarts_and_makes_the_same_bytes(tmp_path: Path) -> 
 
 def _generate(root: Path) -> int:
     ensure_demo(root, SMALL)
-    return (root / "recipe.json").stat().st_ino
+    return (root / ".recipe.json").stat().st_ino
 
 
 def test_concurrent_processes_generate_once(tmp_path: Path) -> None:

@@ -180,6 +180,8 @@ def test_folders_of_systems_are_neither_classes_nor_images(
     assert "ignored" not in caplog.text and "skipping" not in caplog.text
     assert opened(root).source("train").classes == ["a", "b"]
     assert len([*visible_files(root)]) == 80
+    (root / "recipe.json").write_text("{}")  # once the name of a file of the demo
+    assert "recipe.json" in visible_files(root)
     assert len(opened(root, for_training=False).source("all")) == 80
 
 
