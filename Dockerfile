@@ -108,7 +108,7 @@ LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
       managed-training-template.prebuild="${PREBUILD}"
 
 # Exec form: the job is the container's first process and receives SIGTERM itself.
-ENTRYPOINT ["python", "-m", "entry_point.container"]
+ENTRYPOINT ["python", "-m", "entry_point"]
 # Without a command, the entry point trains inside a job and prints a report elsewhere.
 CMD []
 EXPOSE 8080

@@ -51,39 +51,39 @@ local-train: ## Train, with .venv made first; without ARGS a demo
 
 weights: ## Fetch published weights to fine-tune: ARGS=resnet50
 	@$(JOB)
-	@$(PY) -m entry_point.weights $(ARGS)
+	@$(PY) -m entry_point weights $(ARGS)
 
 predict: ## Predict images: ARGS="input=PATH output_dir=DIR"
 	@$(JOB)
-	@$(PY) -m entry_point.predict $(ARGS)
+	@$(PY) -m entry_point predict $(ARGS)
 
 evaluate: ## Evaluate a model: ARGS="model_dir=DIR data.root=DIR"
 	@$(JOB)
-	@$(PY) -m entry_point.evaluate $(ARGS)
+	@$(PY) -m entry_point evaluate $(ARGS)
 
 serve: ## Answer requests on port 8080: ARGS="model_dir=DIR"
 	@$(JOB)
-	@$(PY) -m entry_point.serve $(ARGS)
+	@$(PY) -m entry_point serve $(ARGS)
 
 dataset: ## Pack images for training: ARGS="source=DIR output=DIR"
 	@$(JOB)
-	@$(PY) -m entry_point.optimize $(ARGS)
+	@$(PY) -m entry_point optimize $(ARGS)
 
 check-dataset: ## Read a whole dataset and report damage: ARGS="root=DIR"
 	@$(JOB)
-	@$(PY) -m entry_point.check_dataset $(ARGS)
+	@$(PY) -m entry_point check-dataset $(ARGS)
 
 show-batch: ## Draw training samples: ARGS="data=folder data.root=DIR"
 	@$(JOB)
-	@$(PY) -m entry_point.show_batch $(ARGS)
+	@$(PY) -m entry_point show-batch $(ARGS)
 
 sweep: ## Train each combination: ARGS="name=lr optim.lr=0.01,0.1"
 	@$(JOB)
-	@$(PY) -m entry_point.sweep $(ARGS)
+	@$(PY) -m entry_point sweep $(ARGS)
 
 compare: ## Compare the runs in runs/, or ARGS="FOLDER FOLDER"
 	@$(JOB)
-	@$(PY) -m entry_point.compare $(ARGS)
+	@$(PY) -m entry_point compare $(ARGS)
 
 bench: ## Compare pipeline engines: ARGS="data.root=DIR"
 	@$(JOB)

@@ -1,4 +1,4 @@
-"""Reads a whole dataset and reports damage: `python -m entry_point.check_dataset root=FOLDER`.
+"""Reads a whole dataset and reports damage: `python -m entry_point check-dataset root=FOLDER`.
 
 Also says how many images each class has in each split, and what sizes, formats and pixels.
 
@@ -9,33 +9,15 @@ disk failed.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
-from functools import partial
 
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
-from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.packing.check import Unread, check_dataset
-from entry_point.job.program import (
-    ExitCode,
-    ReadError,
-    asks_for_help,
-    counted,
-    end_process,
-    run_program,
-)
+from entry_point.job.program import ExitCode, ReadError, counted
 
-log = logging.getLogger("check_dataset")
-
-
-def main(arguments: Sequence[str]) -> int:
-    if asks_for_help(arguments, __doc__):
-        print_settings(CheckConfig)
-        return ExitCode.FINISHED
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    return run_program("check-dataset", partial(check, arguments))
+log = logging.getLogger(__name__)
 
 
 @without_group("root")
@@ -61,7 +43,3 @@ def check(arguments: Sequence[str]) -> int:
     if unread < len(damage):
         return ExitCode.FAILED
     return ExitCode.USAGE if unread else ExitCode.FINISHED
-
-
-if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Compares runs: `python -m entry_point.compare [FOLDER ...]`, by default those in `runs`.
+"""Compares runs: `python -m entry_point compare [FOLDER ...]`, by default those in `runs`.
 
 Prints a row for each run that has been evaluated: the value of its best checkpoint, images per
 second, and the settings that tell these runs apart best, as far as the terminal is wide enough.
@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from shutil import get_terminal_size
 from statistics import median
@@ -24,7 +23,7 @@ from yaml import safe_load
 from entry_point.config.commands import OF_SAMPLES
 from entry_point.config.config_errors import shown
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
-from entry_point.job.program import ExitCode, UserError, aligned, asks_for_help, run_program
+from entry_point.job.program import ExitCode, UserError, aligned
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.progress import read_tracked, tracked_value
 from entry_point.training.results.log import (
@@ -36,15 +35,22 @@ from entry_point.training.results.log import (
 )
 
 RUNS = Path("runs")
-HEAD, COLUMNS = ("run", "best", "at epoch", "images/s"), 8
+_HEAD, _COLUMNS = ("run", "best", "at epoch", "images/s"), 8
 """The first columns, and how many there are at most; the others are settings."""
-TELLING = (
+_TELLING = (
     *("data.root", "model.name", "model.weights", "optim.name", "optim.lr", "trainer.batch_size"),
     *("data.image_size", "augment.name", "trainer.epochs"),
 )
 """The settings to look at first."""
-WITHOUT_EFFECT = ("pipeline", "loggers", "logger_kwargs")
+_WITHOUT_EFFECT = ("pipeline", "loggers", "logger_kwargs")
 """Groups of settings that change no weights."""
+
+
+def compare(arguments: Sequence[str]) -> int:
+    """Print the table; returns the exit code."""
+    runs = found_runs([Path(each) for each in arguments] or [RUNS])
+    sys.stdout.write(f"{comparison(runs)}\n")
+    return ExitCode.FINISHED
 
 
 def found_runs(folders: Sequence[Path]) -> list[Path]:
@@ -65,8 +71,28 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
     return [files[file] for file in sorted(files, key=lambda file: file.stat().st_mtime)]
 
 
+def comparison(folders: Sequence[Path]) -> str:
+    """Returns the table of these runs, in their order, as wide as the terminal."""
+    runs, width = [*map(_read, folders)], get_terminal_size((100, 24)).columns
+    best = [run for run in runs if run.leads(runs)]
+    different = _differing_settings([run.settings for run in runs if run.settings])
+    for count in range(min(len(different), _COLUMNS - len(_HEAD)), -1, -1):
+        keys, others = different[:count], different[count:]
+        head = [*_HEAD, *(_end_of(key) for key in keys)]
+        table = aligned([head, *(run.row(keys, "* " if run in best else "  ") for run in runs)])
+        if max(map(len, table.splitlines())) <= width:
+            break
+    lines = [table]
+    if best:
+        lines.append("*: the best of the runs with the same dataset and metric")
+    if others:
+        lines.append(shorten(f"also differ: {', '.join(others)}", width, placeholder=" ..."))
+        lines.append("all settings of a run: RUN/model/config.yaml")
+    return "\n".join(lines)
+
+
 @dataclass(frozen=True)
-class Compared:
+class _Run:
     """What the table shows of a run."""
 
     folder: Path
@@ -75,33 +101,8 @@ class Compared:
     dataset: str
     """The same for runs on the same validation images; empty if unknown."""
     settings: dict[str, str]
-    """By dotted keys, in Hydra's syntax; empty for an unfinished run."""
     evaluations: list[Record]
     speed: str
-
-    @classmethod
-    def read(cls, folder: Path) -> Compared:
-        run = RunFolder(folder)
-        log, config = run.output_data / "metrics.jsonl", run.model / "config.yaml"
-        records = parse_records(log.read_text()) if log.is_file() else []
-        content = safe_load(config.read_text(encoding="utf-8")) if config.is_file() else {}
-        settings = {} if "unfinished" in content else dict(_flat(content))
-        evaluations = validation_records(records)
-        metric, images = read_tracked(run)
-        of_dataset = {
-            key: value
-            for key, value in settings.items()
-            if key.startswith("data.") and key.split(".")[1] not in OF_SAMPLES
-        }
-        speeds = column(training_records(records), "images_per_s")
-        return cls(
-            folder,
-            metric or _tracked(evaluations, settings),
-            images or (json.dumps(of_dataset) if of_dataset else ""),
-            settings,
-            evaluations,
-            f"{median(speeds):.0f}" if speeds else "-",
-        )
 
     @property
     def best(self) -> Record:
@@ -115,22 +116,17 @@ class Compared:
     def value_in(self, record: Record) -> float | None:
         return tracked_value(self.metric, record)
 
-    def leads(self, runs: Sequence[Compared]) -> bool:
+    def leads(self, runs: Sequence[_Run]) -> bool:
         """Returns whether none of several runs with the same dataset and metric is better."""
-        rivals = [
-            run.value_in(run.best)
-            for run in runs
-            if run.best
-            and self.dataset
-            and (run.dataset, run.metric) == (self.dataset, self.metric)
-        ]
+        like = (self.dataset, self.metric)
+        rivals = [run for run in runs if run.best and (run.dataset, run.metric) == like]
         own = self.value_in(self.best)
-        is_worse = any(self.metric.is_better(value, own) for value in rivals)
-        return bool(self.best) and len(rivals) > 1 and not is_worse
+        is_worse = any(self.metric.is_better(run.value_in(run.best), own) for run in rivals)
+        return bool(self.dataset and self.best) and len(rivals) > 1 and not is_worse
 
-    def row(self, runs: Sequence[Compared], keys: Sequence[str]) -> list[str]:
+    def row(self, keys: Sequence[str], mark: str) -> list[str]:
         """Returns the run's cells; those of the settings `keys` at the end."""
-        best, mark = self.best, "* " if self.leads(runs) else "  "
+        best = self.best
         return [
             _end_of(str(self.folder), 28),
             f"{mark}{self.metric.show(self.value_in(best))} {self.metric.label}",
@@ -140,54 +136,51 @@ class Compared:
         ]
 
 
-def comparison(folders: Sequence[Path]) -> str:
-    """Returns the table of these runs, in their order, as wide as the terminal."""
-    runs, width = [*map(Compared.read, folders)], get_terminal_size((100, 24)).columns
-    different = differing_settings([run.settings for run in runs if run.settings])
-    for count in range(min(len(different), COLUMNS - len(HEAD)), -1, -1):
-        keys, others = different[:count], different[count:]
-        head = [*HEAD, *(_end_of(key) for key in keys)]
-        table = aligned([head, *(run.row(runs, keys) for run in runs)])
-        if max(map(len, table.splitlines())) <= width:
-            break
-    lines = [table]
-    if any(run.leads(runs) for run in runs):
-        lines.append("*: the best of the runs with the same dataset and metric")
-    if others:
-        lines.append(shorten(f"also differ: {', '.join(others)}", width, placeholder=" ..."))
-        lines.append("all settings of a run: RUN/model/config.yaml")
-    return "\n".join(lines)
-
-
-def _end_of(text: str, most: int = 18) -> str:
-    return text if len(text) <= most else f"...{text[3 - most :]}"
-
-
-def differing_settings(runs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Returns the keys whose values differ, in the order in which they help to tell runs apart."""
-    values = {key: [run.get(key, "") for run in runs] for run in runs for key in run}
-    different = [key for key in values if len({*values[key]}) > 1]
-    order = {key: number for number, key in enumerate(TELLING)}
-    different.sort(key=lambda key: (order.get(key, len(order)), -len({*values[key]})))
-    # Another recipe or dataset changes many settings at once: one of them says it.
-    divisions = {tuple(map(values[key].index, values[key])): key for key in reversed(different)}
-    telling = {*divisions.values()}
-    return sorted(
-        different, key=lambda key: (key.partition(".")[0] in WITHOUT_EFFECT, key not in telling)
+def _read(folder: Path) -> _Run:
+    run, settings = RunFolder(folder), settings_of_finished(folder)
+    log = run.output_data / "metrics.jsonl"
+    records = parse_records(log.read_text()) if log.is_file() else []
+    evaluations, speeds = (
+        validation_records(records),
+        column(training_records(records), "images_per_s"),
+    )
+    metric, images = read_tracked(run)
+    of_dataset = {
+        key: value
+        for key, value in settings.items()
+        if key.startswith("data.") and key.split(".")[1] not in OF_SAMPLES
+    }
+    return _Run(
+        folder,
+        metric or _tracked(evaluations, settings),
+        images or (json.dumps(of_dataset) if of_dataset else ""),
+        settings,
+        evaluations,
+        f"{median(speeds):.0f}" if speeds else "-",
     )
 
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def settings_of_finished(folder: Path) -> dict[str, str]:
+    """Returns a run's settings as `flat` does; empty for an unfinished one."""
+    file = RunFolder(folder).model / "config.yaml"
+    content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
+    return {} if "unfinished" in content else flat(content)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Returns settings by their dotted keys, in Hydra's syntax."""
+    found: dict[str, str] = {}
     for key, value in values.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
+            found |= flat(value, f"{prefix}{key}.")
         else:
-            yield f"{prefix}{key}", shown(value)
+            found[f"{prefix}{key}"] = shown(value)
+    return found
 
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
-    """Returns the metric of a run of an earlier version, which left no name of it; of a task of
-    your own, the loss."""
+    """Returns the metric of a run of version 1.0, which left no name of it; of a task of your own,
+    the loss."""
     known = TASKS.get(settings.get("task.name", ""))
     metrics = (*(known.metrics if known else () if settings else ALL_METRICS[1:]), LOSS)
     recorded = [each for each in metrics if records and each.key in records[0]]
@@ -195,19 +188,19 @@ def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
     return [*named, *recorded, LOSS][0]
 
 
-def compare(arguments: Sequence[str]) -> int:
-    """Print the table; returns the exit code."""
-    runs = found_runs([Path(each) for each in arguments] or [RUNS])
-    sys.stdout.write(f"{comparison(runs)}\n")
-    return ExitCode.FINISHED
+def _differing_settings(runs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Returns the keys whose values differ, in the order in which they help to tell runs apart."""
+    values = {key: [run.get(key, "") for run in runs] for run in runs for key in run}
+    different = [key for key in values if len({*values[key]}) > 1]
+    order = {key: number for number, key in enumerate(_TELLING)}
+    different.sort(key=lambda key: (order.get(key, len(order)), -len({*values[key]})))
+    # Another recipe or dataset changes many settings at once: one of them says it.
+    divisions = {tuple(map(values[key].index, values[key])): key for key in reversed(different)}
+    telling = {*divisions.values()}
+    return sorted(
+        different, key=lambda key: (key.partition(".")[0] in _WITHOUT_EFFECT, key not in telling)
+    )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Command line: folders of runs."""
-    if asks_for_help(arguments, __doc__):
-        return ExitCode.FINISHED
-    return run_program("compare", partial(compare, arguments))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+def _end_of(text: str, most: int = 18) -> str:
+    return text if len(text) <= most else f"...{text[3 - most :]}"

@@ -1,4 +1,4 @@
-"""Evaluate a finished run's model: `python -m entry_point.evaluate [Hydra overrides]`.
+"""Evaluate a finished run's model: `python -m entry_point evaluate [key=value ...]`.
 
 Computes the task's metrics on a split of the run's dataset, or of another one whose classes the
 model knows. Writes them to evaluation.json, with the worst predictions to evaluation.html, and the
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,7 +21,6 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.evaluate_config import EvaluateConfig
-from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
@@ -32,14 +29,7 @@ from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.own_code import PACKAGE
-from entry_point.job.program import (
-    ExitCode,
-    asks_for_help,
-    counted,
-    end_process,
-    printable,
-    run_program,
-)
+from entry_point.job.program import ExitCode, counted, printable
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.job.whole_file import replacing, write_text
 
@@ -49,19 +39,7 @@ if TYPE_CHECKING:
     from entry_point.training.evaluation import Evaluation
     from entry_point.training.tasks.task import Table, Task
 
-log = logging.getLogger("entry_point.evaluate")
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Command line: Hydra overrides of configs/evaluate.yaml."""
-    if asks_for_help(arguments, __doc__):
-        print_settings(EvaluateConfig)
-        return ExitCode.FINISHED
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    # Not of all packages: SPDL's threads tell how they fared.
-    for own in ("entry_point", "custom_op"):
-        logging.getLogger(own).setLevel(logging.INFO)
-    return run_program("evaluate", partial(run, arguments))
+log = logging.getLogger(__name__)
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -230,7 +208,3 @@ def _write_outcomes(file: Path, task: Task, evaluation: Evaluation, source: Sour
     frame = frame.sort("loss", descending=True, maintain_order=True)
     with replacing(file) as unfinished:
         frame.select(csv_columns(frame.schema)).write_csv(unfinished, quote_style="non_numeric")
-
-
-if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))

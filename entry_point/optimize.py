@@ -1,4 +1,4 @@
-"""Packs a folder of images into the format that trains fastest: `python -m entry_point.optimize`.
+"""Packs a folder of images into the format that trains fastest: `python -m entry_point optimize`.
 
 Locally, `source=` and `output=` are required, and `part=N/M` packs a part of the shards. In a
 SageMaker Processing job, the folders default to the job's, and each host packs one part. All parts
@@ -8,37 +8,26 @@ together are the dataset. `ML_ROOT` replaces /opt/ml.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig, Part
-from entry_point.config.usage import print_settings
 from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
-from entry_point.job.hosts import ProcessingJob, run_command
-from entry_point.job.program import ExitCode, asks_for_help, end_process
+from entry_point.job.hosts import ProcessingJob
+from entry_point.job.program import ExitCode
 
-log = logging.getLogger("optimize")
-
-
-def main(arguments: Sequence[str]) -> int:
-    if asks_for_help(arguments, __doc__):
-        print_settings(OptimizeConfig)
-        return ExitCode.FINISHED
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
-    return run_command(
-        "dataset", lambda job: run(load_config("optimize", OptimizeConfig, arguments), job)
-    )
+log = logging.getLogger(__name__)
 
 
 @without_group("source")
-def run(config: OptimizeConfig, job: ProcessingJob | None) -> int:
+def optimize(arguments: Sequence[str]) -> int:
     """Pack as configured; in a job, folders default to the job's and each host packs a part.
     Returns the exit code."""
+    config, job = load_config("optimize", OptimizeConfig, arguments), ProcessingJob.here()
     source = _chosen("source", config.source, job.input if job else None)
     if config.output_format == "index" and job is None:
         folder = Path(config.output) if config.output else None
@@ -67,7 +56,3 @@ def _part(config: OptimizeConfig, job: ProcessingJob | None, source: Path) -> tu
     if config.output_format == "index":
         raise ConfigError("output_format", config.output_format, "must be shards in a job")
     return Part(job.hosts.rank + 1, job.hosts.count), job.shards_input(source)
-
-
-if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Predict many images with a finished model: `python -m entry_point.predict input=PATH [...]`.
+"""Predict many images with a finished model: `python -m entry_point predict input=PATH [...]`.
 
 Writes one Parquet file per part of the images, with a row for each image, into `output_dir`. A part
 appears under its name once it is complete; the same command skips it from then on. In a SageMaker
@@ -27,7 +27,6 @@ from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
-from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
@@ -36,8 +35,8 @@ from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.source import Source, fingerprint
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job.devices import limit_threads
-from entry_point.job.hosts import ProcessingJob, run_command
-from entry_point.job.program import ExitCode, asks_for_help, counted, end_process, printable
+from entry_point.job.hosts import ProcessingJob
+from entry_point.job.program import ExitCode, counted, printable
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_table import (
@@ -83,23 +82,10 @@ class Outcome:
     """The first damaged images, and the reasons."""
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Command line: Hydra overrides of configs/predict.yaml."""
-    if asks_for_help(arguments, __doc__):
-        print_settings(PredictConfig)
-        return ExitCode.FINISHED
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
-    # Not of all packages: SPDL's threads tell how they fared.
-    for own in ("entry_point", "custom_op"):
-        logging.getLogger(own).setLevel(logging.INFO)
-    return run_command(
-        "predict", lambda job: run(load_config("predict", PredictConfig, arguments), job)
-    )
-
-
 @without_group("input")
-def run(config: PredictConfig, job: ProcessingJob | None) -> int:
+def run(arguments: Sequence[str]) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
+    config, job = load_config("predict", PredictConfig, arguments), ProcessingJob.here()
     with unpacked(Path(config.model_dir)) as model:
         prediction = plan(config, job, model)
         with locked(prediction.file, key="output_dir"):
@@ -266,7 +252,3 @@ def _without_damage_warnings() -> Iterator[None]:
 
 def _say(text: str) -> None:
     sys.stderr.write(f"predict: {printable(text)}\n")
-
-
-if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Answer requests with a finished model: `python -m entry_point.serve [model_dir=DIR ...]`.
+"""Answer requests with a finished model: `python -m entry_point serve [model_dir=DIR ...]`.
 
 SageMaker runs it as `IMAGE serve`, with the model in /opt/ml/model. See docs/serving.md.
 """
@@ -7,25 +7,13 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from entry_point.config.serve_config import ServeConfig, load_serve_config
-from entry_point.config.usage import print_settings
-from entry_point.job.program import asks_for_help, end_process, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, require_model
 
 _LATEST = Path("runs/latest/model")
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Command line: Hydra overrides of configs/serve.yaml."""
-    if asks_for_help(arguments, __doc__):
-        print_settings(ServeConfig)
-        return 0
-    return run_program("serve", partial(serve, arguments))
 
 
 def serve(arguments: Sequence[str]) -> int:
@@ -34,10 +22,7 @@ def serve(arguments: Sequence[str]) -> int:
     folder = model_folder(config)
     # OpenMP's idle threads spin by default and take the cores from the decoding threads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    logging.basicConfig(level=logging.WARNING, format="serve: %(message)s", stream=sys.stdout)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
-    for name in ("entry_point", "custom_op"):
-        logging.getLogger(name).setLevel(logging.INFO)
 
     from entry_point.serving.server import run_server
 
@@ -52,7 +37,3 @@ def model_folder(config: ServeConfig) -> Path:
     folder = Path(named) if named is not None else default
     require_model(folder)
     return folder.absolute()
-
-
-if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))

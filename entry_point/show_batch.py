@@ -1,4 +1,4 @@
-"""Draws training samples: `python -m entry_point.show_batch [output=FILE] [Hydra overrides]`.
+"""Draws training samples: `python -m entry_point show-batch [output=FILE] [key=value ...]`.
 
 Takes the settings of `make local-train` and trains nothing. The samples are the first of the first
 epoch, as the model would get them.
@@ -10,15 +10,13 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.config.usage import print_settings
+from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.job.devices import join_devices
-from entry_point.job.program import ExitCode, asks_for_help, end_process, run_program
+from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.job.whole_file import replacing
 from entry_point.training.expected_pixels import with_expected_pixels
@@ -29,13 +27,6 @@ from entry_point.training.tasks.build_task import build_task
 OUTPUT = "runs/samples.png"
 _KEY = "output"
 _ENDINGS = (".png", ".jpg", ".svg")
-
-
-def main(arguments: Sequence[str]) -> int:
-    if asks_for_help(arguments, __doc__):
-        print_settings(TrainConfig)
-        return ExitCode.FINISHED
-    return run_program("show-batch", partial(show, arguments))
 
 
 def show(arguments: Sequence[str]) -> int:
@@ -63,7 +54,3 @@ def show(arguments: Sequence[str]) -> int:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
     sys.stdout.write(f"{path}\n")
     return ExitCode.FINISHED
-
-
-if __name__ == "__main__":
-    end_process(main(sys.argv[1:]))

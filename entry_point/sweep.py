@@ -1,43 +1,70 @@
-"""Train every combination of values: `python -m entry_point.sweep name=NAME optim.lr=0.01,0.1`.
+"""Trains every combination of values: `python -m entry_point sweep name=NAME optim.lr=0.01,0.1`.
 
 Values are swept as in Hydra's --multirun: commas, `range(...)`, `choice(...)`. The runs train one
 after another in runs/NAME/0, runs/NAME/1, ... The same command resumes a stopped sweep. At the end
-a table compares them, as `entry_point.compare` does.
+a table compares them, as the command `compare` does.
 """
 
 from __future__ import annotations
 
 import itertools
-import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
-from functools import partial
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
+import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from entry_point.compare import RUNS, comparison
+from entry_point.compare import RUNS, comparison, flat, settings_of_finished
 from entry_point.config.compose import CONFIGS, parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.config.typed_text import as_typed, is_text
-from entry_point.config.usage import print_settings
-from entry_point.job.program import ExitCode, asks_for_help, run_program, stop_signals
+from entry_point.job.program import ExitCode, stop_signals
 from entry_point.job.run_folder import NEW_RUN
-from entry_point.job.whole_file import write_text
 
-VALUES = "sweep.json"
-"""In the sweep's folder: what each run has of the values that are varied."""
+_FOUND_LATER = ("null", "auto")
+"""Values that training replaces by what it finds in the dataset or beside the weights."""
+
+
+def sweep(arguments: Sequence[str]) -> int:
+    """Train every combination that has not finished, then print the table.
+
+    Returns the exit code. Raises ConfigError.
+    """
+    names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
+    if len(names) != 1 or not names[0]:
+        raise ConfigError("name", message="must be given once, as in name=rates")
+    runs = combinations([a for a in arguments if not a.startswith("name=")])
+    codes, queue = {}, RunQueue()
+    for number, overrides in enumerate(runs):
+        folder = RUNS / names[0] / str(number)
+        told = f"sweep: run {number + 1} of {len(runs)}, {folder}: {' '.join(overrides)}"
+        if is_finished := _has_finished(folder, overrides):
+            told += ": has finished before"
+        sys.stdout.write(f"{told}\n")
+        sys.stdout.flush()
+        codes[folder] = 0 if is_finished else queue.train(folder, overrides)
+        if queue.stopping or codes[folder] == ExitCode.STOPPED:
+            return ExitCode.STOPPED
+    for (folder, code), overrides in zip(codes.items(), runs, strict=True):
+        if code:
+            sys.stdout.write(f"{folder}: exit code {code}: {' '.join(overrides)}\n")
+    with suppress(OSError):  # it holds runs
+        (RUNS / names[0]).rmdir()
+        return ExitCode.FAILED
+    sys.stdout.write(f"{comparison([*codes])}\n")
+    return ExitCode.FAILED if any(codes.values()) else ExitCode.FINISHED
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """Returns the overrides of each run. Raises ConfigError if a run would not start."""
+    """Returns the overrides of each run. Raises ConfigError if one would not start."""
     axes = [_values(each) for each in parse_overrides(overrides)]
     runs = [list(run) for run in itertools.product(*axes)]
     for run in runs:
@@ -56,6 +83,17 @@ def _values(override: Override) -> list[str]:
     except HydraException as error:  # interval(0,1), glob(*)
         raise ConfigError(text, message="must list values: A,B, range(...), choice(...)") from error
     return [f"{override.get_key_element()}={value}" for value in values]
+
+
+def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
+    """Returns whether the run has finished with these overrides.
+
+    One with others is started: it continues, as with more epochs, or says what has changed.
+    """
+    saved = settings_of_finished(folder)
+    settings = flat(yaml.safe_load(load_train_config(overrides)[1])) if saved else {}
+    known = {key: value for key, value in settings.items() if value not in _FOUND_LATER}
+    return bool(saved) and all(saved.get(key) == value for key, value in known.items())
 
 
 class RunQueue:
@@ -88,62 +126,7 @@ class RunQueue:
         root = str(folder.absolute())
         environment = {**os.environ, "ML_ROOT": root, NEW_RUN: "" if folder.exists() else root}
         folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "entry_point.container", "train", *overrides]
+        command = [sys.executable, "-m", "entry_point", "train", *overrides]
         process = self._process = subprocess.Popen(command, env=environment)
         self._pass_on()  # a signal that came before the process existed
         return process.wait()
-
-
-def _require_same(folder: Path, runs: Sequence[Sequence[str]]) -> None:
-    """Note what distinguishes the runs of this sweep.
-
-    Raises ConfigError if a run had other values: the table would show its results beside the new.
-    """
-    varied = [i for i, column in enumerate(zip(*runs, strict=True)) if len({*column}) > 1]
-    values = [[run[i] for i in varied] for run in runs]
-    file = folder / VALUES
-    earlier = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else []
-    for number, (before, now) in enumerate(zip(earlier, values, strict=False)):
-        if before != now and (folder / str(number)).exists():
-            had = " ".join(before) or "no varied values"
-            message = f"its run {number} has {had}; repeat that command, or choose another name"
-            raise ConfigError("name", folder.name, message)
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps([*values, *earlier[len(values) :]], indent=1) + "\n")
-
-
-def sweep(arguments: Sequence[str]) -> int:
-    """Train every combination, then print the table; returns the exit code."""
-    names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
-    if len(names) != 1 or not names[0]:
-        raise ConfigError("name", message="must be given once, as in name=rates")
-    runs = combinations([a for a in arguments if not a.startswith("name=")])
-    folders = [RUNS / names[0] / str(number) for number in range(len(runs))]
-    _require_same(RUNS / names[0], runs)
-    codes, queue = [], RunQueue()
-    for number, (folder, run) in enumerate(zip(folders, runs, strict=True), 1):
-        sys.stdout.write(f"sweep: run {number} of {len(runs)}, {folder}: {' '.join(run)}\n")
-        sys.stdout.flush()
-        codes.append(queue.train(folder, run))
-        if queue.stopping or codes[-1] == ExitCode.STOPPED:
-            return ExitCode.STOPPED
-    for folder, run, code in zip(folders, runs, codes, strict=True):
-        if code:
-            sys.stdout.write(f"{folder}: exit code {code}: {' '.join(run)}\n")
-    if [each.name for each in (RUNS / names[0]).iterdir()] == [VALUES]:  # all were refused
-        shutil.rmtree(RUNS / names[0])
-        return ExitCode.FAILED
-    sys.stdout.write(f"{comparison(folders)}\n")
-    return ExitCode.FAILED if any(codes) else ExitCode.FINISHED
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Command line: `name=NAME` and Hydra overrides, swept or not."""
-    if asks_for_help(arguments, __doc__):
-        print_settings(TrainConfig)
-        return ExitCode.FINISHED
-    return run_program("sweep", partial(sweep, arguments))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

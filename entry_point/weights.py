@@ -1,4 +1,4 @@
-"""Fetches published weights into the folder `pretrained`: `python -m entry_point.weights NAME ...`.
+"""Fetches published weights into the folder `pretrained`: `python -m entry_point weights NAME ...`.
 
 A NAME is that of a model of torchvision or timm, as in `model.name`. The library's own downloader
 does the work, and compares the checksum. Then `model.weights=pretrained` finds the file.
@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, ModelConfig
-from entry_point.job.program import ExitCode, UserError, asks_for_help, run_program
+from entry_point.job.program import ExitCode, UserError
 from entry_point.training.models import require_model
 from entry_point.training.weight_files import Published, published
 
@@ -50,14 +49,3 @@ def _fetch(found: Published, file: Path) -> None:
             f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "
             f"save it as {file}"
         ) from error
-
-
-def main(arguments: Sequence[str]) -> int:
-    """Command line: the names of models."""
-    if asks_for_help(arguments, __doc__):
-        return ExitCode.FINISHED
-    return run_program("weights", partial(fetch, arguments))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

@@ -9,4 +9,4 @@ export MASTER_ADDR MASTER_PORT=29400 WORLD_SIZE=$SLURM_NNODES
 # shellcheck disable=SC2016  # each host expands its own SLURM_NODEID
 srun --kill-on-bad-exit=1 bash -c '
   export RANK=$SLURM_NODEID ML_ROOT=runs/first-try/$SLURM_NODEID
-  exec .venv/bin/python -m entry_point.container train data=folder data.root=/photos'
+  exec .venv/bin/python -m entry_point train data=folder data.root=/photos'

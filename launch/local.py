@@ -59,7 +59,7 @@ def start(arguments: Sequence[str]) -> int:
     os.set_inheritable(lock.fileno(), True)  # the job takes over the lock
     defer_stop()
     # With exec, the job itself receives signals and sets the exit code.
-    os.execv(sys.executable, [sys.executable, "-m", "entry_point.container", "train"])
+    os.execv(sys.executable, [sys.executable, "-m", "entry_point", "train"])
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:

@@ -72,7 +72,7 @@ def test_a_new_task_is_a_class_and_a_config_file(tmp_path: Path) -> None:
     where = [f"model_dir={model}", f"input={demo / 'val'}", f"output_dir={tmp_path / 'answers'}"]
     broken = min(path for path in (demo / "val").rglob("*") if path.is_file())
     broken.write_bytes(b"no image")
-    run(copy, ["-m", "entry_point.predict", *where, "batch_size=1", "csv=true"])
+    run(copy, ["-m", "entry_point", "predict", *where, "batch_size=1", "csv=true"])
     table = pl.read_parquet(tmp_path / "answers" / "*.parquet")
     assert table.columns == ["path", "ranking", "size", "picture", "error"] and len(table) == 10
     (bad,) = table.filter(pl.col("error").is_not_null()).rows(named=True)
@@ -133,7 +133,7 @@ def test_the_report_draws_boxes(boxes: Path) -> None:
 def test_boxes_are_predicted_and_served_in_pixels_of_the_image(boxes: Path) -> None:
     model, photos = boxes / "run" / "model", boxes / "root" / "images" / "val"
     where = [f"model_dir={model}", f"input={photos}", f"output_dir={boxes / 'answers'}"]
-    run(boxes / "copy", ["-m", "entry_point.predict", *where, "csv=true"])
+    run(boxes / "copy", ["-m", "entry_point", "predict", *where, "csv=true"])
     table = pl.read_parquet(boxes / "answers" / "*.parquet")
     assert table.columns == ["path", "boxes", "error"] and len(table) == 8
     (sheet,) = (boxes / "answers").glob("*.csv")

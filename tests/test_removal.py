@@ -93,7 +93,7 @@ def test_without_any_of_them_the_demo_trains_and_its_images_pack_and_predict(
     demo, model = tmp_path / "demo", tmp_path / "run" / "model"
     train = ["-m", "entry_point.train", *TRAIN]
     run(left, train, ML_ROOT=str(model.parent), DEMO_DATA=str(demo))
-    run(left, ["-m", "entry_point.optimize", f"source={demo}", f"output={tmp_path / 'packed'}"])
-    run(left, ["-m", "entry_point.check_dataset", f"root={tmp_path / 'packed'}"])
+    run(left, ["-m", "entry_point", "optimize", f"source={demo}", f"output={tmp_path / 'packed'}"])
+    run(left, ["-m", "entry_point", "check-dataset", f"root={tmp_path / 'packed'}"])
     where = [f"model_dir={model}", f"input={demo / 'val'}", f"output_dir={tmp_path / 'answers'}"]
-    assert "10 images predicted" in run(left, ["-m", "entry_point.predict", *where])
+    assert "10 images predicted" in run(left, ["-m", "entry_point", "predict", *where])

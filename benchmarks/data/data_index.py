@@ -25,7 +25,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
 from entry_point.data.sources.source import Source
-from entry_point.optimize import main as optimize
+from tests.commands import optimize
 
 TITLE = "Side indexes that training makes"
 ROUNDS, BATCH = 15, 64

@@ -194,7 +194,7 @@ def job(
 ) -> Case:  # fmt: skip
     """Returns a training on one GPU. A job of one epoch is not timed: figures leave out the
     first."""
-    program = ("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point.container", "train")
+    program = ("benchmarks.gpu.peer_jobs", peer) if peer else ("entry_point", "train")
     data = "folder" if peer else "shards"
     settings = (
         f"data={data}",

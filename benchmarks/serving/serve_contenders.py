@@ -110,7 +110,7 @@ def server(
 ) -> AbstractContextManager[Server]:
     """Returns a server of the model in `model`; without `on_gpu` it does not see the GPUs."""
     port = _free_port()
-    program = ["-m", "entry_point.container", "serve", f"model_dir={model}"]
+    program = ["-m", "entry_point", "serve", f"model_dir={model}"]
     settings = [f"serve.port={port}", f"serve.precision={precision}"]
     return _running([*program, *settings], port, {} if on_gpu else {"CUDA_VISIBLE_DEVICES": ""})
 

@@ -95,7 +95,7 @@ def write_digits(folder: Path, images: int) -> None:
 def job(recipe: Recipe, data: Path, seed: int, checkout: Path, loop: str) -> Run:
     """Returns a training job of the checkout."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "entry_point.container", "train", *PLAIN]
+        command = [sys.executable, "-m", "entry_point", "train", *PLAIN]
         command += [*recipe.overrides, f"data.root={data}", f"optim.ema_decay={recipe.ema_decay}"]
         command += [f"trainer.epochs={recipe.epochs}", f"trainer.seed={seed}"]
         subprocess.run(

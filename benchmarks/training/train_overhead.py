@@ -85,7 +85,7 @@ def resume_seconds(data: Path) -> dict[str, float]:
     """Returns the parts of the `startup:` line of a ResNet-18 run that resumes from its
     checkpoint."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "entry_point.container", "train", "data=folder"]
+        command = [sys.executable, "-m", "entry_point", "train", "data=folder"]
         command += [f"data.root={data}", "data.image_size=64", "data.resize=72"]
         command += ["trainer.batch_size=16", "trainer.report=false", "pipeline.num_workers=1"]
         environment = {**os.environ, "ML_ROOT": folder}

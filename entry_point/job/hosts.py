@@ -14,11 +14,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from entry_point.job.program import failure_file, run_program
 from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, ContractError, read_json
 
 DNS_PATIENCE_S = 300.0
@@ -246,6 +244,11 @@ def describe_driver() -> str:
 # -- a Processing job, whose hosts pack or predict a part each
 
 
+def is_processing(root: Path) -> bool:
+    """Returns whether the files of a Processing job are below this root."""
+    return os.path.isfile(root / "config" / "resourceconfig.json")  # noqa: PTH113, as it never raises
+
+
 @dataclass(frozen=True)
 class ProcessingJob:
     """A SageMaker Processing job as its containers see it."""
@@ -253,6 +256,12 @@ class ProcessingJob:
     root: Path
     """CONTAINER_ROOT, or the folder that ML_ROOT names."""
     hosts: Hosts
+
+    @classmethod
+    def here(cls) -> ProcessingJob | None:
+        """Returns the job of this container; None outside one. Raises ContractError."""
+        root = Path(os.environ.get("ML_ROOT", CONTAINER_ROOT))
+        return cls(root, read_hosts(root / "config")) if is_processing(root) else None
 
     @property
     def input(self) -> Path:
@@ -283,18 +292,3 @@ class ProcessingJob:
             and each.get("S3DataDistributionType") == SHARDED
             for each in from_s3
         )
-
-
-def run_command(name: str, program: Callable[[ProcessingJob | None], int]) -> int:
-    """As `run_program`; `program` gets the job, or None outside one.
-
-    In a job, the reason of a failure also goes to the file that SageMaker shows.
-    """
-    root = Path(os.environ.get("ML_ROOT", CONTAINER_ROOT))
-    if not (root / "config" / "resourceconfig.json").is_file():
-        return run_program(name, lambda: program(None))
-    return run_program(
-        name,
-        lambda: program(ProcessingJob(root, read_hosts(root / "config"))),
-        failure_file(root / "output" / "message"),
-    )

@@ -35,18 +35,16 @@ if TYPE_CHECKING:
     from entry_point.config.train_config import TrainConfig
 
 
-def main(overrides: Sequence[str]) -> int:
-    """Command line: Hydra overrides, which win over the platform's hyperparameters."""
+def run_job(overrides: Sequence[str]) -> int:
+    """Run the job while no other runs in its folder; returns the exit code.
+
+    The overrides win over the platform's hyperparameters.
+    """
     drop_unread_output()
-    return run_program("train", partial(run_alone, overrides))
-
-
-def run_alone(extra: Sequence[str]) -> int:
-    """Run the job while no other runs in its folder; returns the exit code."""
     run = RunFolder.from_environment()
     with run.hold() as lock:
         job = Job(run, lock, failure_file(run.failure))
-        code = run_program("train", partial(job.train, extra), job.leave_reason)
+        code = run_program("train", partial(job.train, overrides), job.leave_reason)
         if code == ExitCode.USAGE and os.environ.get(NEW_RUN) == str(run.root):
             run.remove_refused()
         return code

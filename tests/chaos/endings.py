@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from entry_point.predict import main as predict
 from tests.chaos import traces
+from tests.commands import predict
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training.training_jobs import read_records, timeless
 

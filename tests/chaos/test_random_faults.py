@@ -152,7 +152,7 @@ def test_forged_datasets_are_refused_with_a_line(
         place = tmp_path / str(chaos.rounds)
         data = Path(shutil.copytree(packed_photos, place / "data"))
         print(f"  {disturb_dataset(draw, data)}")  # noqa: T201
-        code, log = programs.run("entry_point.check_dataset", [f"root={data}"], place / "check.log")
+        code, log = programs.run("check-dataset", [f"root={data}"], place / "check.log")
         print(f"  check-dataset: {code}")  # noqa: T201
         assert code in ALLOWED and "Traceback" not in log, log
         assert "panicked" not in log and log.strip(), log
@@ -185,11 +185,9 @@ def test_hostile_names_and_pipes_neither_stop_nor_mislead(
         logged = [r[k] for k in ("val_accuracy", "val_loss") for r in read_records(run) if k in r]
         assert found == pytest.approx(logged, rel=1e-4)
         packing = [f"source={data}", f"output={output}"]
-        code, packed_log = programs.run("entry_point.optimize", packing, place / "log")
+        code, packed_log = programs.run("optimize", packing, place / "log")
         assert code == 0 and (output / "dataset.json").is_file(), packed_log
-        code, checked_log = programs.run(
-            "entry_point.check_dataset", [f"root={data}"], place / "log"
-        )
+        code, checked_log = programs.run("check-dataset", [f"root={data}"], place / "log")
         assert code == ExitCode.FAILED, checked_log
         for log in (text, packed_log, checked_log):
             assert "Traceback" not in log

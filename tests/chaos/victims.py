@@ -13,10 +13,10 @@ _ROLES = (
     ("multiprocessing.resource_tracker", "tracker"),
     ("multiprocessing.spawn", "loader"),
     ("launch.local", "launcher"),
-    ("entry_point.container", "supervisor"),
+    ("entry_point train", "supervisor"),
     ("entry_point.train", "rank"),
-    ("entry_point.optimize", "packing"),
-    ("entry_point.predict", "predict"),
+    ("entry_point optimize", "packing"),
+    ("entry_point predict", "predict"),
 )
 
 

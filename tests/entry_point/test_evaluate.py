@@ -14,7 +14,7 @@ import pytest
 
 from entry_point import evaluate
 from entry_point.job.program import ExitCode
-from tests import forkserver
+from tests import commands, forkserver
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
@@ -37,7 +37,7 @@ def results(run: Path, output: Path, *arguments: str) -> dict[str, Any]:
         "batch_size=7",
         "pipeline=pillow",
     ]
-    assert evaluate.main([*where, *arguments]) == ExitCode.FINISHED
+    assert commands.evaluate([*where, *arguments]) == ExitCode.FINISHED
     found: dict[str, Any] = json.loads((output / "evaluation.json").read_text())
     return found
 
@@ -102,7 +102,7 @@ def test_the_answers_are_listed_with_the_largest_loss_first(
 def test_the_output_has_the_metrics_and_no_other_packages_log(run: Path, tmp_path: Path) -> None:
     where = [f"model_dir={run / 'model'}", f"output_dir={tmp_path}"]
     done = forkserver.start(
-        ["-m", "entry_point.evaluate", *where], tmp_path / "log", errors=tmp_path / "errors"
+        ["-m", "entry_point", "evaluate", *where], tmp_path / "log", errors=tmp_path / "errors"
     )
     output, errors = done.communicate()
     assert done.returncode == 0, errors
@@ -210,7 +210,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
     )
     assert one["metrics"] == pytest.approx(other["metrics"])
     where += [f"model_dir={tmp_path / 'model'}", f"output_dir={tmp_path / 'none'}"]
-    assert evaluate.main([*where, "data.table.labels=[near,tall]"]) == ExitCode.USAGE
+    assert commands.evaluate([*where, "data.table.labels=[near,tall]"]) == ExitCode.USAGE
     assert "the dataset lacks dark, which the model predicts" in capsys.readouterr().err
 
 
@@ -241,7 +241,7 @@ def test_a_mistake_is_one_line(
         shutil.copytree(photo_folder / split / "cat", other / split / "cat")
     given = [argument.format(other=other) for argument in arguments]
     command = [f"model_dir={run / 'model'}", f"output_dir={tmp_path / 'output'}", *given]
-    assert evaluate.main(command) == ExitCode.USAGE
+    assert commands.evaluate(command) == ExitCode.USAGE
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
     assert line.startswith("evaluate: ") and words in line
 
@@ -250,7 +250,7 @@ def test_a_source_that_only_the_model_folder_names_is_not_run(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     changed(run, tmp_path, "format: folder", "format: os.system")
-    assert evaluate.main([f"model_dir={tmp_path / 'model'}"]) == ExitCode.USAGE
+    assert commands.evaluate([f"model_dir={tmp_path / 'model'}"]) == ExitCode.USAGE
     assert "data.format=os.system: comes from" in capsys.readouterr().err
 
 
@@ -260,7 +260,7 @@ def test_an_evaluation_leaves_no_image_out_because_of_a_failing_disk(
     disk = Disk(monkeypatch)
     disk.fails("val/cat/001.jpg")
     where = [f"model_dir={run / 'model'}", f"output_dir={tmp_path}", "data.max_bad_fraction=1"]
-    assert evaluate.main([*where, "pipeline=pillow"]) == ExitCode.FAILED
+    assert commands.evaluate([*where, "pipeline=pillow"]) == ExitCode.FAILED
     assert "val/cat/001.jpg: could not be read" in capsys.readouterr().err
     assert not [*tmp_path.iterdir()]
     disk.times = 2

@@ -24,7 +24,7 @@ from entry_point.model_folder import ModelError, load_model, load_trained, unpac
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
-from tests import forkserver
+from tests import commands, forkserver
 from tests.entry_point.serving.served_model import CLASSES, LABELS, write_model
 from tests.entry_point.training.tasks.label_sources import CPU
 
@@ -104,7 +104,7 @@ def test_own_code_comes_from_the_folder(tmp_path: Path) -> None:
     images.mkdir()
     arguments = [f"model_dir={model}", f"input={images}", f"output_dir={tmp_path / 'output'}"]
     write_image(images / "a.png")
-    command, log = ["-m", "entry_point.predict", *arguments], tmp_path / "log"
+    command, log = ["-m", "entry_point", "predict", *arguments], tmp_path / "log"
     predict = forkserver.start(command, log, prepare=forkserver.forget)
     output, _ = predict.communicate(60)
     assert predict.returncode == 0, output
@@ -152,7 +152,7 @@ def test_a_folder_that_names_other_code_is_refused_in_one_line_and_runs_none(
         change(model, **{f"{group}__kwargs": {"command": f"touch {mark}"}})
     write_image(tmp_path / "a.png")
     arguments = [f"input={tmp_path / 'a.png'}", f"output_dir={tmp_path / 'output'}"]
-    assert predict.main([f"model_dir={model}", *arguments]) == ExitCode.USAGE
+    assert commands.predict([f"model_dir={model}", *arguments]) == ExitCode.USAGE
     error = capsys.readouterr().err
     named = f"{model}/config.yaml: {key.replace('__', '.')}=os.system: a model folder may name"
     assert error.startswith(f"predict: {named}") and error.count("\n") == 1

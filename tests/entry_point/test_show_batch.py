@@ -14,7 +14,6 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import open_source
 from entry_point.job.devices import join_devices
 from entry_point.job.program import ExitCode
-from entry_point.show_batch import main
 from entry_point.training.models import Normalize
 from entry_point.training.results.pictures import (
     caption,
@@ -22,13 +21,14 @@ from entry_point.training.results.pictures import (
     to_rgb,
 )
 from entry_point.training.tasks.build_task import build_task
+from tests.commands import show_batch
 from tests.failing_disk import Disk
 
 
 def show(root: Path, output: Path, *overrides: str) -> int:
     small = ("data=folder", f"data.root={root}", "data.image_size=48", "data.resize=56")
     quiet = ("trainer.device=cpu", "trainer.batch_size=16", "pipeline.num_workers=1")
-    return main([*small, *quiet, f"output={output}", *overrides])
+    return show_batch([*small, *quiet, f"output={output}", *overrides])
 
 
 def test_the_picture_shows_augmented_and_mixed_samples(

@@ -8,12 +8,12 @@ import torch
 from torchvision.transforms import v2
 from torchvision.tv_tensors import BoundingBoxes
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from examples.boxes import LEAST_SHOWN, Boxes, BoxSource, Detector, detections
 from tests.boxed_shapes import write_boxes
+from tests.commands import check_dataset
 
 CASES = 300
 

@@ -2,10 +2,13 @@
 
 import re
 import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from entry_point.__main__ import COMMANDS
 from launch import docker, image
 from launch.sagemaker import __main__ as sagemaker
 from tests import forkserver
@@ -52,33 +55,51 @@ def test_a_misspelt_flag_is_named(
     assert line in capsys.readouterr().err.splitlines()[-1]
 
 
-PROGRAMS = [
-    *(f"launch.{name}" for name in ("docker", "image", "local", "setup_aws", "upload")),
-    *(f"entry_point.{name}" for name in ("predict", "serve", "optimize", "check_dataset")),
-    *(f"entry_point.{name}" for name in ("show_batch", "sweep", "compare", "weights")),
-]
-
-
 SETTINGS = {
-    **dict.fromkeys(("launch.local", "entry_point.sweep"), ("data.root=", "trainer.epochs=5 ")),
-    "entry_point.predict": ("input=null", "csv=false"),
-    "entry_point.serve": ("serve.max_batch=",),
-    "entry_point.optimize": ("source=", "quality=95 "),
-    "entry_point.check_dataset": ("root=(required)",),
-    "entry_point.show_batch": ("data.image_size=",),
+    **dict.fromkeys(("train", "sweep", "show-batch"), ("data.root=", "trainer.epochs=5 ")),
+    "predict": ("input=null", "csv=false"),
+    "serve": ("serve.max_batch=",),
+    "optimize": ("source=", "quality=95 "),
+    "check-dataset": ("root=(required)",),
 }
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_help_of_a_program_prints_its_usage_and_settings(program: str, tmp_path: Path) -> None:
+def help_of(program: Sequence[str], tmp_path: Path) -> str:
     log, errors = tmp_path / "log", tmp_path / "errors"
-    done = forkserver.start(["-m", program, "--help"], log, errors=errors)
+    done = forkserver.start(["-m", *program, "--help"], log, errors=errors)
     told, problems = done.communicate(timeout=60)
     assert done.returncode == 0, problems
-    assert f"python -m {program}" in told
-    for key in SETTINGS.get(program, ()):
+    return told
+
+
+def require_settings(told: str, *keys: str) -> None:
+    for key in keys:
         (line,) = (each for each in told.splitlines() if each.startswith(f"  {key}"))
         assert len(line) <= 100 and line[37:].strip()
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_a_command_prints_its_usage_and_settings(name: str, tmp_path: Path) -> None:
+    told = help_of(["entry_point", name], tmp_path)
+    assert told.startswith(f"python -m entry_point {name}") and COMMANDS[name].meaning in told
+    require_settings(told, *SETTINGS.get(name, ()))
+
+
+@pytest.mark.parametrize("name", ["docker", "image", "local", "setup_aws", "upload"])
+def test_help_of_a_launcher_prints_its_usage(name: str, tmp_path: Path) -> None:
+    told = help_of([f"launch.{name}"], tmp_path)
+    assert f"python -m launch.{name}" in told
+    require_settings(told, *(SETTINGS["train"] if name == "local" else ()))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_imports_no_torch(name: str) -> None:
+    program = (
+        "import sys; from entry_point.__main__ import main\n"
+        f"main([{name!r}, '--help']); sys.exit('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("command", [[], *([name] for name in sagemaker.COMMANDS)])

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from entry_point import check_dataset, container
+from entry_point import __main__ as image
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job.run_folder import CONTAINER_ROOT
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import jobs
+from tests import commands
 from tests.launch.conftest import BUCKET, ROLE, Answer, Aws
 from tests.launch.minimal_job import IMAGE
 from tests.photographs import write_photo_folder
@@ -172,7 +173,7 @@ def run_host(
         s3.download_file(BUCKET, key, str(path))
     monkeypatch.setenv("ML_ROOT", str(root))
     arguments = request["AppSpecification"]["ContainerArguments"]
-    assert container.main([a.replace(str(CONTAINER_ROOT), str(root)) for a in arguments]) == 0
+    assert image.main([a.replace(str(CONTAINER_ROOT), str(root)) for a in arguments]) == 0
     output = root / "processing/output"
     for path in (path for path in output.rglob("*") if path.is_file()):
         s3.upload_file(str(path), BUCKET, f"packed/{path.relative_to(output).as_posix()}")
@@ -199,7 +200,7 @@ def test_parts_of_two_hosts_are_a_valid_dataset(
     for name in names:
         (whole / name).parent.mkdir(parents=True, exist_ok=True)
         bucket.download_file(BUCKET, f"packed/{name}", str(whole / name))
-    assert check_dataset.main([f"root={whole}"]) == 0
+    assert commands.check_dataset([f"root={whole}"]) == 0
     dataset = read_dataset(whole)
     packed = dataset.samples("train") + dataset.samples("val")
     assert packed == len([*photos.rglob("*.jpg")])

@@ -14,8 +14,8 @@ import yaml
 from botocore.model import ServiceModel
 from botocore.validate import ParamValidator
 
+from entry_point.__main__ import COMMANDS
 from entry_point.config.train_config import load_train_config
-from entry_point.container import PROGRAMS
 from entry_point.job.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
 from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import TINY, read_records
@@ -59,7 +59,7 @@ def example(name: str) -> str:
 
 def require_training(command: list[str], volumes: list[Any], mounts: list[Any]) -> None:
     """The command is one of the image's, and reads its data from a mount that exists."""
-    assert command[0] in PROGRAMS
+    assert command[0] in COMMANDS
     config, _ = load_train_config(command[1:])
     places = {mount.get("mountPath", mount.get("containerPath")) for mount in mounts}
     assert config.data.root in places

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from entry_point import container
+from entry_point import __main__ as image
 from entry_point.data.sources.listing import TABLE_SUFFIXES
 from entry_point.job.run_folder import CONTAINER_ROOT
 from launch.sagemaker import __main__ as sagemaker
@@ -171,7 +171,7 @@ def run_host(
             s3.download_file(BUCKET, key, str(path))
     monkeypatch.setenv("ML_ROOT", str(root))
     arguments = local["AppSpecification"]["ContainerArguments"]
-    assert container.main([*arguments, "pipeline=pillow", "pipeline.num_workers=0"]) == 0
+    assert image.main([*arguments, "pipeline=pillow", "pipeline.num_workers=0"]) == 0
     return root / "processing/output"
 
 

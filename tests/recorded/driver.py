@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from entry_point import optimize
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
+from tests import commands
 from tests.recorded.decided import today
 
 
@@ -71,5 +71,5 @@ def _config(*overrides: str) -> TrainConfig:
 
 def pack(*arguments: str) -> None:
     """Run `make dataset` in this process."""
-    if code := optimize.main(list(arguments)):
+    if code := commands.optimize(list(arguments)):
         raise SystemExit(code)

@@ -10,7 +10,6 @@ import numpy
 import pytest
 from PIL import Image
 
-from entry_point import check_dataset, optimize
 from entry_point.config.commands import (
     OF_SAMPLES,
     check_command,
@@ -26,6 +25,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.packing.check import check_dataset as check
 from entry_point.job.run_folder import LINK_LATEST, RunFolder
 from entry_point.training.results.summary import _test_command
+from tests import commands
 
 ROOT = Path(__file__).parents[3]
 PATHS = [
@@ -59,8 +59,8 @@ def arguments(command: str) -> list[str]:
         text=True,
         check=True,
     ).stdout
-    (line,) = (line for line in shown.splitlines() if " -m entry_point." in line)
-    echo = "python3 -c 'import json, sys; print(json.dumps(sys.argv[3:]))'"
+    (line,) = (line for line in shown.splitlines() if " -m entry_point " in line)
+    echo = "python3 -c 'import json, sys; print(json.dumps(sys.argv[4:]))'"
     typed = ["bash", "+B", "-c", line.replace(".venv/bin/python", echo)]
     printed = subprocess.run(typed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     found: list[str] = json.loads(printed)
@@ -170,8 +170,8 @@ def test_the_advised_commands_run(tmp_path: Path) -> None:
         gray_bits=12,
         table=TableConfig(path="1_0", labels=["is it"], split="part"),
     )
-    assert check_dataset.main(arguments(quoted(check_command(data)))) == 0
-    assert optimize.main(arguments(shrink_command(data, 32))) == 0
+    assert commands.check_dataset(arguments(quoted(check_command(data)))) == 0
+    assert commands.optimize(arguments(shrink_command(data, 32))) == 0
     packed = check(CheckConfig(root=str(folder / "labels-32")))
     assert packed.images == 8 and not packed.damage
 

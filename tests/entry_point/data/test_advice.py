@@ -15,7 +15,6 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point import check_dataset, optimize
 from entry_point.config.train_config import load_train_config
 from entry_point.data.engines import batch_maker
 from entry_point.data.loader import build_loader, open_source
@@ -24,12 +23,13 @@ from entry_point.data.sources import table
 from entry_point.job.program import ExitCode, UserError
 from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.tasks.build_task import build_task
+from tests import commands
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
 
 Overrides = list[str]
 MAKE = re.compile(r'`make ([a-z-]+) ARGS="([^`]*)"`')
-PROGRAMS = {"dataset": optimize.main, "check-dataset": check_dataset.main}
+PROGRAMS = {"dataset": commands.optimize, "check-dataset": commands.check_dataset}
 
 
 def train(*overrides: str, ranks: int = 1) -> None:
@@ -376,9 +376,9 @@ def test_columns_of_parquet_are_named_as_advised(
     data[1] = f"data.root={several}"
     assert "set data.table.path=COLUMN" in line_of(*data)
     train(*data, "data.table.path=left")
-    assert check_dataset.main([f"root={several}"]) == ExitCode.USAGE
+    assert commands.check_dataset([f"root={several}"]) == ExitCode.USAGE
     assert "set table.path=COLUMN" in capfd.readouterr().err
-    assert check_dataset.main([f"root={several}", "table.path=left"]) == 0
+    assert commands.check_dataset([f"root={several}", "table.path=left"]) == 0
 
 
 def test_images_in_a_table_are_read_as_advised(tmp_path: Path) -> None:

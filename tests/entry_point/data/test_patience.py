@@ -15,7 +15,6 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig
 from entry_point.data import patience
 from entry_point.data.errors import DataError
@@ -27,6 +26,7 @@ from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import is_folder
 from entry_point.data.sources.source import FileSource, read_image
 from entry_point.job.program import ExitCode, ReadError
+from tests import commands
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.test_parquet import open_parquet, write_dataset
 from tests.failing_disk import FOR_EVER, FOUND, Disk, preloaded
@@ -167,11 +167,11 @@ def test_packing_leaves_no_image_out_because_of_a_failing_disk(
     output = tmp_path / "packed"
     command = [f"source={photo_folder}", f"output={output}"]
     disk.fails("train/cat/002.jpg")
-    assert optimize.main(command) == ExitCode.FAILED
+    assert commands.optimize(command) == ExitCode.FAILED
     assert "train/cat/002.jpg: could not be read (Stale file handle)" in capsys.readouterr().err
     assert not [*output.glob("[!.]*")]
     disk.fails("train/cat/002.jpg", times=2)
-    assert optimize.main(command) == ExitCode.FINISHED
+    assert commands.optimize(command) == ExitCode.FINISHED
     assert json.loads((output / "report.json").read_text())["splits"]["train"]["rejected"] == {}
 
 
@@ -180,7 +180,7 @@ def test_an_index_is_not_made_without_what_a_failing_disk_kept(
 ) -> None:
     disk.fails("train/cat/002.jpg")
     command = [f"source={photo_folder}", f"output={tmp_path / 'index'}", "output_format=index"]
-    assert optimize.main(command) == ExitCode.FAILED
+    assert commands.optimize(command) == ExitCode.FAILED
     assert not [*(tmp_path / "index").glob("[!.]*")]
 
 
@@ -189,11 +189,11 @@ def test_check_dataset_tells_a_failing_disk_from_damage(
 ) -> None:
     caplog.set_level("INFO")
     disk.fails("train/cat/002.jpg")
-    assert check_dataset.main([f"root={photo_folder}"]) == ExitCode.USAGE
+    assert commands.check_dataset([f"root={photo_folder}"]) == ExitCode.USAGE
     assert "train/cat/002.jpg: could not be read (Stale file handle), also when" in caplog.text
     assert "72 images checked, problems: 0, could not be read: 1" in caplog.text
     disk.times = 2
-    assert check_dataset.main([f"root={photo_folder}"]) == ExitCode.FINISHED
+    assert commands.check_dataset([f"root={photo_folder}"]) == ExitCode.FINISHED
 
 
 # Waiting

@@ -56,7 +56,7 @@ def test_the_supervisor_composes_once_for_all_ranks_and_the_model_keeps_it(
     ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
 ) -> None:
     root, overrides = tmp_path / "run", ["trainer.epochs=1", *ranks]
-    assert run(root, photo_folder, overrides, "container") == "rank None\n"
+    assert run(root, photo_folder, overrides, "entry_point") == "rank None\n"
     assert (root / "model" / "config.yaml").read_text() == kept(*overrides)
 
 
@@ -64,5 +64,5 @@ def test_the_trainer_started_by_hand_composes_its_overrides(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     root = tmp_path / "run"
-    assert run(root, photo_folder, ["trainer.epochs=1"], "train") == "rank None\n"
+    assert run(root, photo_folder, ["trainer.epochs=1"], "entry_point.train") == "rank None\n"
     assert (root / "model" / "config.yaml").read_text() == kept("trainer.epochs=1")

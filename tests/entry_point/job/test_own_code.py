@@ -40,7 +40,7 @@ def sent_code(run: RunFolder, files: dict[str, str]) -> str:
 def start(run: RunFolder, sent: str, command: str = "train") -> subprocess.CompletedProcess[str]:
     """Start the container's program for a job with code of the hash `sent`."""
     return subprocess.run(
-        [sys.executable, "-m", "entry_point.container", command],
+        [sys.executable, "-m", "entry_point", command],
         env={**os.environ, "ML_ROOT": str(run.root), own_code.HASH: sent},
         capture_output=True,
         text=True,

@@ -66,8 +66,8 @@ def test_a_script_sent_with_the_job_is_refused(tmp_path: Path, program: str) -> 
 def test_a_script_that_sagemakers_toolkit_runs_may_start_this_program(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SM_USER_ENTRY_POINT", "entry_point/container.py")
-    sent = {"sagemaker_program": "entry_point/container.py", "optim.lr": "0.1"}
+    monkeypatch.setenv("SM_USER_ENTRY_POINT", "entry_point/__main__.py")
+    sent = {"sagemaker_program": "entry_point/__main__.py", "optim.lr": "0.1"}
     write(tmp_path, "hyperparameters", sent)
     assert read_overrides(tmp_path) == ["optim.lr=0.1"]
 

@@ -138,7 +138,7 @@ def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
 
 def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder: Path) -> None:
     _, environment = write_job(tmp_path, photo_folder, ["trainer.epochs=1"])
-    command = [sys.executable, "entry_point/container.py", "--hydra_overrides_000", "['x']"]
+    command = [sys.executable, "entry_point/__main__.py", "--hydra_overrides_000", "['x']"]
     environment["PYTHONPATH"] = "."
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert (tmp_path / "model" / "model.safetensors").is_file()

@@ -175,7 +175,9 @@ def test_the_job_of_one_host_ignores_the_variables_that_are_left_of_another(
 
 def test_a_torchrun_of_the_users_starts_the_ranks(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path / "ours", photo_folder, ["trainer.nproc_per_host=2"])
-    (_, *program), environment = write_job(tmp_path / "theirs", photo_folder, module="train")
+    (_, *program), environment = write_job(
+        tmp_path / "theirs", photo_folder, module="entry_point.train"
+    )
     torchrun = ["-m", "torch.distributed.run", "--standalone", "--local-addr=127.0.0.1"]
     command, log = [*torchrun, "--nproc-per-node=2", *program], tmp_path / "log"
     environment["PYTHON_EXEC"] = str(tmp_path / "python")  # of the ranks

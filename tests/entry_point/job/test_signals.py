@@ -22,7 +22,7 @@ FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
 
 
 def start(root: Path, *arguments: str, under: Sequence[str] = ()) -> Process:
-    command = [*under, sys.executable, "-m", "entry_point.container", *arguments]
+    command = [*under, sys.executable, "-m", "entry_point", *arguments]
     environment = {**os.environ, "ML_ROOT": str(root)}
     return subprocess.Popen(
         command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -48,8 +48,9 @@ def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
 
 
 def start(arguments: Sequence[str], log: Path, code: str) -> Program:
-    """`entry_point.predict` in a process that runs `code` before."""
-    call = f"from entry_point.predict import main\nraise SystemExit(main({[*arguments]}))"
+    """The command `predict` in a process that runs `code` before."""
+    command = ["predict", *arguments]
+    call = f"from entry_point.__main__ import main\nraise SystemExit(main({command}))"
     return forkserver.start(["-c", f"{code}\n{call}"], log)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from entry_point import predict
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.prediction.predicted import rows, score_names
 from tests.entry_point.serving.served_model import write_model
 
@@ -17,7 +17,7 @@ QUIET = ("batch_size=4", "pipeline=pillow", "pipeline.num_workers=0")
 def predicted(model: Path, images: Path, output: Path, *more: str) -> list[dict[str, str]]:
     """The rows of the CSV file."""
     arguments = [f"model_dir={model}", f"input={images}", f"output_dir={output}", *QUIET, *more]
-    assert predict.main([*arguments, "csv=true"]) == ExitCode.FINISHED
+    assert commands.predict([*arguments, "csv=true"]) == ExitCode.FINISHED
     with (output / "part-1-of-1.csv").open(newline="", encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
@@ -41,7 +41,7 @@ def test_csv_has_the_rows_of_the_parquet_file(model: Path, images: Path, tmp_pat
 
 def test_a_finished_part_gets_its_csv_file_later(model: Path, images: Path, tmp_path: Path) -> None:
     arguments = [f"model_dir={model}", f"input={images}", f"output_dir={tmp_path / 'out'}", *QUIET]
-    assert predict.main(arguments) == ExitCode.FINISHED
+    assert commands.predict(arguments) == ExitCode.FINISHED
     assert not (tmp_path / "out" / "part-1-of-1.csv").exists()
     assert len(predicted(model, images, tmp_path / "out")) == 12
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from entry_point import predict
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.prediction.predicted import rows, table
 from tests.entry_point.serving.served_model import CLASSES, write_model
 
@@ -24,7 +24,7 @@ def test_the_last_layer_makes_the_scores_of_the_features(
 ) -> None:
     for output in ("scores", "features"):
         command = arguments(model, images, tmp_path / output, f"output={output}")
-        assert predict.main(command) == 0
+        assert commands.predict(command) == 0
     assert table(tmp_path / "features").column_names == ["path", "features", "error"]
     scored, featured = rows(tmp_path / "scores"), rows(tmp_path / "features")
     assert [row["path"] for row in featured] == [row["path"] for row in scored]
@@ -63,7 +63,7 @@ def test_a_classifier_without_features_is_refused_in_one_line(
     )
     command = arguments(model, images, tmp_path / "output", "output=features")
     capsys.readouterr()
-    assert predict.main(command) == ExitCode.USAGE
+    assert commands.predict(command) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert "does not end in a linear layer" in error and error.count("\n") == 1
     assert not list((tmp_path / "output").glob("*.parquet"))

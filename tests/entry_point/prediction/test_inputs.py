@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from entry_point import predict
 from entry_point.data.sources.shards import ShardSource
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.prediction.predicted import assert_same, rows
 from tests.entry_point.training.ways import write_others
@@ -20,7 +20,7 @@ from tests.entry_point.training.ways import write_others
 
 def run(model: Path, source: Path, output: Path, *more: str) -> int:
     small = ("batch_size=5", "pipeline.num_workers=1")
-    return predict.main(
+    return commands.predict(
         [f"model_dir={model}", f"input={source}", f"output_dir={output}", *small, *more]
     )
 

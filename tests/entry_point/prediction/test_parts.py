@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point import predict
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import Part
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.prediction.predicted import assert_same, names, rows, start
 from tests.failing_disk import Disk
 
@@ -67,9 +67,9 @@ def test_the_parts_of_a_folder_are_one_table_equal_to_that_of_a_whole_run(
 ) -> None:
     """Of fourteen parts of twelve images, two are empty."""
     whole, output = tmp_path / "whole", tmp_path / "parts"
-    assert predict.main(arguments(model, images, whole)) == 0
+    assert commands.predict(arguments(model, images, whole)) == 0
     for number in reversed(range(1, count + 1)):
-        assert predict.main(arguments(model, images, output, f"part={number}/{count}")) == 0
+        assert commands.predict(arguments(model, images, output, f"part={number}/{count}")) == 0
     expected = [f"{folder}/{number}.jpg" for folder in "abc" for number in range(4)]
     assert [row["path"] for row in rows(output)] == expected
     assert len(names(output)) == count
@@ -88,7 +88,7 @@ def test_a_killed_part_leaves_nothing_under_its_name_and_the_next_run_completes_
     process.communicate()
     left = names(output)
     assert left and all(name.startswith(".") for name in left)
-    assert predict.main(command) == 0
+    assert commands.predict(command) == 0
     assert list(names(output)) == ["part-1-of-1.parquet"]
     assert len(rows(output)) == 12
 
@@ -127,7 +127,7 @@ def test_a_rerun_skips_finished_parts(
     for _ in range(2):
         for number in (1, 2):
             command = arguments(model, images, tmp_path / "output", f"part={number}/2")
-            assert predict.main([*command, f"batch_size={number}"]) == 0
+            assert commands.predict([*command, f"batch_size={number}"]) == 0
         written = names(tmp_path / "output")
         printed = capsys.readouterr().err
     assert written == names(tmp_path / "output")
@@ -145,7 +145,7 @@ def test_a_folder_never_mixes_parts_of_different_work(
 ) -> None:
     """Neither for the finished part nor for the other one."""
     output, other = tmp_path / "output", tmp_path / "model"
-    assert predict.main(arguments(model, images, output, "part=1/2")) == 0
+    assert commands.predict(arguments(model, images, output, "part=1/2")) == 0
     before = names(output)
     shutil.copytree(model, other)
     (other / "classes.json").write_text('["a", "b", "c"]')
@@ -159,12 +159,12 @@ def test_a_folder_never_mixes_parts_of_different_work(
         (arguments(model, same_names, output, this), "was made from other images"),
     ):
         capsys.readouterr()
-        assert predict.main(wrong) == ExitCode.USAGE
+        assert commands.predict(wrong) == ExitCode.USAGE
         error = capsys.readouterr().err
         assert reason in error and "choose another output_dir" in error and error.count("\n") == 1
     assert names(output) == before and not whole.exists()
     (images / "c/4.jpg").write_bytes(b"a new file moves the cuts between parts")
-    assert predict.main(arguments(model, images, output, this)) == ExitCode.USAGE
+    assert commands.predict(arguments(model, images, output, this)) == ExitCode.USAGE
 
 
 def host(root: Path, number: int, hosts: int, distribution: str) -> None:
@@ -205,7 +205,7 @@ def test_the_hosts_of_a_processing_job_predict_one_part_each(
         monkeypatch.setenv("ML_ROOT", str(root))
         settings = arguments(model, images, output)
         own = [each for each in settings if not each.startswith(("input=", "output_dir="))]
-        assert predict.main(own) == 0
+        assert commands.predict(own) == 0
         for file in (root / "processing/output").iterdir():
             shutil.copy(file, output)
     assert sorted(names(output)) == [f"part-{number}-of-3.parquet" for number in (1, 2, 3)]
@@ -222,9 +222,9 @@ def test_a_job_whose_input_may_be_divided_or_not_is_refused(
     (root / "config/processingjobconfig.json").unlink()
     monkeypatch.setenv("ML_ROOT", str(root))
     command = arguments(model, images, tmp_path / "output")
-    assert predict.main(command) == ExitCode.USAGE
+    assert commands.predict(command) == ExitCode.USAGE
     assert "must list ProcessingInputs" in (root / "output/message").read_text()
-    assert predict.main([*command, "part=1/2"]) == 0
+    assert commands.predict([*command, "part=1/2"]) == 0
 
 
 def test_prediction_writes_no_row_for_what_a_failing_disk_kept(
@@ -237,9 +237,9 @@ def test_prediction_writes_no_row_for_what_a_failing_disk_kept(
     images, output = photo_folder / "val/cat", tmp_path / "predictions"
     disk = Disk(monkeypatch)
     disk.fails("val/cat/001.jpg")
-    assert predict.main(arguments(model, images, output)) == ExitCode.FAILED
+    assert commands.predict(arguments(model, images, output)) == ExitCode.FAILED
     assert "val/cat/001.jpg: could not be read" in capsys.readouterr().err
     assert not [*output.rglob("*.parquet*")]
     disk.times = 2
-    assert predict.main(arguments(model, images, output)) == ExitCode.FINISHED
+    assert commands.predict(arguments(model, images, output)) == ExitCode.FINISHED
     assert [row["error"] for row in rows(output)] == [None] * len([*images.iterdir()])

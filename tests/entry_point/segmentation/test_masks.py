@@ -12,14 +12,13 @@ import torch
 from PIL import Image
 from torchvision.transforms import v2
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig, PipelineConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
-from entry_point.optimize import main as optimize
+from tests.commands import check_dataset, optimize
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.masked_shapes import CLASSES, write_shapes
 

@@ -22,15 +22,14 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
 from entry_point.data.sources.source import FileSource, PathList
-from entry_point.evaluate import main as evaluate
 from entry_point.model_folder import load_model
-from entry_point.predict import main as predict
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.results.pictures import draw_samples
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.segmentation import Segmentation
 from tests.chromium import browser
+from tests.commands import evaluate, predict
 from tests.entry_point.serving.served_model import Served, serving
 from tests.entry_point.training import forked
 from tests.masked_shapes import CLASSES, write_shapes

@@ -164,7 +164,7 @@ for name, value in json.loads(sys.argv[1]).items():
     found = importlib.import_module("entry_point.serving." + module)
     assert hasattr(found, constant), name
     setattr(found, constant, value)
-from entry_point.container import main
+from entry_point.__main__ import main
 from entry_point.job.program import end_process
 end_process(main(sys.argv[2:]))
 """
@@ -184,7 +184,7 @@ def serving(
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     program = ["-c", _WITH_CONSTANTS, json.dumps(constants)] if constants else None
-    arguments = [*(program or ["-m", "entry_point.container"]), "serve", "serve.host=127.0.0.1"]
+    arguments = [*(program or ["-m", "entry_point"]), "serve", "serve.host=127.0.0.1"]
     process = forkserver.start(
         [*arguments, f"serve.port={port}", *overrides], log, environment=environment
     )

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point import predict
 from entry_point.model_folder import load_model
 from entry_point.serving import formats
+from tests import commands
 from tests.chromium import browser
 from tests.entry_point.prediction.predicted import center_crop, rows, score_names
 from tests.entry_point.serving.conftest import Serve
@@ -123,7 +123,7 @@ def test_the_command_line_answers_as_the_model(
     expected = formats.describe(model.predict(pixels[None])[0], model)
     settings = ("pipeline=pillow", "pipeline.num_workers=0")
     arguments = [f"model_dir={folders[kind]}", f"input={image}", f"output_dir={output}", *settings]
-    assert predict.main(arguments) == 0
+    assert commands.predict(arguments) == 0
     (row,) = rows(output)
     names = score_names(output)
     scores = dict(zip(names, row.pop("scores"), strict=True))

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from PIL import Image
 
-from entry_point import predict
+from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import CLASSES, Answer, Served
@@ -197,7 +197,7 @@ def test_the_answers_are_those_of_predict(
     """Equal to six decimals: the pixels are the same, upright ones and progressive ones too."""
     source, output = photo_folder / "val", tmp_path / "output"
     arguments = [f"model_dir={served_model}", f"input={source}", f"output_dir={output}"]
-    assert predict.main([*arguments, "batch_size=1"]) == 0
+    assert commands.predict([*arguments, "batch_size=1"]) == 0
     found = rows(output)
     assert len(found) == 24
     for row in found:

@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from entry_point import serve as program
 from entry_point.job.program import ExitCode
 from project.models import small_net
+from tests import commands
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import PATIENCE_S, write_model, write_slow_model
 from tests.entry_point.serving.test_invocations import encoded
@@ -225,7 +225,7 @@ def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFix
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         arguments = [f"model_dir={served_model}", "serve.host=127.0.0.1", f"serve.port={port}"]
-        assert program.main(arguments) == ExitCode.USAGE
+        assert commands.serve(arguments) == ExitCode.USAGE
     assert f"serve.port={port}: cannot listen on 127.0.0.1" in capsys.readouterr().err
 
 
@@ -242,8 +242,8 @@ def test_the_log_has_the_numbers_of_each_interval(serve: Serve, served_model: Pa
     server.wait_until_ready()
     server.invoke(encoded())
     server.invoke(b"damaged")
-    line = re.compile(r"serve: requests=2 errors=1 p50_ms=[\d.]+ p90_ms=.* batch_mean=1\.0\n")
-    first = re.compile(r"serve: requests=1 errors=0 ")  # if the interval ended between the two
+    line = re.compile(r"requests=2 errors=1 p50_ms=[\d.]+ p90_ms=.* batch_mean=1\.0\n")
+    first = re.compile(r"requests=1 errors=0 ")  # if the interval ended between the two
     wait_for(lambda: bool(line.search(server.log()) or first.search(server.log())))
 
 

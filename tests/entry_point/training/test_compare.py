@@ -12,6 +12,7 @@ from entry_point.job.known_tasks import TASKS, Metric
 from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.progress import write_tracked
+from tests import commands
 from tests.entry_point.training.training_jobs import run_job
 
 
@@ -41,7 +42,7 @@ def test_the_table_shows_what_differs_and_marks_the_best(
     write_run(Path("runs/stopped"), [0.1], "optim.lr=0.3", ended=False)
     Path("runs/latest").symlink_to("a")
     Path("runs/empty").mkdir()
-    assert compare.main([]) == ExitCode.FINISHED
+    assert commands.compare([]) == ExitCode.FINISHED
     header, *rows = capsys.readouterr().out.splitlines()
     names = ["run", "best", "at", "epoch", "images/s", "optim.lr", "model.kwargs.width"]
     assert header.split() == names
@@ -62,7 +63,7 @@ def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(
     write_run(Path("runs/20261127-092733"), [0.5], "experiment=demo", "optim.lr=0.3")
     write_run(Path("runs/20261127-092734"), [0.6], f"data.root=/{'photos/' * 20}", "optim.lr=0.2")
     write_run(Path("runs/20261127-092735"), [0.7], "experiment=vit_small", "optim.lr=0.1")
-    assert compare.main([]) == ExitCode.FINISHED
+    assert commands.compare([]) == ExitCode.FINISHED
     header, *lines = capsys.readouterr().out.splitlines()
     assert max(map(len, [header, *lines])) <= width
     head, *settings = re.split(r" {2,}(?=\w+\.)", header)
@@ -79,7 +80,7 @@ def test_settings_that_tell_runs_apart_come_first() -> None:
     other = {"loggers": "[wandb]", "optim.name": "adamw", "optim.lr": "0.1", "task.best": "loss"}
     third = {**other, "augment.erase": "0.5"}
     order = ["optim.name", "augment.erase", "task.best", "loggers"]
-    assert compare.differing_settings([recipe, other, third]) == order
+    assert compare._differing_settings([recipe, other, third]) == order
 
 
 @pytest.mark.parametrize("recorded", [True, False])
@@ -118,7 +119,7 @@ def write_records(
 
 def table(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     """The row of each run by the name of its folder."""
-    assert compare.main([str(folder)]) == ExitCode.FINISHED
+    assert commands.compare([str(folder)]) == ExitCode.FINISHED
     lines = capsys.readouterr().out.splitlines()[1:]
     rows = (line.split(maxsplit=1) for line in lines if line.startswith(("/", "...")))
     return {Path(run).name: row.strip() for run, row in rows}
@@ -189,5 +190,5 @@ def test_a_run_leaves_the_metric_that_its_own_task_tracks(
 def test_a_folder_without_runs_is_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert compare.main([str(tmp_path)]) == ExitCode.USAGE
+    assert commands.compare([str(tmp_path)]) == ExitCode.USAGE
     assert capsys.readouterr().err.count("\n") == 1

@@ -15,12 +15,11 @@ import torch
 from safetensors.torch import save_file
 from torchvision.models import ResNet18_Weights
 
-from entry_point import weights
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import ExitCode
 from entry_point.training.models import build_model
-from tests import forkserver
+from tests import commands, forkserver
 
 TIMM = "timm/test_resnet"
 
@@ -80,7 +79,7 @@ def test_a_run_begins_with_the_weights_that_make_weights_fetched(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     file = publish(*served, monkeypatch)
-    assert weights.main(["resnet18"]) == ExitCode.FINISHED
+    assert commands.weights(["resnet18"]) == ExitCode.FINISHED
     said = capsys.readouterr().out.splitlines()[-1]
     assert 'make local-train ARGS="experiment=finetune model.name=resnet18 data.root=DIR"' in said
     model = build_model(ModelConfig("resnet18", weights="pretrained"), 5)
@@ -91,7 +90,7 @@ def test_a_run_begins_with_the_weights_that_make_weights_fetched(
         "fc.bias",
     ]
     file.unlink()  # it is not fetched again
-    assert weights.main(["resnet18"]) == ExitCode.FINISHED
+    assert commands.weights(["resnet18"]) == ExitCode.FINISHED
 
 
 def test_weights_of_another_checksum_are_refused(
@@ -102,7 +101,7 @@ def test_weights_of_another_checksum_are_refused(
 ) -> None:
     file = publish(*served, monkeypatch)
     file.write_bytes(file.read_bytes()[:-1])
-    assert weights.main(["resnet18"]) == ExitCode.USAGE
+    assert commands.weights(["resnet18"]) == ExitCode.USAGE
     line = capsys.readouterr().err.splitlines()[-1]
     assert file.name in line and "invalid hash" in line
     assert not [*elsewhere.glob("pretrained/*")]
@@ -113,7 +112,7 @@ def test_without_a_network_one_line_says_what_to_fetch_and_where_to_save_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = publish(tmp_path, unused_url(), monkeypatch)
-    assert weights.main(["resnet18"]) == ExitCode.USAGE
+    assert commands.weights(["resnet18"]) == ExitCode.USAGE
     (line,) = capsys.readouterr().err.splitlines()
     assert f"/{file.name} cannot be fetched (" in line
     assert line.endswith(f"save it as pretrained/{file.name}")
@@ -136,7 +135,7 @@ def fetch(folder: Path, client: Mapping[str, str]) -> tuple[int, str, str]:
     """Fetch timm's weights into `folder`; returns the exit code, and what was said and where."""
     log, errors = (folder / client["HF_HOME"] / name for name in ("log", "errors"))
     log.parent.mkdir()
-    arguments = ["-m", "entry_point.weights", TIMM]
+    arguments = ["-m", "entry_point", "weights", TIMM]
     enter = partial(os.chdir, folder)
     program = forkserver.start(arguments, log, errors=errors, environment=client, prepare=enter)
     said = program.communicate(timeout=120)
@@ -179,6 +178,6 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
 def test_what_has_no_published_weights_is_one_line(
     name: str | None, line: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert weights.main([name] if name else []) == ExitCode.USAGE
+    assert commands.weights([name] if name else []) == ExitCode.USAGE
     (said,) = capsys.readouterr().err.splitlines()
     assert line in said

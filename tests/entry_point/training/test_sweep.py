@@ -13,7 +13,7 @@ import pytest
 from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.program import ExitCode
-from tests import forkserver
+from tests import commands, forkserver
 from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import TINY, read_records
 
@@ -79,7 +79,7 @@ def fork_runs(folder: Path) -> None:
 def start_sweep(folder: Path, *arguments: str) -> forkserver.Program:
     """Start a sweep of tiny jobs in `folder`."""
     (log := folder / "log").unlink(missing_ok=True)
-    command = ["-m", "entry_point.sweep", *TINY, *arguments]
+    command = ["-m", "entry_point", "sweep", *TINY, *arguments]
     return forkserver.start(command, log, prepare=partial(fork_runs, folder))
 
 
@@ -130,7 +130,7 @@ def test_a_killed_run_fails_the_sweep(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sweep, "RUNS", tmp_path)
     codes = iter([-9, 0])
     monkeypatch.setattr(sweep.RunQueue, "train", lambda *_: next(codes))
-    assert sweep.main(["name=a", "optim.lr=0.1,0.2"]) == ExitCode.FAILED
+    assert commands.sweep(["name=a", "optim.lr=0.1,0.2"]) == ExitCode.FAILED
 
 
 def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
@@ -148,22 +148,25 @@ def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
     assert (tmp_path / "runs" / "a" / "0" / "model" / "model.safetensors").is_file()
 
 
-def test_a_sweep_with_other_values_under_the_same_name_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_finished_runs_are_skipped_and_one_with_other_values_is_refused(
+    tmp_path: Path, photo_folder: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sweep.RunQueue, "train", lambda _self, folder, _run: make(folder))
-    for values in ("0.1,0.2", "0.1,0.2,0.3"):  # with a new run beside those that are there
-        assert sweep.main(["name=rates", f"optim.lr={values}"]) == 0
-    assert sweep.main(["name=rates", "optim.lr=0.2,0.1"]) == ExitCode.USAGE
-    assert "name=rates: its run 0 has optim.lr=0.1; repeat that" in capsys.readouterr().err
-
-
-def make(folder: Path) -> int:
-    folder.mkdir(exist_ok=True)
-    return 0
+    arguments = [f"data.root={photo_folder}", "name=rates", "trainer.epochs=1"]
+    weights = tmp_path / "runs/rates/0/model/model.safetensors"
+    assert run_sweep(tmp_path, *arguments, "optim.lr=0.1,0.2")[0] == ExitCode.FINISHED
+    written = weights.stat().st_mtime_ns
+    code, output = run_sweep(tmp_path, *arguments, "optim.lr=0.1,0.2")
+    assert code == ExitCode.FINISHED and weights.stat().st_mtime_ns == written
+    assert output.count(": has finished before\n") == 2 and "at epoch" in output
+    code, output = run_sweep(tmp_path, *arguments, "optim.lr=0.3,0.2")
+    assert code == ExitCode.FAILED and weights.stat().st_mtime_ns == written
+    assert "optim.lr=0.3: the checkpoint was made with optim.lr=0.1" in output
+    assert output.count(": has finished before\n") == 1
+    longer = [*arguments[:-1], "trainer.epochs=2"]
+    assert run_sweep(tmp_path, *longer, "optim.lr=0.1,0.2")[0] == ExitCode.FINISHED
+    assert weights.stat().st_mtime_ns > written
 
 
 def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert sweep.main(["optim.lr=0.1,0.2"]) == ExitCode.USAGE
+    assert commands.sweep(["optim.lr=0.1,0.2"]) == ExitCode.USAGE
     assert "name=" in capsys.readouterr().err

@@ -32,7 +32,7 @@ TINY = (
 
 
 def write_job(
-    root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "container"
+    root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "entry_point"
 ) -> tuple[list[str], dict[str, str]]:
     """Fill `root` for a job on the folder `data`; returns its command and its environment."""
     config = root / "input" / "config"
@@ -42,8 +42,8 @@ def write_job(
     if not channel.exists():
         channel.symlink_to(data)
     arguments = [*TINY, *overrides]
-    command = [sys.executable, "-m", f"entry_point.{module}"]
-    if module == "container":
+    command = [sys.executable, "-m", module]
+    if module == "entry_point":
         parameters = hyperparameters.encode(arguments)
         (config / "hyperparameters.json").write_text(json.dumps(parameters))
         command.append("train")
@@ -53,12 +53,12 @@ def write_job(
 
 
 def start_job(
-    root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "container"
+    root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "entry_point"
 ) -> Program:
     """Start the container's program (or the trainer alone) in `root` on the folder `data`."""
     (_, *arguments), environment = write_job(root, data, overrides, module=module)
     (log := root / "input" / "log").unlink(missing_ok=True)
-    prepare = forked_ranks.prepare if module == "container" else None
+    prepare = forked_ranks.prepare if module == "entry_point" else None
     return forkserver.start(arguments, log, environment=environment, prepare=prepare)
 
 
@@ -67,7 +67,7 @@ def run_job(
     data: Path,
     overrides: Sequence[str] = (),
     *,
-    module: str = "container",
+    module: str = "entry_point",
     code: int = 0,
 ) -> str:
     """Run a job to its end and check its exit code; returns its output."""

@@ -82,7 +82,7 @@ def test_labels_name_version_revision_and_the_other_inputs(
 
 
 def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
-    command = ("python", "-c", "import entry_point.container, custom_op")
+    command = ("python", "-c", "import entry_point.__main__, custom_op")
     in_container(engine, image, *command, options=("--user=12345:12345", "--read-only"))
 
 

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
-    "program", [("launch.setup_aws", "Bucket=some-bucket"), ("entry_point.container", "env")]
+    "program", [("launch.setup_aws", "Bucket=some-bucket"), ("entry_point", "env")]
 )
 def test_a_program_whose_reader_has_enough_ends_without_a_word(
     program: tuple[str, str], unbuffered: str

@@ -16,10 +16,10 @@ import pytest
 from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
+from entry_point.__main__ import COMMANDS
 from entry_point.config.compose import load_config
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.train_config import load_train_config
-from entry_point.container import PROGRAMS
 from entry_point.job.hyperparameters import decode
 from entry_point.job.metrics_line import METRIC_REGEXES
 from entry_point.job.run_folder import JOB_NAME, PER_JOB, RunFolder
@@ -480,7 +480,7 @@ def test_the_example_of_a_pipeline_registers_what_is_good_enough(
     train, evaluate, condition = json.loads(created["PipelineDefinition"])["Steps"]
     assert train["Arguments"]["Environment"] == {PER_JOB: "true"}
     command, *overrides = evaluate["Arguments"]["AppSpecification"]["ContainerArguments"]
-    assert command in PROGRAMS
+    assert command in COMMANDS
     load_config("evaluate", EvaluateConfig, overrides)
     (output,) = evaluate["Arguments"]["ProcessingOutputConfig"]["Outputs"]
     prefix = output["S3Output"]["S3Uri"]["Std:Join"]["Values"][0]

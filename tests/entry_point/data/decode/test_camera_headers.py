@@ -7,8 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.data.batch import Batch
+from tests.commands import check_dataset
 from tests.entry_point.data.decode.test_damage import _epoch
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.data.packing.pack_command import pack, report, samples

@@ -19,7 +19,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.optimize import main as optimize
+from tests.commands import optimize
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 # In 255 levels: the largest mean difference, and the least share of pixels that differ by at most

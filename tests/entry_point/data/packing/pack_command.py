@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source, read_images
-from entry_point.optimize import main as optimize
+from tests.commands import optimize
 
 
 def pack(source: Path, output: Path, *options: str) -> int:
@@ -26,7 +26,7 @@ def arguments(source: Path, output: Path, *options: str) -> list[str]:
 
 
 def command(source: Path, output: Path) -> list[str]:
-    return [sys.executable, "-m", "entry_point.optimize", *arguments(source, output)]
+    return [sys.executable, "-m", "entry_point", "optimize", *arguments(source, output)]
 
 
 def contents(folder: Path) -> dict[str, bytes]:

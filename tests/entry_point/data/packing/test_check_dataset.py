@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.data import patience
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job.program import ExitCode
+from tests.commands import check_dataset
 from tests.entry_point.data.packing.pack_command import copy, index
 from tests.entry_point.data.sources.pipes import pipe_at
 

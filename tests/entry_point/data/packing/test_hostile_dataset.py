@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import Access, DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.index_file import HEADER_BYTES, IndexWriter
 from entry_point.data.sources.shards import COLUMNS
 from entry_point.job.program import ExitCode
+from tests.commands import check_dataset
 from tests.entry_point.data.packing.pack_command import copy, index
 
 MOST = 2**63 - 1

@@ -19,7 +19,6 @@ from PIL import Image
 from torch import Tensor
 
 from custom_op import index_jpeg
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
@@ -27,7 +26,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.index_file import FOLDER_INDEX, HEADER_BYTES
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
-from entry_point.optimize import main as optimize
+from tests.commands import check_dataset, optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
 from tests.entry_point.data.sources.packed_loaders import epoch_of
 from tests.entry_point.data.sources.test_webdataset import write_tar

@@ -13,7 +13,6 @@ from PIL import Image
 from torch import Tensor
 
 from custom_op import index_jpeg
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import Access, DataConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.batch import Batch
@@ -23,6 +22,7 @@ from entry_point.data.packing.pack import pack as pack_folder
 from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.data.sources.source import FileSource
 from entry_point.job.program import ExitCode
+from tests.commands import check_dataset
 from tests.entry_point.data.engines.every_engine import Way
 from tests.entry_point.data.packing.pack_command import (
     copy,

@@ -11,12 +11,12 @@ import pytest
 import webdataset
 from PIL import Image
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
 from entry_point.data.packing.scan import Listing
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job.program import ExitCode
+from tests.commands import check_dataset
 from tests.entry_point.data.packing.pack_command import contents, copy, index, pack, report
 from tests.entry_point.data.sources.class_folders import class_folder
 

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from entry_point import check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode import pillow
@@ -23,6 +22,7 @@ from entry_point.data.packing.encode import RejectedError, encode
 from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.source import FileSource
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
 
 
@@ -49,7 +49,7 @@ def test_class_folders_are_packed_whatever_files_lie_beside_them(
     for name in ("backup.tar", "predictions.parquet", "train/old.tar"):
         (source / name).write_bytes(b"x")
     assert pack(source, tmp_path / "packed") == ExitCode.FINISHED
-    assert check_dataset.main([f"root={source}"]) == ExitCode.FINISHED
+    assert commands.check_dataset([f"root={source}"]) == ExitCode.FINISHED
 
 
 def _rejection(file: Path, **options: Any) -> str:
@@ -360,7 +360,7 @@ def nobody() -> Iterator[Path]:
 def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert pack(nobody / "source", nobody / "packed") == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert f"dataset: output={nobody}/packed cannot be written: Permission denied" in error
+    assert f"optimize: output={nobody}/packed cannot be written: Permission denied" in error
 
 
 def test_unlistable_folder_is_named(nobody: Path) -> None:
@@ -373,4 +373,4 @@ def test_output_where_no_file_can_be_created_is_named_without_waiting(
     photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(photo_folder, Path("/proc/self/packed")) == ExitCode.USAGE
-    assert "dataset: output=/proc/self/packed cannot be written" in capsys.readouterr().err
+    assert "optimize: output=/proc/self/packed cannot be written" in capsys.readouterr().err

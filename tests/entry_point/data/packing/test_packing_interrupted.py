@@ -169,7 +169,7 @@ def test_full_disk_error_names_the_file_and_the_next_run_resumes(
     index.symlink_to("/dev/full")
     assert pack(photo_folder, output) == 1
     reason = f"{index.with_suffix('')}: No space left on device: free up space"
-    assert f"dataset: {reason}" in capsys.readouterr().err
+    assert f"optimize: {reason}" in capsys.readouterr().err
     assert not index.is_symlink()
     assert pack(photo_folder, output) == 0
     assert contents(output) == contents(packed)

@@ -9,12 +9,12 @@ import torch
 import webdataset
 from PIL import Image
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import Access, DataConfig, TableConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
+from tests.commands import check_dataset
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import copy, index_bytes, pack, rejected, report
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write

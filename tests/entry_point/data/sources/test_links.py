@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.check_dataset import main as check_dataset
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.job.program import ExitCode
-from entry_point.optimize import main as optimize
+from tests.commands import check_dataset, optimize
 from tests.entry_point.data.packing.pack_command import pack
 
 IMAGES = 48

@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import parquet
 from entry_point.data.sources.source import Source
+from tests import commands
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 FILES = {"train": "data/train-{:05d}-of-00002.parquet", "val": "data/validation-{:05d}.parquet"}
@@ -103,15 +103,15 @@ def test_rows_are_packed_and_checked(
 ) -> None:
     root, packed = write_dataset(mixed_folder, tmp_path / "root"), tmp_path / "packed"
     caplog.set_level(logging.INFO)
-    assert optimize.main([f"source={root}", f"output={packed}"]) == 0
+    assert commands.optimize([f"source={root}", f"output={packed}"]) == 0
     source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
     rows = open_parquet(root)
     assert source.classes == rows.classes and len(source) == len(rows)
     assert sorted(source.labels.tolist()) == sorted(rows.labels.tolist())
-    assert check_dataset.main([f"root={packed}"]) == 0
-    assert check_dataset.main([f"root={root}"]) == 0
+    assert commands.check_dataset([f"root={packed}"]) == 0
+    assert commands.check_dataset([f"root={root}"]) == 0
     assert caplog.text.count("72 images checked, problems: 0") == 2
-    assert optimize.main([f"source={root}", "output_format=index"]) == 2
+    assert commands.optimize([f"source={root}", "output_format=index"]) == 2
     assert "output_format=index: needs files or tar files" in capsys.readouterr().err
 
 
@@ -120,8 +120,8 @@ def test_files_below_any_folder_are_packed_and_checked(photo_folder: Path, tmp_p
     root = write_dataset(photo_folder, tmp_path / "root")
     (root / "data").rename(root / "plain_text")
     assert len(open_parquet(root)) == 48
-    assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
-    assert check_dataset.main([f"root={root}"]) == 0
+    assert commands.optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert commands.check_dataset([f"root={root}"]) == 0
 
 
 def test_a_file_of_images_alone_is_packed_and_checked_and_one_of_paths_is_a_table(
@@ -131,15 +131,15 @@ def test_a_file_of_images_alone_is_packed_and_checked_and_one_of_paths_is_a_tabl
     images = [{"bytes": file.read_bytes(), "path": file.name} for file in files]
     write(tmp_path / "images.parquet", images, [0, 1] * 12, NAMES)
     source = f"source={tmp_path / 'images.parquet'}"
-    assert optimize.main([source, f"output={tmp_path / 'packed'}", "val_fraction=0.3"]) == 0
+    assert commands.optimize([source, f"output={tmp_path / 'packed'}", "val_fraction=0.3"]) == 0
     paths = pa.table(
         {"path": [str(file) for file in files], "md5": [b"x"] * 24, "label": NAMES * 12}
     )
     pq.write_table(paths, tmp_path / "paths.parquet")
     with caplog.at_level(logging.INFO):
-        assert check_dataset.main([f"root={tmp_path / 'images.parquet'}"]) == 0
+        assert commands.check_dataset([f"root={tmp_path / 'images.parquet'}"]) == 0
         table = [f"root={tmp_path / 'paths.parquet'}", "images=/", "table.path=path"]
-        assert check_dataset.main(table) == 0
+        assert commands.check_dataset(table) == 0
     assert caplog.text.count("24 images checked, problems: 0") == 2
 
 

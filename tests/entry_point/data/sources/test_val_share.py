@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from entry_point import check_dataset
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.sources.dataset import gap_lines
 from entry_point.data.sources.source import FileSource, PathList
 from entry_point.data.sources.splits import chosen_for_val
+from tests import commands
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources import test_parquet
 from tests.entry_point.data.sources.test_dataset import opened, table, write
@@ -272,7 +272,7 @@ def test_check_dataset_says_what_few_images_measure(
         assert pack(root, tmp_path / "packed") == 0
         root = tmp_path / "packed"
     with caplog.at_level("INFO"):
-        assert check_dataset.main([f"root={root}"]) == 0
+        assert commands.check_dataset([f"root={root}"]) == 0
     line = "val has fewer than 10 images of 1 of 2 classes (emu: 6): one image is 17 % of the accur"
     assert caplog.text.count(line) == 1
 
@@ -282,5 +282,5 @@ def test_check_dataset_says_nothing_without_val(
 ) -> None:
     write(tmp_path, *NAMES)
     with caplog.at_level("INFO"):
-        assert check_dataset.main([f"root={tmp_path}"]) == 0
+        assert commands.check_dataset([f"root={tmp_path}"]) == 0
     assert "has fewer" not in caplog.text and "no images of" not in caplog.text

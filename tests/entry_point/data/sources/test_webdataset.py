@@ -12,7 +12,6 @@ import torch
 import webdataset
 from PIL import Image
 
-from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
@@ -20,6 +19,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.webdataset import expanded
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 
 SPLITS = ("train", "val")
@@ -105,21 +105,21 @@ def test_tars_are_packed_indexed_and_checked(
 ) -> None:
     tars, packed = write_tars(mixed_folder, tmp_path / "tars", "txt"), tmp_path / "packed"
     caplog.set_level(logging.INFO)
-    assert optimize.main([f"source={tars}", f"output={packed}"]) == 0
+    assert commands.optimize([f"source={tars}", f"output={packed}"]) == 0
     folder = open_source(DataConfig(root=str(mixed_folder)), "train", Path())
     source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
     assert source.classes == folder.classes and len(source) == len(folder)
-    assert check_dataset.main([f"root={packed}"]) == 0
-    assert check_dataset.main([f"root={tars}"]) == 0
+    assert commands.check_dataset([f"root={packed}"]) == 0
+    assert commands.check_dataset([f"root={tars}"]) == 0
     assert caplog.text.count("72 images checked, problems: 0") == 2
-    assert optimize.main([f"source={tars}", "output_format=index"]) == 0
+    assert commands.optimize([f"source={tars}", "output_format=index"]) == 0
     indexed: Any = open_tars(tars)
     assert indexed.index_cache is None and indexed.indexes(torch.arange(48).numpy()) is not None
     tar = tars / "train-000.tar"
     content = bytearray(tar.read_bytes())
     content[2000:4000] = bytes(2000)  # in the first image
     tar.write_bytes(content)
-    assert check_dataset.main([f"root={tars}"]) == 1
+    assert commands.check_dataset([f"root={tars}"]) == 1
     assert f"{tar}/0000" in caplog.text
 
 
@@ -152,12 +152,16 @@ def test_tars_of_train_and_test_are_divided_packed_and_checked(
         open_tars(tars, "val")
     train, val = (open_tars(tars, split, val_fraction=0.3) for split in SPLITS)
     assert len(train) + len(val) == 100 and 15 < len(val) < 45
-    assert optimize.main([f"source={tars}", f"output={packed}", "val_fraction=0.3"]) == 0
+    assert commands.optimize([f"source={tars}", f"output={packed}", "val_fraction=0.3"]) == 0
     with caplog.at_level(logging.INFO):
-        assert check_dataset.main([f"root={packed}"]) == check_dataset.main([f"root={tars}"]) == 0
+        assert (
+            commands.check_dataset([f"root={packed}"])
+            == commands.check_dataset([f"root={tars}"])
+            == 0
+        )
     assert caplog.text.count("200 images checked") == 2
     write_tar(tmp_path / "none" / "train.tar", ("notes.md", b"words"))
-    assert check_dataset.main([f"root={tmp_path / 'none'}"]) == ExitCode.USAGE
+    assert commands.check_dataset([f"root={tmp_path / 'none'}"]) == ExitCode.USAGE
 
 
 def test_tars_below_folders_of_any_name_are_checked(
@@ -166,7 +170,7 @@ def test_tars_below_folders_of_any_name_are_checked(
     for split in ("train", "valid"):
         write_tar(tmp_path / "photos" / split / "0.tar", ("0.jpg", jpeg()), ("0.cls", b"0"))
     with caplog.at_level(logging.INFO):
-        assert check_dataset.main([f"root={tmp_path}"]) == 0
+        assert commands.check_dataset([f"root={tmp_path}"]) == 0
     assert "2 images checked" in caplog.text
 
 

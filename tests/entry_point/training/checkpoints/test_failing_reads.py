@@ -51,10 +51,10 @@ def _resume(root: Path, data: Path, overrides: list[str], ranks: int) -> None:
 @pytest.mark.parametrize(
     ("engine", "split", "module"),
     [
-        ("threads", "train", "container"),
-        ("threads", "val", "train"),
-        ("workers", "train", "train"),
-        ("pillow", "val", "container"),
+        ("threads", "train", "entry_point"),
+        ("threads", "val", "entry_point.train"),
+        ("workers", "train", "entry_point.train"),
+        ("pillow", "val", "entry_point"),
     ],
 )
 def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(

@@ -51,9 +51,9 @@ def steps_of(root: Path) -> int:
 @pytest.mark.parametrize(
     ("engine", "workers", "split", "module"),
     [
-        ("threads", 1, "train", "container"),
-        ("threads", 2, "val", "train"),
-        ("pillow", 0, "train", "container"),
+        ("threads", 1, "train", "entry_point"),
+        ("threads", 2, "val", "entry_point.train"),
+        ("pillow", 0, "train", "entry_point"),
     ],
 )
 def test_job_whose_read_hangs_stops_with_a_checkpoint_and_resumes(
@@ -115,7 +115,7 @@ def test_job_whose_workers_hang_stops_with_a_checkpoint_and_leaves_no_process(
 ) -> None:
     root = tmp_path / "run"
     overrides = ["pipeline=workers", "pipeline.num_workers=1", "trainer.epochs=4000"]
-    process = start_job(root, photo_folder, overrides, module="train")
+    process = start_job(root, photo_folder, overrides, module="entry_point.train")
     wait_until(lambda: steps_of(root) > 2, process)
     workers = _children(process.pid)
     assert workers

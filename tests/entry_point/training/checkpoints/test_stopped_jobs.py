@@ -16,7 +16,6 @@ import yaml
 from safetensors.torch import load_file
 from torch.optim.swa_utils import update_bn
 
-from entry_point import predict
 from entry_point.config.train_config import load_train_config
 from entry_point.data.loader import build_loader, open_source
 from entry_point.job.devices import Devices
@@ -27,7 +26,7 @@ from entry_point.training.input import loader_spec
 from entry_point.training.learner import statistics_steps
 from entry_point.training.models import Normalize
 from project.models import small_net
-from tests import forkserver
+from tests import commands, forkserver
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked, forked_ranks
 from tests.entry_point.training.checkpoints import hung_reads, stuck_exports
@@ -48,7 +47,7 @@ WHOLE = ["classes.json", "config.yaml", "model.safetensors"]
 CPU = torch.device("cpu")
 
 
-def start(root: Path, data: Path, overrides: Sequence[str], module: str = "container") -> Program:
+def start(root: Path, data: Path, overrides: Sequence[str], module: str = "entry_point") -> Program:
     """Start or resume a job, and wait until it has trained for more than an epoch."""
     metrics = root / "output/data/metrics.jsonl"
     before = metrics.read_text().count('"loss"') if metrics.exists() else 0
@@ -95,7 +94,7 @@ def predicted(root: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> s
     output = root / "predictions" / str(len(list(root.glob("predictions/*"))))
     where = [f"model_dir={root / 'model'}", f"input={images}", f"output_dir={output}"]
     before = [*sys.path]
-    assert predict.main([*where, "pipeline=pillow", "pipeline.num_workers=0"]) == 0
+    assert commands.predict([*where, "pipeline=pillow", "pipeline.num_workers=0"]) == 0
     sys.path[:] = before  # of the model's own code, which jobs started from here would take, too
     return capsys.readouterr().err
 
@@ -123,7 +122,7 @@ def test_a_stopped_job_leaves_its_model_until_the_resumed_one_leaves_the_finishe
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-@pytest.mark.parametrize("module", ["container", "train"])
+@pytest.mark.parametrize("module", ["entry_point", "entry_point.train"])
 def test_a_person_who_stops_a_job_gets_no_model(
     module: str, number: signal.Signals, tmp_path: Path, photo_folder: Path
 ) -> None:

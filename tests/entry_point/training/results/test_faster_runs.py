@@ -14,7 +14,6 @@ import torch
 from PIL import Image
 
 import custom_op
-from entry_point import optimize
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.loader import build_decoder, open_source
 from entry_point.data.packing.encode import RejectedError
@@ -27,6 +26,7 @@ from entry_point.training.results import advice
 from entry_point.training.results.advice import Advice, advise_compile, advise_shrinking
 from entry_point.training.results.headspace import cores_needed
 from entry_point.training.results.times import Times
+from tests import commands
 
 CPU = Devices(torch.device("cpu"), None)
 SIDE, ENOUGH = 32, 160
@@ -74,7 +74,7 @@ def test_large_photographs_lead_to_a_command_after_which_nothing_is_advised(
     assert line.startswith("input-bound: training waits for data 62 % of the time")
     assert "of 640 x 480 pixels" in line and "as JPEGs of quality 95" in line
     found = re.search(r'`make dataset ARGS="(.*?)"`', line)
-    assert found is not None and optimize.main(shlex.split(found[1])) == 0
+    assert found is not None and commands.optimize(shlex.split(found[1])) == 0
     packed = tmp_path / f"photos-{ENOUGH}"
     config, shrunk = opened(packed)
     sizes = {
@@ -93,7 +93,7 @@ def test_the_advised_command_keeps_the_splits(kind: str, tmp_path: Path) -> None
     if kind == "one folder":
         root, overrides = root / "train", ["data.val_fraction=0.4"]
     elif kind == "packed":
-        assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+        assert commands.optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
         root = tmp_path / "packed"
     else:
         files = sorted(root.rglob("*.jpg"))
@@ -107,7 +107,7 @@ def test_the_advised_command_keeps_the_splits(kind: str, tmp_path: Path) -> None
     assert found is not None
     assert ("FOLDER" in line) == (kind == "packed")  # what it was packed from
     command = found[1].replace("FOLDER", str(tmp_path / "photos"))
-    assert optimize.main(shlex.split(command)) == 0
+    assert commands.optimize(shlex.split(command)) == 0
     _, shrunk = opened(root.with_name(f"{root.stem}-{ENOUGH}"))
     assert len(shrunk) == len(source)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from entry_point import predict
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training.training_jobs import read_records
 
@@ -38,7 +38,9 @@ def test_the_error_for_a_damaged_model_folder_is_one_line_that_names_the_file(
     else:
         (model / file).write_bytes(content)
     assert (
-        predict.main([f"model_dir={model}", f"input={run}", f"output_dir={tmp_path / 'output'}"])
+        commands.predict(
+            [f"model_dir={model}", f"input={run}", f"output_dir={tmp_path / 'output'}"]
+        )
         == ExitCode.USAGE
     )
     error = capsys.readouterr().err.strip().splitlines()[-1]
@@ -50,7 +52,7 @@ def test_predictions_for_the_validation_split_match_the_evaluation(
     run: Path, photo_folder: Path, tmp_path: Path
 ) -> None:
     arguments = [f"model_dir={run / 'model'}", f"input={photo_folder / 'val'}"]
-    assert predict.main([*arguments, f"output_dir={tmp_path / 'output'}"]) == 0
+    assert commands.predict([*arguments, f"output_dir={tmp_path / 'output'}"]) == 0
     found = rows(tmp_path / "output")
     right = sum(Path(row["path"]).parent.name == row["class"] for row in found)
     accuracy = next(r for r in reversed(read_records(run)) if "val_accuracy" in r)["val_accuracy"]
@@ -67,7 +69,7 @@ def test_damaged_images_are_listed(
     for number in range(21):
         (images / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
     arguments = [f"model_dir={run / 'model'}", f"input={images}", "pipeline.num_workers=1"]
-    assert predict.main([*arguments, f"output_dir={output}"]) == ExitCode.FINISHED
+    assert commands.predict([*arguments, f"output_dir={output}"]) == ExitCode.FINISHED
     error = capsys.readouterr().err
     assert f"{images / '0.jpg'}: not a JPEG" in error
     assert error.count(": not a JPEG") == 20
@@ -101,7 +103,7 @@ def test_the_error_for_a_wrong_request_is_one_line(
     latest.symlink_to("other-run")
     paths = {"model": run / "model", "latest": latest}
     filled = [argument.format(**paths) for argument in arguments]
-    assert predict.main(filled) == ExitCode.USAGE
+    assert commands.predict(filled) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert message.format(**paths) in error
     assert error.count("\n") == 1

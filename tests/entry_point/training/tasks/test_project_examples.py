@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point import predict
+from tests import commands
 from tests.entry_point.prediction.predicted import rows as predicted
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
@@ -43,7 +43,7 @@ def test_they_train_together_resume_and_answer_with_probabilities_of_classes(
     assert logged == pytest.approx([record["val_loss"] for record in evaluations])
     output = tmp_path / "output"
     where = [f"model_dir={run / 'model'}", f"input={flat}", f"output_dir={output}"]
-    assert predict.main(where) == 0
+    assert commands.predict(where) == 0
     answers = predicted(output)
     classes = {file.name.rpartition("_")[0] for file in flat.iterdir()}
     assert len(answers) == 72 and {answer["class"] for answer in answers} <= classes

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
-from entry_point import predict
 from entry_point.config.config_errors import ConfigError
 from entry_point.training.tasks.task import Task
 from project.simclr import classifier, encoder
+from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import classes, task_of
@@ -157,7 +157,7 @@ def test_a_job_trains_on_views_resumes_and_exports_the_features(
     where = [f"model_dir={tmp_path / 'model'}", f"input={photo_folder / 'val' / 'cat'}"]
     for output in ("scores", "features"):
         folder = tmp_path / output
-        assert predict.main([*where, f"output={output}", f"output_dir={folder}"]) == 0
+        assert commands.predict([*where, f"output={output}", f"output_dir={folder}"]) == 0
     scores, features = (
         [row[name] for row in rows(tmp_path / name)] for name in ("scores", "features")
     )

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 from sklearn import metrics
 
-from entry_point import predict
+from tests import commands
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.prediction import predicted
 from tests.entry_point.training import forked
@@ -103,7 +103,7 @@ def test_the_metrics_are_scikit_learns_of_the_predictions(
     task, _, _, rows = job
     arguments = [f"model_dir={finished / 'model'}", f"input={photo_folder / 'val'}"]
     settings = ("pipeline=pillow", "pipeline.num_workers=0", f"output_dir={tmp_path}")
-    assert predict.main([*arguments, *settings]) == 0
+    assert commands.predict([*arguments, *settings]) == 0
     names = predicted.score_names(tmp_path)
     true = {row["path"]: row for row in rows}
     paired = [(true[f"val/{line['path']}"], line) for line in predicted.rows(tmp_path)]

@@ -12,7 +12,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point import check_dataset, optimize
 from entry_point.config.data_config import DataConfig, PipelineConfig, TableConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
@@ -20,6 +19,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.splits import chosen_for_val
+from tests import commands
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.entry_point.data.sources.class_folders import class_folder
 from tests.entry_point.data.sources.table.labeled_tables import config, opened, rows_of, write
@@ -63,8 +63,8 @@ def test_a_folder_with_a_metadata_table_per_split_is_a_table(
         assert source.classes == folder_source.classes
         assert torch.equal(source.labels, folder_source.labels)
         assert torch.equal(source.read(5), folder_source.read(5))
-    assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
-    assert check_dataset.main([f"root={root}"]) == 0
+    assert commands.optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert commands.check_dataset([f"root={root}"]) == 0
     table = root / val / f"metadata{suffix}"
     write(table, [{"file_name": "../a.jpg", "label": "x"}, {"file_name": "", "label": "x"}])
     with pytest.raises(DataError, match=rf"{table}, row 2: the path '{val}/' is empty"):
@@ -77,8 +77,8 @@ def test_class_folders_are_packed_although_tables_describe_their_images(
     root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
     for split in ("train", "val"):
         write(root / split / "metadata.csv", [{"file_name": "cat/000.jpg", "text": "a cat"}])
-    assert optimize.main([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
-    assert check_dataset.main([f"root={root}"]) == 0
+    assert commands.optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 0
+    assert commands.check_dataset([f"root={root}"]) == 0
 
 
 LABELED: dict[str, tuple[list[Any], dict[str, Any]]] = {

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from entry_point import check_dataset, optimize
 from entry_point.data.errors import DataError
 from entry_point.data.sources.listing import LABEL_NAMES
 from entry_point.data.sources.table import PATHS
+from tests import commands
 from tests.entry_point.data.sources.table.labeled_tables import opened, rows_of, write
 
 
@@ -78,7 +78,7 @@ def test_both_columns_are_asked_for_in_one_line_as_they_are_typed(
 
 @pytest.mark.parametrize(
     ("program", "root"),
-    [(check_dataset.main, "root"), (optimize.main, "source")],
+    [(commands.check_dataset, "root"), (commands.optimize, "source")],
 )
 def test_programs_ask_for_the_columns_as_they_take_them(
     photo_folder: Path,

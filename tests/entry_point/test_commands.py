@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.container import PROGRAMS
+from entry_point.__main__ import COMMANDS
 from entry_point.job.program import ExitCode
 from launch.local import write_input_config
 
@@ -21,7 +21,7 @@ def container(
     root: Path, *arguments: str, preexec: Callable[[], None] | None = None
 ) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "entry_point.container", *arguments],
+        [sys.executable, "-m", "entry_point", *arguments],
         env={**os.environ, "ML_ROOT": str(root)},
         capture_output=True,
         text=True,
@@ -36,11 +36,11 @@ def without_privilege() -> None:
         ctypes.CDLL(None).prctl(PR_CAPBSET_DROP, capability, 0, 0, 0)
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"], ["train", "--help"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["help"]])
 def test_help_explains_every_command(tmp_path: Path, arguments: list[str]) -> None:
     done = container(tmp_path, *arguments)
     assert done.returncode == ExitCode.FINISHED
-    assert all(f"\n  {command} " in done.stdout for command in PROGRAMS)
+    assert all(f"\n  {command} " in done.stdout for command in COMMANDS)
     assert not list(tmp_path.iterdir())
 
 
@@ -68,7 +68,7 @@ def test_a_run_folder_of_another_user_is_one_line(
 def test_without_a_command_it_prints_a_report(tmp_path: Path) -> None:
     done = container(tmp_path)
     assert done.returncode == ExitCode.FINISHED, done.stderr
-    assert done.stdout.startswith("versions\n")
+    assert done.stdout.startswith("variables\n")
 
 
 def test_without_a_command_a_job_trains(tmp_path: Path) -> None:
@@ -96,5 +96,5 @@ def test_a_job_that_was_sent_a_script_ends_with_a_line_and_trains_nothing(tmp_pa
 def test_an_unknown_command_is_one_line_with_the_known_ones(tmp_path: Path) -> None:
     done = container(tmp_path, "sevre")
     assert done.returncode == ExitCode.USAGE
-    assert done.stderr.startswith("container: sevre: no such command; use train, ")
-    assert "serve" in done.stderr and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("entry_point: sevre: no such command, must be one of train, ")
+    assert done.stderr.endswith("; did you mean serve?\n") and done.stderr.count("\n") == 1

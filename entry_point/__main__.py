@@ -1,0 +1,203 @@
+"""Every command: `python -m entry_point COMMAND [key=value ...]`. It is the image's entry point.
+
+SageMaker runs the commands `train` and `serve`. All of them also run outside a container: `ML_ROOT`
+names another run folder than /opt/ml. One place prints their help and their log, and turns what
+they raise into a line and an exit code.
+
+This module handles SIGTERM before it imports a command's: the kernel drops a signal that a
+container's first process does not handle.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from entry_point.config.config_errors import near
+from entry_point.job import own_code
+from entry_point.job.hosts import is_processing
+from entry_point.job.program import (
+    ExitCode,
+    end_process,
+    exit_on_stop,
+    failure_file,
+    printable,
+    run_for_reader,
+    run_program,
+)
+from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, has_resources
+
+
+class Command(NamedTuple):
+    """A command; its function takes the other arguments and returns the exit code."""
+
+    function: str
+    """`module:name`, imported, perhaps with torch, when the command runs."""
+    settings: str
+    """The class whose settings are the command's arguments; empty: it takes names or nothing."""
+    arguments: str
+    meaning: str
+
+
+_CONFIG = "entry_point.config"
+COMMANDS = {
+    "train": Command(
+        "entry_point.job.training_job:run_job",
+        f"{_CONFIG}.train_config:TrainConfig",
+        "[key=value ...]",
+        "train, from the files below /opt/ml/input; SageMaker runs this",
+    ),
+    "serve": Command(
+        "entry_point.serve:serve",
+        f"{_CONFIG}.serve_config:ServeConfig",
+        "[model_dir=DIR]",
+        "answer requests with the model in /opt/ml/model; SageMaker runs this",
+    ),
+    "optimize": Command(
+        "entry_point.optimize:optimize",
+        f"{_CONFIG}.packing_config:OptimizeConfig",
+        "source=DIR output=DIR",
+        "pack images into the format that trains fastest",
+    ),
+    "check-dataset": Command(
+        "entry_point.check_dataset:check",
+        f"{_CONFIG}.packing_config:CheckConfig",
+        "root=DIR",
+        "read a whole dataset, count its classes and list what is damaged",
+    ),
+    "predict": Command(
+        "entry_point.predict:run",
+        f"{_CONFIG}.predict_config:PredictConfig",
+        "input=PATH output_dir=DIR",
+        "predict images; repeated, it continues",
+    ),
+    "evaluate": Command(
+        "entry_point.evaluate:run",
+        f"{_CONFIG}.evaluate_config:EvaluateConfig",
+        "[data.root=DIR]",
+        "compute a model's metrics and list its worst predictions",
+    ),
+    "show-batch": Command(
+        "entry_point.show_batch:show",
+        f"{_CONFIG}.train_config:TrainConfig",
+        "[output=FILE]",
+        "draw the first training samples as the model would get them",
+    ),
+    "sweep": Command(
+        "entry_point.sweep:sweep",
+        f"{_CONFIG}.train_config:TrainConfig",
+        "name=NAME key=A,B",
+        "train every combination, in runs/NAME/0, 1, ...; repeated, it resumes",
+    ),
+    "compare": Command(
+        "entry_point.compare:compare", "", "[FOLDER ...]", "print a table of runs, of runs/"
+    ),
+    "weights": Command(
+        "entry_point.weights:fetch", "", "MODEL ...", "fetch published weights into pretrained/"
+    ),
+    "env": Command(
+        "entry_point.environment_report:report", "", "", "print versions, devices and job files"
+    ),
+}
+_HEAD = """Image training, the same locally, in a container and on SageMaker.
+
+python -m entry_point COMMAND [key=value ...]
+docker run IMAGE [COMMAND] [key=value ...]
+"""
+_FOOT = """
+Without a command: train inside a job, env elsewhere. `COMMAND --help` lists a command's settings,
+which are Hydra overrides; a wrong one ends the command with a line that says what is allowed.
+/opt/ml is the run folder, or the folder that ML_ROOT names. Mount it writable for the user that
+runs the container:
+
+  docker run -v "$PWD/run:/opt/ml" --user "$(id -u):$(id -g)" IMAGE train trainer.epochs=1
+
+`make docker-train` does all of this.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run a command in this process, which is its own; returns the exit code.
+
+    Without one, a job trains: local mode of SageMaker's SDK v3 passes none.
+
+    SageMaker's toolkit runs this file as a script without a command. It repeats hyperparameters as
+    options, which are ignored: the job reads them from the platform's file.
+    """
+    if arguments[:1] and arguments[0] in ("help", "--help", "-h"):
+        return run_for_reader(_print_usage)
+    if not arguments:
+        arguments = ["train" if has_resources(_root()) else "env"]
+    elif arguments[0].startswith("--"):
+        arguments = ["train"]
+    command, *others = arguments
+    if command not in COMMANDS:
+        known = f"must be one of {', '.join(COMMANDS)}{near(command, COMMANDS)}"
+        sys.stderr.write(f"entry_point: {printable(command)}: no such command, {known}\n")
+        return ExitCode.USAGE
+    if command == "train":
+        exit_on_stop(ExitCode.STOPPED)  # until its ranks run
+    else:
+        # With all that `finally` cleans up.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
+    return run(command, others)
+
+
+def run(command: str, arguments: Sequence[str]) -> int:
+    """Run a command; returns its exit code. What it raises becomes a line on stderr."""
+    if {"-h", "--help"} & {*arguments}:
+        return run_for_reader(partial(_print_help, command))
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
+    # Not of all packages: SPDL's threads tell how they fared.
+    for own in ("entry_point", "custom_op"):
+        logging.getLogger(own).setLevel(logging.INFO)
+    root, work = _root(), partial(_call, command, arguments)
+    if is_processing(root):  # which shows the reason
+        return run_program(command, work, failure_file(root / "output" / "message"))
+    return run_program(command, work)
+
+
+def _call(command: str, arguments: Sequence[str]) -> int:
+    if command != "train":  # a training job does it once it can leave the reason of a failure
+        own_code.use_sent(RunFolder(_root()).channels)
+    function: Callable[[Sequence[str]], int] = _named(COMMANDS[command].function)
+    return function(arguments)
+
+
+def _named(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _root() -> Path:
+    return Path(os.environ.get("ML_ROOT", CONTAINER_ROOT))
+
+
+def _print_usage() -> int:
+    sys.stdout.write(f"{_HEAD}\n")
+    for name, command in COMMANDS.items():
+        sys.stdout.write(f"  {name:<14} {command.meaning}\n")
+    sys.stdout.write(_FOOT)
+    return ExitCode.FINISHED
+
+
+def _print_help(name: str) -> int:
+    command = COMMANDS[name]
+    usage = f"python -m entry_point {name} {command.arguments}".rstrip()
+    sys.stdout.write(f"{usage}\n\n  {command.meaning}\n")
+    if command.settings:
+        from entry_point.config.usage import print_settings
+
+        print_settings(_named(command.settings))
+    return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    end_process(main(sys.argv[1:]))
