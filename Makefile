@@ -139,6 +139,10 @@ help: ## This list
 	@awk -F ':.*## ' '/^## / { printf "\n%s\n", substr($$0, 4) } \
 		/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
+.DEFAULT: # a target that is not here
+	@echo "make $@: no such target; make help lists them" >&2
+	@exit 2
+
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
 TESTS := launch dali gpu container fuzz arm64 chaos documents
 PYTEST := $(PY) -m pytest

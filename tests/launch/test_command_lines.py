@@ -26,6 +26,12 @@ def test_a_variable_that_nothing_reads_stops_make() -> None:
     assert done.returncode and not done.stdout
 
 
+def test_a_misspelt_target_is_answered_with_where_they_are() -> None:
+    done = subprocess.run(["make", "trian"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.startswith("make trian: no such target; make help lists them\n")
+
+
 def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
     known = (ROOT / "Makefile").read_text().partition("VARIABLES := ")[2].partition("GIVEN")[0]
     for program in (docker, image):
