@@ -3,9 +3,9 @@
 1. `program` ends every program: exit codes, errors as printable lines, the file with a failure's
    reason.
 2. `run_folder` is the folder of a run, `hosts` the machines of a job and their GPUs;
-   `hyperparameters` are Hydra overrides as SageMaker carries them, `metrics_line` what it finds in
-   the log, `own_code` the code that was sent with the job, `archive` how a model is unpacked. A
-   launcher uses these, so they need the standard library only.
+   `metrics_line` is what SageMaker finds in the log, `own_code` the code that was sent with the
+   job, `archive` how a model is unpacked. A launcher uses these, so they need the standard library
+   only.
 3. `training_job` composes the configuration, and starts the processes of `ranks`, one per device.
 4. In a rank, `devices` chooses the device and joins the other ranks, `RankWatch` of `ranks` says
    which rank the others wait for, and `stop` has all of them stop after the same step.

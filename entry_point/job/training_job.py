@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.job import own_code
 from entry_point.job.hosts import Hosts, lost_host, read_hosts, usable_gpus, wait_for_names
-from entry_point.job.hyperparameters import read_overrides
 from entry_point.job.program import (
     NO_FAILURE,
     ExitCode,
@@ -66,7 +65,8 @@ class Job:
         """Run the job; returns the exit code. A reason that a rank reports is left, not raised."""
         run = self.run
         own_code.use_sent(run.channels)
-        # Not above: it finds the config tree, which may be the one that was sent.
+        # Not above: they find the config tree, which may be the one that was sent.
+        from entry_point.config.hyperparameters import read_overrides
         from entry_point.config.train_config import load_train_config
 
         read = read_overrides(run.platform_config)
