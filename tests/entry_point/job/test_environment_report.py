@@ -9,7 +9,7 @@ import torch
 import custom_op
 from entry_point.environment_report import main, run_folder_lines
 from entry_point.job import run_folder
-from launch.local import write_input_config
+from tests.platform_files import write_input_config
 
 
 def test_the_report_shows_versions_operator_and_platform_files(
@@ -63,7 +63,7 @@ def test_the_report_shows_a_damaged_platform_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ML_ROOT", str(tmp_path))
-    write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
+    write_input_config(tmp_path, [])
     (tmp_path / "input/config/resourceconfig.json").write_text("{")
     (tmp_path / "input/config/inputdataconfig.json").unlink()
     printed = list(run_folder_lines())
