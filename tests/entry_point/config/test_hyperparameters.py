@@ -18,7 +18,9 @@ from entry_point.config.train_config import load_train_config
 def composed(override: str) -> Any:
     """The value in a config after Hydra has parsed the override and OmegaConf has resolved it."""
     (parsed,) = parse_overrides([override])
-    return OmegaConf.to_container(OmegaConf.create({"x": parsed.value()}), resolve=True)["x"]
+    config = OmegaConf.to_container(OmegaConf.create({"x": parsed.value()}), resolve=True)
+    assert isinstance(config, dict)
+    return config["x"]
 
 
 def received(value: str) -> Any:
