@@ -11,7 +11,8 @@
    which rank the others wait for, and `stop` has all of them stop after the same step.
 
 A launcher sets these environment variables of ours: `ML_ROOT` names the run folder,
-`CHECKPOINTS_PER_JOB` is set where jobs share a prefix for checkpoints, `OWN_CODE` is the hash of
-the code that was sent, and `TRAIN_LINK_LATEST` the run folder that becomes `latest`. The
-container's first process sets `OWN_CODE_FOLDER` once that hash is right.
+`CHECKPOINTS_PER_JOB` is set where jobs share a prefix for checkpoints, and `OWN_CODE` is the hash
+of the code that was sent. `TRAIN_LINK_LATEST` is the run folder that becomes `latest`,
+`TRAIN_NEW_RUN` one that goes if the command is refused, and `TRAIN_RUN_NAME` the name that resumes
+a run. The container's first process sets `OWN_CODE_FOLDER` once the hash is right.
 """

@@ -1,8 +1,8 @@
 """The training job on one host: its configuration, its ranks, and what the platform learns of them.
 
-Reads the platform's JSON files, turns hyperparameters into Hydra overrides, composes the
-configuration, starts the ranks and waits for them, and leaves the reason of a failure where the
-platform looks for it. It imports no torch, which keeps this process small.
+Composes the configuration of SageMaker's hyperparameters and the command line's overrides, starts
+the ranks and waits for them, and leaves the reason of a failure where the platform looks for it. It
+imports no torch, which keeps this process small.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def main(overrides: Sequence[str]) -> int:
-    """Command line: Hydra overrides, which win over the platform's hyperparameters."""
+    """Command line: Hydra overrides, which win over SageMaker's hyperparameters."""
     drop_unread_output()
     return run_program("train", partial(run_alone, overrides))
 
