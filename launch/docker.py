@@ -30,23 +30,19 @@ from pathlib import Path
 from entry_point.config.retired import retired
 from entry_point.job import own_code
 from entry_point.job.program import ExitCode, UserError, run_for_reader, run_program
-from entry_point.job.run_folder import CONTAINER_ROOT, LATEST, RunFolder
+from entry_point.job.run_folder import CONTAINER_ROOT, JOB_NAME, LATEST, RUN_NAME, RunFolder
 from launch.containers import run_container, say
 from launch.engine import Engine, find_engine
 from launch.image import built_revision, image_reference
-from launch.local import (
-    HOST,
-    RUNS,
-    create_run_folder,
-    split_name,
-    write_input_config,
-)
+from launch.local import RUNS, create_run_folder, split_name
 from launch.own_code import require_free_channel, split_code
 from launch.revision import revision
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.
 CHANNELS = {"data.root": "training", "data.images": "images"}
+# What a job writes to, in its run folder.
+WRITTEN = ("model", "output", "checkpoints")
 TRAIN_STOP_SECONDS = 120
 SERVE_STOP_SECONDS = 30
 
@@ -63,37 +59,35 @@ def train(arguments: Sequence[str]) -> int:
     image = find_image(engine, "docker-train")
     code, rest = split_code(rest)
     channels, overrides = split_channels(rest)
-    environment = []
+    environment = {}
     if code:
         require_free_channel(channels, "channel")
         say("docker-train", code.describe())
-        environment.append(f"--env={own_code.HASH}={code.hash}")
-    is_new = name is None or not (RUNS / name).exists()
-    folder = create_run_folder(name)
+        environment[own_code.HASH] = code.hash
+    folder, is_new = create_run_folder(name)
+    environment |= {JOB_NAME: folder.name, RUN_NAME: folder.name}
     run = RunFolder(folder)
     with run.hold():  # until the container does
-        names = sorted([*channels, *([own_code.CHANNEL] if code else [])])
-        write_input_config(folder, overrides, hosts=[HOST], current=HOST, channels=names)
+        for part in WRITTEN:
+            (folder / part).mkdir(exist_ok=True)
         if code:
             code.write(run.channels)
+            channels[own_code.CHANNEL] = run.channels / own_code.CHANNEL
     say("docker-train", f"{image}; /opt/ml is {folder}")
     exit_code = run_container(
         engine,
         "docker-train",
         f"{folder.name}-{os.getpid()}",
         TRAIN_STOP_SECONDS,
-        f"--hostname={HOST}",
-        # The job waits until the name resolves, which it does not without a network.
-        f"--add-host={HOST}:127.0.0.1",
         *([f"--network={network}"] if network else []),
         f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
         *mounts(folder, channels),
         *gpu_options(),
         *owner_options(engine),
-        f"--env=TRAINING_JOB_NAME={folder.name}",
-        *environment,
+        *(f"--env={key}={value}" for key, value in environment.items()),
         image,
         "train",
+        *overrides,
     )
     say("docker-train", f"exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == ExitCode.FINISHED:
@@ -104,12 +98,11 @@ def train(arguments: Sequence[str]) -> int:
 
 
 def mounts(run: Path, channels: Mapping[str, Path]) -> list[str]:
-    """Options that mount a run folder and the channels; ``/opt/ml`` itself is not mounted."""
-    written = ("model", "output", "checkpoints")
+    """Options that mount what a run folder gets, and the channels; ``/opt/ml`` itself is not
+    mounted."""
     return [
-        bind(run / "input", "/opt/ml/input", "readonly"),
-        *(bind(run / part, f"/opt/ml/{part}") for part in written),
-        *(bind(path, f"/opt/ml/input/data/{name}", "readonly") for name, path in channels.items()),
+        *(bind(run / part, f"{CONTAINER_ROOT / part}") for part in WRITTEN),
+        *(bind(path, f"{IN_CONTAINER / name}", "readonly") for name, path in channels.items()),
     ]
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.hyperparameters import decode
 from entry_point.config.train_config import load_train_config
-from entry_point.job.hyperparameters import decode
 from entry_point.job.known_tasks import ALL_METRICS
 from entry_point.job.metrics_line import metric_regexes
 from entry_point.job.program import UserError

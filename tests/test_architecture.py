@@ -29,7 +29,6 @@ CONTRACT = {
         "archive",
         "cores",
         "hosts",
-        "hyperparameters",
         "known_tasks",
         "metrics_line",
         "own_code",

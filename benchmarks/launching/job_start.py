@@ -22,9 +22,8 @@ from pathlib import Path
 from benchmarks import measure
 from entry_point.job.program import ExitCode, UserError
 from launch import image, revision
-from launch.docker import mounts, owner_options
+from launch.docker import WRITTEN, mounts, owner_options
 from launch.engine import Engine, find_engine
-from launch.local import HOST, write_input_config
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
@@ -39,13 +38,14 @@ def parts(line: str) -> dict[str, float]:
 
 def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
     """Start a job and stop it after its first step; returns seconds by part."""
-    write_input_config(folder, OVERRIDES, hosts=[HOST], current=HOST, channels=["training"])
+    for part in WRITTEN:
+        (folder / part).mkdir(parents=True)
     name = f"job-start-{os.getpid()}"
     options = [*owner_options(engine), *mounts(folder, {"training": photos})]
-    options += ["--network=none", f"--hostname={HOST}", f"--add-host={HOST}:127.0.0.1"]
+    job = ["--network=none", reference, "train", *OVERRIDES]
     started = time.perf_counter()
     process = subprocess.Popen(
-        [*engine.command, "run", "--rm", f"--name={name}", *options, reference, "train"],
+        [*engine.command, "run", "--rm", f"--name={name}", *options, *job],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

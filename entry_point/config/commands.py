@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from entry_point.config.data_config import FORMATS, DataConfig
-from entry_point.job.hyperparameters import TYPED_WORDS, spell
+from entry_point.config.override_text import spell
 
 OF_SAMPLES = (
     *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
     *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
 )
 """The settings of `data` that decide what is made of a dataset, not what it holds."""
-# Paths and words that a setting of text takes without quotes, as `compose` parses them.
-_PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\t]*)(?<! )""")
 # Within double quotes, a shell gives these a meaning.
 _SPECIAL = re.compile(r'["$`\\!]')
 
@@ -28,16 +26,10 @@ def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
 
     A shell reads them twice, before make and after it; make reads `$` as a variable.
     """
-    arguments = [*words, *(f"{key}={_typed(value)}" for key, value in settings.items())]
+    arguments = [*words, *(f"{key}={spell(value)}" for key, value in settings.items())]
     typed = shlex.join(arguments).replace("$", "$$")
     quoted = shlex.quote(typed) if _SPECIAL.search(typed) else f'"{typed}"'
     return f"make {target} ARGS={quoted}"
-
-
-def _typed(value: Any) -> str:
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in TYPED_WORDS:
-        return value
-    return spell(value)
 
 
 def changes(

@@ -22,6 +22,7 @@ from pydantic import TypeAdapter
 from entry_point.config.checking import FOR_LAUNCH, as_setting, check_config, json_tree
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
+from entry_point.config.override_text import quote
 from entry_point.config.retired import with_later, without_retired
 from entry_point.config.typed_text import as_typed, with_typed_text
 from entry_point.job import own_code
@@ -140,7 +141,7 @@ def _parse(parser: OverridesParser, override: str) -> Override:
         key, equals, value = override.partition("=")
         if equals and re.fullmatch(_PLAIN_TEXT, value):
             with suppress(HydraException):
-                return parser.parse_override(f"{key}='{value}'")
+                return parser.parse_override(f"{key}={quote(value)}")
         message = "not an override as in key=value; put a value with blanks or any of ,[]{} into "
         message += "single quotes, and no blanks around ="
         raise ConfigError(override, message=message) from error

@@ -18,6 +18,7 @@ RETIRED = {
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
     "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
     "job.queue": "the SageMaker SDK's TrainingQueue with the object of launch.notebook.trainer",
+    "hydra_overrides_000": "a hyperparameter for each override, optim.lr with the value 0.05",
     "tuning": "launch.notebook.tuner, which returns the SageMaker SDK's HyperparameterTuner",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",
     "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",

@@ -3,15 +3,16 @@
 1. `program` ends every program: exit codes, errors as printable lines, the file with a failure's
    reason.
 2. `run_folder` is the folder of a run, `hosts` the machines of a job and their GPUs;
-   `hyperparameters` are Hydra overrides as SageMaker carries them, `metrics_line` what it finds in
-   the log, `own_code` the code that was sent with the job, `archive` how a model is unpacked. A
-   launcher uses these, so they need the standard library only.
+   `metrics_line` is what SageMaker finds in the log, `own_code` the code that was sent with the
+   job, `archive` how a model is unpacked. A launcher uses these, so they need the standard library
+   only.
 3. `training_job` composes the configuration, and starts the processes of `ranks`, one per device.
 4. In a rank, `devices` chooses the device and joins the other ranks, `RankWatch` of `ranks` says
    which rank the others wait for, and `stop` has all of them stop after the same step.
 
 A launcher sets these environment variables of ours: `ML_ROOT` names the run folder,
-`CHECKPOINTS_PER_JOB` is set where jobs share a prefix for checkpoints, `OWN_CODE` is the hash of
-the code that was sent, and `TRAIN_LINK_LATEST` the run folder that becomes `latest`. The
-container's first process sets `OWN_CODE_FOLDER` once that hash is right.
+`CHECKPOINTS_PER_JOB` is set where jobs share a prefix for checkpoints, and `OWN_CODE` is the hash
+of the code that was sent. `TRAIN_LINK_LATEST` is the run folder that becomes `latest`,
+`TRAIN_NEW_RUN` one that goes if the command is refused, and `TRAIN_RUN_NAME` the name that resumes
+a run. The container's first process sets `OWN_CODE_FOLDER` once the hash is right.
 """

@@ -24,8 +24,6 @@ from entry_point.job.whole_file import UNSUPPORTED, remove_partial_files
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
 """The platform's file that every job has, relative to the root."""
-LOCAL = "local"
-"""The instance type of a job that this machine's launchers start."""
 TUNING_KEY = "_tuning_objective_metric"
 """The hyperparameter that SageMaker adds in a tuning job."""
 JOB_NAME = "TRAINING_JOB_NAME"
@@ -35,6 +33,8 @@ PER_JOB = "CHECKPOINTS_PER_JOB"
 object of the SageMaker SDK starts."""
 LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
+RUN_NAME = "TRAIN_RUN_NAME"
+"""Environment variable: what `name=` must be for this machine's launcher to resume the run."""
 NEW_RUN = "TRAIN_NEW_RUN"
 """Environment variable: set to the run folder that this start has created."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
@@ -184,10 +184,10 @@ class RunFolder:
     def resumed_by(self) -> str:
         """What resumes this run, as messages put it. Without its name, a launcher on this machine
         begins a new one."""
-        kind = read_json(self.root / RESOURCES).get("current_instance_type")
-        if kind == LOCAL:
-            return f"the same command with name={os.environ.get(JOB_NAME, self.root.name)}"
-        return "the same command" if kind is None else "a job with the same checkpoints"
+        if has_resources(self.root):
+            return "a job with the same checkpoints"
+        name = os.environ.get(RUN_NAME)
+        return f"the same command with name={name}" if name else "the same command"
 
     @property
     def failure(self) -> Path:
@@ -202,8 +202,7 @@ class RunFolder:
     def hold(self) -> BinaryIO:
         """Lock this run. Whoever has the returned file, by inheritance too, holds the lock.
 
-        The launcher holds it while it writes `input`, then the supervisor and every rank until the
-        last of them has ended. A process that replaces the launcher inherits its open file.
+        The supervisor holds it, and every rank, until the last of them has ended.
 
         On a file system without locks, one line says so.
 
@@ -211,8 +210,7 @@ class RunFolder:
         write to the run folder.
         """
         deadline = time.monotonic() + LOCK_PATIENCE_S
-        inherited = self._inherited_lock()
-        file = inherited or self._open_lock()
+        file = self._open_lock()
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -227,23 +225,12 @@ class RunFolder:
             except OSError as error:
                 if error.errno not in UNSUPPORTED:
                     raise
-                if inherited is None:  # else the launcher has said it
-                    sys.stderr.write(
-                        f"train: {self.root} is on a file system without file locks "
-                        f"({error.strerror}): do not start a second job in this folder\n"
-                    )
+                sys.stderr.write(
+                    f"train: {self.root} is on a file system without file locks "
+                    f"({error.strerror}): do not start a second job in this folder\n"
+                )
                 return file
             time.sleep(0.02)
-
-    def _inherited_lock(self) -> BinaryIO | None:
-        """Returns the lock's open file of the launcher that this process has replaced."""
-        for path in Path("/dev/fd").iterdir():
-            number = int(path.name)
-            with suppress(OSError):  # there is no lock yet, or the file was that of the loop
-                is_lock = os.path.samestat(os.fstat(number), self.lock.stat())
-                if is_lock and os.get_inheritable(number):
-                    return os.fdopen(number, "a+b", closefd=False)
-        return None
 
     def _open_lock(self) -> BinaryIO:
         """Returns the file to lock. Raises ContractError."""

@@ -1,8 +1,8 @@
 """The training job on one host: its configuration, its ranks, and what the platform learns of them.
 
-Reads the platform's JSON files, turns hyperparameters into Hydra overrides, composes the
-configuration, starts the ranks and waits for them, and leaves the reason of a failure where the
-platform looks for it. It imports no torch, which keeps this process small.
+Composes the configuration of SageMaker's hyperparameters and the command line's overrides, starts
+the ranks and waits for them, and leaves the reason of a failure where the platform looks for it. It
+imports no torch, which keeps this process small.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from entry_point.job import own_code
 from entry_point.job.hosts import Hosts, lost_host, read_hosts, usable_gpus, wait_for_names
-from entry_point.job.hyperparameters import read_overrides
 from entry_point.job.program import (
     NO_FAILURE,
     ExitCode,
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 def run_job(overrides: Sequence[str]) -> int:
     """Run the job while no other runs in its folder; returns the exit code.
 
-    The overrides win over the platform's hyperparameters.
+    The overrides win over SageMaker's hyperparameters.
     """
     drop_unread_output()
     run = RunFolder.from_environment()
@@ -64,7 +63,8 @@ class Job:
         """Run the job; returns the exit code. A reason that a rank reports is left, not raised."""
         run = self.run
         own_code.use_sent(run.channels)
-        # Not above: it finds the config tree, which may be the one that was sent.
+        # Not above: they find the config tree, which may be the one that was sent.
+        from entry_point.config.hyperparameters import read_overrides
         from entry_point.config.train_config import load_train_config
 
         read = read_overrides(run.platform_config)

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import compose_plain, load_config, parse_overrides
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.override_text import quote
 from entry_point.config.schema import SETTINGS, Bool, Count, Int
 from entry_point.job.program import UserError
 
@@ -165,12 +166,11 @@ def _with_long_channels(overrides: Sequence[str]) -> list[str]:
         return [*overrides]
     others = [each for each in overrides if each not in fields_of_channels]
     job = compose_plain("launch", LaunchConfig, others).get("job") or {}
-    quoted = {
-        name: prefix.replace("'", r"\'")
+    long = [
+        f"job.channels.{name}={{s3:{quote(prefix)}}}"
         for name, prefix in (job.get("channels") or {}).items()
         if isinstance(prefix, str)
-    }
-    long = [f"job.channels.{name}={{s3:'{prefix}'}}" for name, prefix in quoted.items()]
+    ]
     return [*others, *long, *fields_of_channels]
 
 

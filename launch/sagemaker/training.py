@@ -9,9 +9,9 @@ from typing import Any
 
 from botocore import xform_name
 
+from entry_point.config.hyperparameters import decode, encode
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job import own_code
-from entry_point.job.hyperparameters import as_overrides
 from entry_point.job.program import UserError
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker import training_request
@@ -65,8 +65,7 @@ class TrainingSpec:
         if not self.config.job.request:
             return self
         config = as_sent(self.config, request)
-        source = "job.request.HyperParameters"
-        overrides = as_overrides(request.get("HyperParameters", {}), source)
+        overrides = decode(request.get("HyperParameters", {}))
         algorithm = request["AlgorithmSpecification"]
         if "ContainerEntrypoint" not in algorithm:
             overrides += algorithm.get("ContainerArguments", [])[1:]
@@ -83,7 +82,8 @@ class TrainingSpec:
 def load_spec(arguments: Sequence[str]) -> TrainingSpec:
     """Read the overrides of a launch, and the code that `job.code=true` sends; raises UserError."""
     config, overrides = load_launch_config(arguments, TrainConfig)
-    train, _ = load_train_config(overrides, has_channels=holds_data(config.job.channels))
+    read_by_job = decode(encode(overrides))
+    train, _ = load_train_config(read_by_job, has_channels=holds_data(config.job.channels))
     if not config.job.code:
         return TrainingSpec(config, overrides, train, None)
     code = collect()

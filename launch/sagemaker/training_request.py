@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from entry_point.job.hyperparameters import encode
+from entry_point.config.hyperparameters import encode
 from entry_point.job.metrics_line import metric_regexes
 from launch.revision import commit
 from launch.sagemaker.checks import KEPT, WRITTEN, is_gpu

@@ -53,7 +53,7 @@ def moments_of_training(run: Path, log: Path) -> Moments:
 
     return {
         "start": lambda: True,
-        "input": (run / "input/config/inputdataconfig.json").exists,
+        "lock": (run / "output/lock").exists,
         "build": lambda: logged("custom_op: compiling") or logged("code  "),
         "operator": lambda: logged("code  "),
         "first step": lambda: logged("epoch=") and logged("step="),

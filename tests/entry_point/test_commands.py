@@ -12,7 +12,7 @@ import pytest
 
 from entry_point.__main__ import COMMANDS
 from entry_point.job.program import ExitCode
-from launch.local import write_input_config
+from tests.platform_files import write_input_config
 
 CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, PR_CAPBSET_DROP = 1, 2, 24
 
@@ -50,7 +50,7 @@ def test_a_run_folder_of_another_user_is_one_line(
     tmp_path: Path, mode: int, command: list[str]
 ) -> None:
     root = tmp_path / "ml"
-    write_input_config(root, [], hosts=["algo-1"], current="algo-1")
+    write_input_config(root, [])
     (root / "output").chmod(mode)
     root.chmod(mode)
     try:
@@ -73,7 +73,7 @@ def test_without_a_command_it_prints_a_report(tmp_path: Path) -> None:
 
 def test_without_a_command_a_job_trains(tmp_path: Path) -> None:
     """Local mode of SageMaker's SDK v3 passes none. Here the job fails at its first setting."""
-    write_input_config(tmp_path, ["trainer.epochs=0"], hosts=["algo-1"], current="algo-1")
+    write_input_config(tmp_path, ["trainer.epochs=0"])
     done = container(tmp_path)
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.startswith("train: trainer.epochs=0: ")
@@ -82,7 +82,7 @@ def test_without_a_command_a_job_trains(tmp_path: Path) -> None:
 
 def test_a_job_that_was_sent_a_script_ends_with_a_line_and_trains_nothing(tmp_path: Path) -> None:
     """SDK v2's `entry_point=` sends these keys."""
-    write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
+    write_input_config(tmp_path, [])
     sent = {"sagemaker_program": '"mine.py"', "sagemaker_submit_directory": '"s3://bucket/code"'}
     (tmp_path / "input/config/hyperparameters.json").write_text(json.dumps(sent))
     done = container(tmp_path, "train")

@@ -1,6 +1,5 @@
 """Local runs: one folder per run, a link to the newest, an earlier run by its name."""
 
-import json
 import os
 import re
 from functools import partial
@@ -11,12 +10,13 @@ import pytest
 from filelock import FileLock
 from PIL import Image
 
-from entry_point.job import hyperparameters, run_folder
+from entry_point.job import run_folder
 from entry_point.job.program import UserError
 from launch import local
 from tests import forkserver
 from tests.entry_point.training import forked, forked_ranks
 from tests.forkserver import Program
+from tests.platform_files import write_input_config
 
 ROOT = Path(__file__).resolve().parents[2]
 JOB = (
@@ -150,14 +150,6 @@ def test_latest_is_the_newest_run_that_has_a_model(start_folder: Path) -> None:
     assert code == 0, output
 
 
-def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str) -> None:
-    """Check that local-train refuses the arguments and starts no job."""
-    monkeypatch.chdir(start_folder)
-    monkeypatch.setattr(os, "execv", lambda *_: pytest.fail("the job was started"))
-    with pytest.raises(SystemExit, match="2"):
-        local.main(arguments)
-
-
 @pytest.mark.parametrize(
     ("argument", "message"),
     [
@@ -169,30 +161,36 @@ def refused(monkeypatch: pytest.MonkeyPatch, start_folder: Path, *arguments: str
     ],
 )
 def test_a_mistyped_argument_is_one_line_and_leaves_no_run(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    argument: str,
-    message: str,
+    tmp_path: Path, argument: str, message: str
 ) -> None:
-    refused(monkeypatch, tmp_path, argument)
-    line = capsys.readouterr().err
-    assert message in line
-    assert line.startswith("local-train: ") and line.count("\n") == 1
-    assert not (tmp_path / "runs").exists()
+    code, output = local_train(tmp_path, argument)
+    assert code == 2, output
+    assert message in output and output.startswith("train: ") and output.count("\n") == 1
+    assert not list((tmp_path / "runs").iterdir())
 
 
-def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr(run_folder, "LOCK_PATIENCE_S", 0.0)
+def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     output = tmp_path / "runs" / "busy" / "output"
     output.mkdir(parents=True)
     with FileLock(output / "lock"):
-        refused(monkeypatch, tmp_path, "name=busy", "trainer.epochs=1")
-    assert f"another process is training in {tmp_path}/runs/busy; wait" in capsys.readouterr().err
+        process = start_local_train(tmp_path, tmp_path / "log", "name=busy", patient=False)
+        said, _ = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert f"another process is training in {tmp_path}/runs/busy; wait" in said
     left = [str(path.relative_to(tmp_path)) for path in (tmp_path / "runs").rglob("*")]
     assert sorted(left) == ["runs/busy", "runs/busy/output", "runs/busy/output/lock"]
+
+
+def test_a_run_of_version_1_is_resumed_with_the_overrides_of_the_command(
+    start_folder: Path,
+) -> None:
+    """Version 1 kept a run's overrides in SageMaker's files, and wrote them at each start."""
+    old = ["data.root=gone", "trainer.epochs=7", "optim.lr=0.5"]
+    write_input_config(start_folder / "runs" / "old", old)
+    code, output = local_train(start_folder, "name=old", *JOB, "trainer.epochs=1")
+    assert code == 0, output
+    config = (start_folder / "runs" / "old" / "model" / "config.yaml").read_text()
+    assert "epochs: 1\n" in config and "lr: 0.03\n" in config
 
 
 @pytest.mark.parametrize("name", ["with space", "", "-x", "a" * 64, "../up", "under_score"])
@@ -210,15 +208,22 @@ def test_latest_is_refused_as_a_run_name() -> None:
     "override",
     ["data.root=a b", "model.name=x$y", "data.classes=[a,'b c']", 'note="quoted"', "name_of=ü"],
 )
-def test_an_override_reaches_the_job_unchanged(tmp_path: Path, override: str) -> None:
-    local.write_input_config(tmp_path, [override], hosts=["algo-1"], current="algo-1")
-    text = (tmp_path / "input" / "config" / "hyperparameters.json").read_text()
-    assert hyperparameters.decode(json.loads(text)) == [override]
+def test_an_override_reaches_the_job_unchanged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, override: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("ML_ROOT", run_folder.LINK_LATEST, run_folder.NEW_RUN, run_folder.RUN_NAME):
+        monkeypatch.setenv(name, "")  # what the launcher sets goes with the test
+    commands: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, command: commands.append(command))
+    monkeypatch.setattr(local, "defer_stop", lambda: None)
+    local.start(["name=x", override])
+    assert commands[0][1:] == ["-m", "entry_point", "train", override]
 
 
 def test_runs_started_in_the_same_second_get_separate_folders(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    folders = {local.create_run_folder(None) for _ in range(5)}
+    folders = {local.create_run_folder(None)[0] for _ in range(5)}
     assert len(folders) == 5

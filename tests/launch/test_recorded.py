@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.job.hyperparameters import decode
+from entry_point.config.hyperparameters import decode
 from entry_point.job.metrics_line import METRIC_REGEXES
 from launch.sagemaker import __main__ as sagemaker
 

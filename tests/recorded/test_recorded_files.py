@@ -14,9 +14,6 @@ from tests.recorded.frozen import HERE
 FILES = """
 checkpoints/best.pt
 checkpoints/step-000000012.pt
-input/config/hyperparameters.json
-input/config/inputdataconfig.json
-input/config/resourceconfig.json
 model/classes.json
 model/code/project
 model/config.yaml

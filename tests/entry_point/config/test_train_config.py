@@ -11,9 +11,9 @@ import pytest
 from entry_point.config.checking import json_tree, settings_of
 from entry_point.config.compose import CONFIGS, load_config, load_resolved, resolved_yaml
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.hyperparameters import decode
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.job.hyperparameters import decode
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
 

@@ -11,11 +11,11 @@ from entry_point.config import compose
 from entry_point.config.compose import CONFIGS, load_config, load_resolved, resolved_yaml
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.evaluate_config import EvaluateConfig
+from entry_point.config.hyperparameters import decode, encode
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.serve_config import load_serve_config
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.job.hyperparameters import decode, encode
 from entry_point.sweep import combinations
 from launch.sagemaker.config import load_launch_config
 

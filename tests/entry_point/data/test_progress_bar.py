@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.data.progress_bar import track
-from launch.local import write_input_config
+from tests.platform_files import write_input_config
 
 RUN = """
 import time
@@ -57,7 +57,7 @@ def test_a_terminal_shows_one_line_with_images_per_second_and_time_left() -> Non
 
 def test_a_job_in_a_container_rewrites_no_line_even_on_a_terminal(tmp_path: Path) -> None:
     """Local mode of SageMaker's SDKs gives the container a terminal and keeps its output."""
-    write_input_config(tmp_path, [], hosts=["algo-1"], current="algo-1")
+    write_input_config(tmp_path, [])
     inside = (
         "import pathlib\nfrom entry_point.job import run_folder\n"
         f"run_folder.CONTAINER_ROOT = pathlib.Path({str(tmp_path)!r})\n"

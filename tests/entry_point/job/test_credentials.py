@@ -12,6 +12,7 @@ from entry_point.config.train_config import load_train_config
 from launch import docker, local
 from launch.sagemaker.config import load_launch_config
 from tests.entry_point.training.training_jobs import run_job
+from tests.platform_files import write_input_config
 
 SECRET = "hunter2-Zq%40"
 URI = f"https://someone:{SECRET}@tracking.example:5000/path"
@@ -79,8 +80,8 @@ def test_variables_of_a_job_may_have_them() -> None:
 def test_a_job_with_credentials_in_its_hyperparameters_fails_and_writes_them_nowhere(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    wrong = ["loggers=[mlflow]", f"logger_kwargs.mlflow.uri={URI}"]
-    output = run_job(tmp_path, photo_folder, wrong, code=2)
+    write_input_config(tmp_path, ["loggers=[mlflow]", f"logger_kwargs.mlflow.uri={URI}"])
+    output = run_job(tmp_path, photo_folder, code=2)
     check((tmp_path / "output/failure").read_text(), "logger_kwargs.mlflow.uri")
     assert output.count("logger_kwargs.mlflow.uri: has credentials") == 1
     assert "hunter2" not in output

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job import run_folder
 from entry_point.job.program import ExitCode
 from entry_point.job.ranks import OPTION
 from entry_point.job.run_folder import RunBusyError, RunFolder
@@ -62,24 +61,6 @@ def test_a_lock_is_refused_while_its_holder_lives_and_reached_by_inheritance(
     heir.kill()
     heir.wait()
     run.hold().close()
-
-
-def test_a_process_that_takes_the_place_of_the_launcher_keeps_its_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(run_folder, "LOCK_PATIENCE_S", 0.0)
-    launcher = HOLD.partition("print(")[0] + (
-        "import os\nos.set_inheritable(lock.fileno(), True)\n"
-        f"os.execv(sys.executable, [sys.executable, '-c', {HOLD!r}, sys.argv[1]])"
-    )
-    command = [sys.executable, "-c", launcher, str(tmp_path)]
-    job = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert job.stdout is not None and job.stdout.readline() == "held\n"
-    with pytest.raises(RunBusyError, match="another process is training in"):
-        RunFolder(tmp_path).hold()
-    job.communicate("")
-    assert job.returncode == 0
-    RunFolder(tmp_path).hold().close()
 
 
 def test_no_rank_outlives_a_job_killed_while_the_ranks_start(

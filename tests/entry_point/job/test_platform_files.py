@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.config import hyperparameters
+from entry_point.config.hyperparameters import read_overrides
 from entry_point.config.train_config import load_train_config
-from entry_point.job import hyperparameters
-from entry_point.job.hyperparameters import read_overrides
 from entry_point.job.run_folder import ContractError, RunFolder
 
 

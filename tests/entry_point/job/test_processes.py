@@ -16,6 +16,7 @@ from entry_point.job.program import ExitCode
 from tests.entry_point.training import forked
 from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.training_jobs import (
+    TINY,
     read_records,
     run_job,
     start_job,
@@ -23,6 +24,7 @@ from tests.entry_point.training.training_jobs import (
     write_job,
 )
 from tests.forkserver import Program
+from tests.platform_files import write_input_config
 
 Process = subprocess.Popen[str] | Program
 ENDLESS = ("trainer.epochs=100000", "trainer.log_every_steps=1")
@@ -137,11 +139,13 @@ def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
 
 
 def test_sagemakers_toolkit_can_run_it_as_a_script(tmp_path: Path, photo_folder: Path) -> None:
-    _, environment = write_job(tmp_path, photo_folder, ["trainer.epochs=1"])
-    command = [sys.executable, "entry_point/__main__.py", "--hydra_overrides_000", "['x']"]
+    _, environment = write_job(tmp_path, photo_folder)
+    write_input_config(tmp_path, [*TINY, "trainer.epochs=1"])
+    command = [sys.executable, "entry_point/__main__.py", "--optim.lr", "0.1"]
     environment["PYTHONPATH"] = "."
     subprocess.run(command, env=environment, check=True, capture_output=True)
     assert (tmp_path / "model" / "model.safetensors").is_file()
+    assert "epochs: 1\n" in (tmp_path / "model" / "config.yaml").read_text()
 
 
 def test_an_error_in_one_rank_ends_the_job_with_its_traceback(

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from entry_point.job import hyperparameters
 from entry_point.job.metrics_line import STEP_TIMES
 from tests import forkserver
 from tests.entry_point.training import forked_ranks
@@ -35,20 +34,13 @@ def write_job(
     root: Path, data: Path, overrides: Sequence[str] = (), *, module: str = "entry_point"
 ) -> tuple[list[str], dict[str, str]]:
     """Fill `root` for a job on the folder `data`; returns its command and its environment."""
-    config = root / "input" / "config"
-    config.mkdir(parents=True, exist_ok=True)
+    (root / "input" / "config").mkdir(parents=True, exist_ok=True)
     channel = root / "input" / "data" / "training"
     channel.parent.mkdir(parents=True, exist_ok=True)
     if not channel.exists():
         channel.symlink_to(data)
-    arguments = [*TINY, *overrides]
-    command = [sys.executable, "-m", module]
-    if module == "entry_point":
-        parameters = hyperparameters.encode(arguments)
-        (config / "hyperparameters.json").write_text(json.dumps(parameters))
-        command.append("train")
-    else:
-        command.extend(arguments)
+    command = ["train"] if module == "entry_point" else []
+    command = [sys.executable, "-m", module, *command, *TINY, *overrides]
     return command, {**os.environ, "ML_ROOT": str(root), "OMP_NUM_THREADS": "1"}
 
 

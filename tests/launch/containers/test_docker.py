@@ -18,7 +18,7 @@ from launch.engine import Engine
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 
-def test_one_host_gets_everything_that_sagemaker_provides(
+def test_the_job_gets_its_overrides_as_arguments_and_its_folders_as_mounts(
     start_folder: Path, fake_engine: FakeEngine, tmp_path: Path
 ) -> None:
     calls = fake_engine(IDLE)
@@ -28,25 +28,20 @@ def test_one_host_gets_everything_that_sagemaker_provides(
     (create,) = [line for line in calls.read_text().splitlines() if line.startswith("run")]
     run = start_folder / "runs" / "first"
     for option in (
-        "--hostname=algo-1",
-        "--add-host=algo-1:127.0.0.1",
         "--shm-size=1g",
         "--stop-timeout=120",
         f"--user={os.getuid()}:{os.getgid()}",
-        f"--mount=type=bind,source={run}/input,target=/opt/ml/input,readonly",
         f"--mount=type=bind,source={photos},target=/opt/ml/input/data/training,readonly",
         f"--mount=type=bind,source={run}/model,target=/opt/ml/model",
         f"--mount=type=bind,source={run}/output,target=/opt/ml/output",
         f"--mount=type=bind,source={run}/checkpoints,target=/opt/ml/checkpoints",
         "--env=TRAINING_JOB_NAME=first",
+        "--env=TRAIN_RUN_NAME=first",
     ):
         assert option in create
-    assert create.endswith(f"{IMAGE} train")
-    config = run / "input/config"
-    assert json.loads((config / "inputdataconfig.json").read_text())["training"]
-    hyperparameters = json.loads((config / "hyperparameters.json").read_text())
     # data.root is a path on the host; in the container, the data is in the channel.
-    assert hyperparameters == {"trainer.epochs": "1"}
+    assert create.endswith(f"{IMAGE} train trainer.epochs=1")
+    assert not (run / "input").exists()
 
 
 def test_own_code_reaches_the_job_as_a_read_only_channel(
@@ -56,8 +51,8 @@ def test_own_code_reaches_the_job_as_a_read_only_channel(
     assert docker.train(["name=mine", "job.code=true"]) == 0
     code = start_folder / "runs/mine/input/data/code"
     assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
-    channels = start_folder / "runs/mine/input/config/inputdataconfig.json"
-    assert "code" in json.loads(channels.read_text())
+    mount = f"--mount=type=bind,source={code},target=/opt/ml/input/data/code,readonly"
+    assert mount in calls.read_text()
     digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
     assert calls.read_text().count(f"--env=OWN_CODE={digest} ") == 1
     docker.train(["name=mine"])
@@ -68,14 +63,14 @@ def test_own_code_reaches_the_job_as_a_read_only_channel(
         docker.train(["job.code=true", f"channel.code={other}"])
 
 
-def test_an_isolated_job_has_no_network_and_resolves_its_own_name(
+def test_an_isolated_job_has_no_network(
     start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert start_folder
     calls = fake_engine(IDLE)
     monkeypatch.setenv("NETWORK", "none")
     docker.train(["name=alone"])
-    assert "--hostname=algo-1 --add-host=algo-1:127.0.0.1 --network=none" in calls.read_text()
+    assert " --network=none " in calls.read_text()
 
 
 def test_several_hosts_are_retired(
@@ -103,7 +98,7 @@ def test_the_folder_of_a_running_job_is_refused_and_unchanged(
         pytest.raises(RunBusyError, match=r"another process is training in .*busy"),
     ):
         docker.train(["name=busy"])
-    assert not (start_folder / "runs/busy/input/config").exists()
+    assert not (start_folder / "runs/busy/model").exists()
     assert "run " not in calls.read_text()
     assert docker.train(["name=busy"]) == 0
 

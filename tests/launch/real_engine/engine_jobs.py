@@ -11,7 +11,7 @@ from typing import Protocol
 
 from launch.containers import LABEL
 from launch.engine import Engine
-from launch.local import write_input_config
+from tests.platform_files import write_input_config
 
 ROOT = Path(__file__).resolve().parents[3]
 # The smallest possible training: the tests are about everything around it.
@@ -142,9 +142,7 @@ class Job:
 
     def give_to(self, uid: int) -> None:
         """Make another user the owner, as on a machine where the user is not root."""
-        write_input_config(
-            self.folder, [], hosts=["algo-1"], current="algo-1", channels=["training"]
-        )
+        write_input_config(self.folder, [], channels=["training"])
         self.owner = uid
         for path in [self.folder, *self.folder.rglob("*")]:
             os.chown(path, uid, uid)

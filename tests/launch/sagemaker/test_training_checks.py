@@ -93,7 +93,10 @@ SENT = (
         ),
         (["HyperParameters.data=folder"], "data=folder: data.root is not set"),
         (["HyperParameters.sagemaker_program=train.py"], "hyperparameter sagemaker_program"),
-        (["HyperParameters.hydra_overrides_001='[]'"], "job.request.HyperParameters: hyperparam"),
+        (
+            ["HyperParameters.hydra_overrides_000='[]'"],
+            "hydra_overrides_000=[]: retired: use a hyperparameter for each override",
+        ),
         (
             [SENT.format(name="other", mode="File"), "data=folder"],
             "data=folder: data.root is not set and there is no channel training; add "

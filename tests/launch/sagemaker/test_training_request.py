@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from entry_point.config import compose
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.hyperparameters import decode, read_overrides
 from entry_point.config.train_config import load_train_config
-from entry_point.job.hyperparameters import decode, read_overrides
 from entry_point.job.metrics_line import METRIC_REGEXES
 from launch.revision import commit
 from launch.sagemaker import training_request

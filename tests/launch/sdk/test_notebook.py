@@ -19,8 +19,8 @@ from nbclient import NotebookClient
 from entry_point.__main__ import COMMANDS
 from entry_point.config.compose import load_config
 from entry_point.config.evaluate_config import EvaluateConfig
+from entry_point.config.hyperparameters import decode
 from entry_point.config.train_config import load_train_config
-from entry_point.job.hyperparameters import decode
 from entry_point.job.metrics_line import METRIC_REGEXES
 from entry_point.job.run_folder import JOB_NAME, PER_JOB, RunFolder
 from launch import setup_aws

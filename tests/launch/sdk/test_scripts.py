@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job.hyperparameters import read_overrides
+from entry_point.config.hyperparameters import read_overrides
 from entry_point.job.run_folder import ContractError
 from tests.launch.conftest import BUCKET, ROLE, Aws
 from tests.launch.sdk.environments import run_python
