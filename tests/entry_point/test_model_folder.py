@@ -123,7 +123,7 @@ def test_a_linked_folder_of_own_code_is_copied(
     found = SimpleNamespace(submodule_search_locations=[str(package)])
     monkeypatch.setattr(model_folder, "find_spec", lambda _: found)
     config, _ = load_train_config(["data=folder", "model.name=project.net.net"])
-    model_folder._save_code(tmp_path / "model", config)
+    model_folder._copy_code(tmp_path / "model", config)
     copied = [file for file in (tmp_path / "model/code/project").rglob("*") if file.is_file()]
     assert sorted(file.name for file in copied) == ["blocks.py", "net.py"]
 
@@ -262,7 +262,7 @@ def test_an_archive_that_unpacks_to_much_more_than_its_size_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A member as well as a header, which tarfile would hold in memory."""
-    monkeypatch.setattr("entry_point.model_folder._MOST_BYTES_MORE", 10**6)
+    monkeypatch.setattr("entry_point.job.archive._BYTES_MORE", 10**6)
     long_name = tarfile.TarInfo("a")
     long_name.pax_headers = {"comment": "x" * 2 * 10**6}
     for number, (member, content) in enumerate(

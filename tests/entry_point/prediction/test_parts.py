@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from entry_point import predict
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.packing_config import Part
+from entry_point.config.part import Part
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import ExitCode
 from tests.entry_point.prediction.predicted import assert_same, names, rows, start
