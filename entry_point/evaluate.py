@@ -41,7 +41,7 @@ from entry_point.job.program import (
     run_program,
 )
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.job.whole_file import replacing, write_text
+from entry_point.job.whole_file import write_text
 
 if TYPE_CHECKING:
     from entry_point.job.devices import Devices
@@ -196,17 +196,20 @@ def _write(
     title, page = f"{split} of {facts['data']}", output / "evaluation.html"
     shown = {name: str(value) for name, value in facts.items()}
     write_evaluation(page, title, shown, task, evaluation, source, trained.network, data)
+    _log(evaluation, task, config.model_dir, split, page)
+
+
+def _log(evaluation: Evaluation, task: Task, model: str, split: str, page: Path) -> None:
+    """Log the metrics, and where the results are."""
     for metric in (*task.metrics, LOSS):
         if metric.name in evaluation.metrics:
             log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
+    skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
     count = counted(len(evaluation.indices), "image")
+    of = "all images" if split == WHOLE else split
     log.info(
         "%s of %s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
-        count,
-        "all images" if split == WHOLE else split,
-        config.model_dir,
-        f", {evaluation.damaged} damaged" if evaluation.damaged else "",
-        page,
+        *(count, of, model, skipped, page),
     )
 
 
@@ -223,14 +226,12 @@ def _write_outcomes(file: Path, task: Task, evaluation: Evaluation, source: Sour
     """Write what the model made of each image, those with the largest loss first."""
     import polars as pl
 
-    from entry_point.prediction_table import csv_columns
+    from entry_point.prediction_table import write_csv
 
     paths = [source.key(index) for index in evaluation.indices.tolist()]
     losses = evaluation.scores[:, 0].tolist()
     frame = pl.DataFrame({"path": paths, **task.outcomes(evaluation.scores), "loss": losses})
-    frame = frame.sort("loss", descending=True, maintain_order=True)
-    with replacing(file) as unfinished:
-        frame.select(csv_columns(frame.schema)).write_csv(unfinished, quote_style="non_numeric")
+    write_csv(frame.sort("loss", descending=True, maintain_order=True).lazy(), file)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ segmentation are PNG files beside the Parquet files, in the folder `masks`.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -41,6 +42,7 @@ from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_table import (
     MADE_FROM,
+    NAMES,
     PredictionTable,
     build_table,
     write_csv,
@@ -96,7 +98,8 @@ def run(config: PredictConfig, job: ProcessingJob | None) -> int:
         with locked(file, key="output_dir"):
             damaged = None if is_complete(prediction) else predict(prediction)
             if config.csv:
-                write_csv(file, csv)
+                names = json.loads(pl.read_parquet_metadata(file).get(NAMES, "[]"))
+                write_csv(pl.scan_parquet(file, glob=False), csv, names)
     if damaged is None:
         _say(f"{file} is already complete")
         return ExitCode.FINISHED

@@ -194,21 +194,19 @@ def _row_groups(
     yield held
 
 
-def write_csv(parquet: Path, file: Path) -> None:
-    """Write the rows of `write_parquet` as CSV, with one column for each score, feature or other
-    number of an array. What your own task answers beside text and numbers is JSON.
+def write_csv(frame: pl.LazyFrame, file: Path, names: Sequence[str] = ()) -> None:
+    """Write a table as CSV, with one column for each score, feature or other number of an array;
+    `names` are those of its scores. What your own task answers beside text and numbers is JSON.
 
     Raises UserError for a disk that is full.
     """
-    names = json.loads(pl.read_parquet_metadata(parquet).get(NAMES, "[]"))
+    columns = _csv_columns(frame.collect_schema(), names)
     with _writing(file), replacing(file) as unfinished:
-        columns = csv_columns(pl.read_parquet_schema(parquet), names)
-        frame = pl.scan_parquet(parquet, glob=False).select(columns)
-        frame.sink_csv(unfinished, quote_style="non_numeric")
+        frame.select(columns).sink_csv(unfinished, quote_style="non_numeric")
 
 
-def csv_columns(schema: Mapping[str, pl.DataType], names: Sequence[str] = ()) -> list[pl.Expr]:
-    """Returns the columns of a table as a CSV file has them; `names` are those of its scores.
+def _csv_columns(schema: Mapping[str, pl.DataType], names: Sequence[str]) -> list[pl.Expr]:
+    """Returns the columns of a table as a CSV file has them.
 
     A cell that a spreadsheet would take for a formula begins with an apostrophe, see
     https://owasp.org/www-community/attacks/CSV_Injection.
