@@ -31,7 +31,7 @@ from entry_point.job.known_tasks import LOSS
 from entry_point.job.own_code import PACKAGE
 from entry_point.job.program import ExitCode, counted, printable
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.job.whole_file import replacing, write_text
+from entry_point.job.whole_file import write_text
 
 if TYPE_CHECKING:
     from entry_point.job.devices import Devices
@@ -132,17 +132,17 @@ def _order_of(source: Source, known: list[str]) -> torch.Tensor:
     Raises DataError for names that the model does not know, or that the source must have.
     """
     names = list(source.classes)
+    columns = source.kind in ("labels", "numbers")
     if unknown := [name for name in names if name not in known]:
         shown = printable(", ".join(unknown[:5]))
         raise DataError(f"the model does not know {shown}: remove these images or labels")
+    if columns and (missing := [name for name in known if name not in names]):
+        shown = printable(", ".join(missing[:5]))
+        raise DataError(f"the dataset lacks {shown}, which the model predicts: add columns")
     if source.kind == "targets":
         source.renumber(known)
-    elif source.kind in ("labels", "numbers"):
-        if missing := [name for name in known if name not in names]:
-            shown = printable(", ".join(missing[:5]))
-            raise DataError(f"the dataset lacks {shown}, which the model predicts: add columns")
-        return torch.tensor([names.index(name) for name in known])
-    return torch.tensor([known.index(name) for name in names])
+    wanted, given = (known, names) if columns else (names, known)
+    return torch.tensor([given.index(name) for name in wanted])
 
 
 def _write(
@@ -153,29 +153,33 @@ def _write(
     evaluation: Evaluation,
     source: Source,
 ) -> None:
+    """Write evaluation.json, predictions.csv and the page; log the metrics."""
     from entry_point.training.results.report import write_evaluation
 
-    output = Path(config.output_dir)
-    output.mkdir(parents=True, exist_ok=True)
-    facts = {
+    output, task = Path(config.output_dir), trained.task
+    facts: dict[str, str | int] = {
         "model": str(Path(config.model_dir).resolve()),
         "data": data.root or "the input channel",
         "split": split,
-        "images": f"{len(evaluation.indices)}",
-        "damaged": f"{evaluation.damaged}",
+        "images": len(evaluation.indices),
+        "damaged": evaluation.damaged,
     }
     if (unfinished := trained.config.describe_unfinished()) is not None:
         facts["note"] = unfinished
         log.warning("%s: %s", config.model_dir, unfinished)
-    counts = {"images": len(evaluation.indices), "damaged": evaluation.damaged}
-    tables = {table.title: _as_json(table) for table in trained.task.tables(evaluation.scores)}
-    result = {**facts, **counts, "metrics": evaluation.metrics, "tables": tables}
+    tables = {table.title: _as_json(table) for table in task.tables(evaluation.scores)}
+    result = {**facts, "metrics": evaluation.metrics, "tables": tables}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    _write_outcomes(output / "predictions.csv", trained.task, evaluation, source)
-    title = f"{split} of {facts['data']}"
-    page = output / "evaluation.html"
-    write_evaluation(page, title, facts, trained.task, evaluation, source, trained.network, data)
-    for metric in (*trained.task.metrics, LOSS):
+    _write_outcomes(output / "predictions.csv", task, evaluation, source)
+    title, page = f"{split} of {facts['data']}", output / "evaluation.html"
+    shown = {name: str(value) for name, value in facts.items()}
+    write_evaluation(page, title, shown, task, evaluation, source, trained.network, data)
+    _log(evaluation, task, config.model_dir, split, page)
+
+
+def _log(evaluation: Evaluation, task: Task, model: str, split: str, page: Path) -> None:
+    """Log the metrics, and where the results are."""
+    for metric in (*task.metrics, LOSS):
         if metric.name in evaluation.metrics:
             log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
     skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
@@ -183,7 +187,7 @@ def _write(
     of = "all images" if split == WHOLE else split
     log.info(
         "%s of %s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
-        *(count, of, config.model_dir, skipped, page),
+        *(count, of, model, skipped, page),
     )
 
 
@@ -200,11 +204,9 @@ def _write_outcomes(file: Path, task: Task, evaluation: Evaluation, source: Sour
     """Write what the model made of each image, those with the largest loss first."""
     import polars as pl
 
-    from entry_point.prediction_table import csv_columns
+    from entry_point.prediction_table import write_csv
 
     paths = [source.key(index) for index in evaluation.indices.tolist()]
     losses = evaluation.scores[:, 0].tolist()
     frame = pl.DataFrame({"path": paths, **task.outcomes(evaluation.scores), "loss": losses})
-    frame = frame.sort("loss", descending=True, maintain_order=True)
-    with replacing(file) as unfinished:
-        frame.select(csv_columns(frame.schema)).write_csv(unfinished, quote_style="non_numeric")
+    write_csv(frame.sort("loss", descending=True, maintain_order=True).lazy(), file)

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.packing_config import OptimizeConfig, Part
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.part import part_of_run
 from entry_point.data.errors import without_group
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
@@ -29,12 +30,14 @@ def optimize(arguments: Sequence[str]) -> int:
     Returns the exit code."""
     config, job = load_config("optimize", OptimizeConfig, arguments), ProcessingJob.here()
     source = _chosen("source", config.source, job.input if job else None)
-    if config.output_format == "index" and job is None:
+    if config.output_format == "index":
+        if job is not None:
+            raise ConfigError("output_format", config.output_format, "must be shards in a job")
         folder = Path(config.output) if config.output else None
         output = index_folder(source, folder, config)
     else:
         output = _chosen("output", config.output, job.output if job else None)
-        part, own_files = _part(config, job, source)
+        part, own_files = part_of_run(config.part, job, source)
         pack(source, output, config, part, own_files)
     what = "side indexes are" if config.output_format == "index" else "dataset is"
     log.info("the %s in %s", what, output)
@@ -45,14 +48,3 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
     if value is None and default is None:
         raise ConfigError(key, None, "must name a folder, as in source=PHOTOS output=FOLDER")
     return Path(value or default or "")
-
-
-def _part(config: OptimizeConfig, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
-    """Returns what this run packs, and whether `source` holds only the files of its part."""
-    if chosen := config.chosen_part():
-        return chosen, False
-    if job is None:
-        return Part(), False
-    if config.output_format == "index":
-        raise ConfigError("output_format", config.output_format, "must be shards in a job")
-    return Part(job.hosts.rank + 1, job.hosts.count), job.shards_input(source)

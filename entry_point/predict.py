@@ -10,12 +10,12 @@ segmentation are PNG files beside the Parquet files, in the folder `masks`.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -25,7 +25,7 @@ import torch
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.packing_config import Part
+from entry_point.config.part import Part, part_of_run
 from entry_point.config.predict_config import PredictConfig
 from entry_point.data.errors import DataError, without_group
 from entry_point.data.loader import build_prediction_loader
@@ -41,6 +41,7 @@ from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_table import (
     MADE_FROM,
+    NAMES,
     PredictionTable,
     build_table,
     write_csv,
@@ -72,41 +73,29 @@ class Prediction:
         return self.folder / self.part.predictions
 
 
-@dataclass
-class Outcome:
-    """How many images of the part there are."""
-
-    predicted: int = 0
-    damaged: int = 0
-    listed: list[str] = field(default_factory=list)
-    """The first damaged images, and the reasons."""
-
-
 @without_group("input")
 def run(arguments: Sequence[str]) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
     config, job = load_config("predict", PredictConfig, arguments), ProcessingJob.here()
     with unpacked(Path(config.model_dir)) as model:
         prediction = plan(config, job, model)
-        with locked(prediction.file, key="output_dir"):
-            outcome = None
-            if is_complete(prediction):
-                _say(f"{prediction.file} is already complete")
-            else:
-                with _without_damage_warnings():
-                    outcome = predict(prediction)
+        file = prediction.file
+        csv = file.with_suffix(".csv")
+        with locked(file, key="output_dir"):
+            damaged = None if is_complete(prediction) else predict(prediction)
             if config.csv:
-                write_csv(prediction.file, prediction.file.with_suffix(".csv"))
-    if outcome is None:
+                names = json.loads(pl.read_parquet_metadata(file).get(NAMES, "[]"))
+                write_csv(pl.scan_parquet(file, glob=False), csv, names)
+    if damaged is None:
+        _say(f"{file} is already complete")
         return ExitCode.FINISHED
-    for line in outcome.listed:
+    for line in damaged[:_LISTED]:
         _say(line)
-    if (more := outcome.damaged - len(outcome.listed)) > 0:
+    if (more := len(damaged) - _LISTED) > 0:
         _say(f"damaged, but not listed: {more}, see the column error")
-    damaged = f", {outcome.damaged} damaged" if outcome.damaged else ""
-    also = f" and {prediction.file.with_suffix('.csv').name}" if config.csv else ""
-    count = counted(outcome.predicted, "image")
-    _say(f"{count} predicted{damaged}; written to {prediction.file}{also}")
+    count = counted(len(prediction.places) - len(damaged), "image")
+    count += f" predicted, {len(damaged)} damaged" if damaged else " predicted"
+    _say(f"{count}; written to {file}" + (f" and {csv.name}" if config.csv else ""))
     return ExitCode.FINISHED
 
 
@@ -121,24 +110,14 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
         raise ConfigError("input", source, "there is no such file or folder")
     if folder.exists() and not folder.is_dir():
         raise ConfigError("output_dir", folder, "is a file; name a folder")
-    of_host = Part() if job is None else Part(job.hosts.rank + 1, job.hosts.count)
-    part = config.chosen_part() or of_host
-    own_share = job is not None and config.part is None and job.shards_input(source)
+    part, own_files = part_of_run(config.part, job, source)
     data = config.dataset(str(source))
     images = open_dataset(data, source, for_training=False, labeled=False).source(WHOLE)
-    if not len(images) and not own_share:
+    if not len(images) and not own_files:
         raise ConfigError("input", source, "holds no image files")
-    places = range(len(images)) if own_share else part.of(len(images))
-    # The folder, too: others may have files of the same names.
-    where = f"{source.resolve()} {config.images and Path(config.images).resolve()}"
-    made_from = sha256(
-        f"{fingerprint(images)} {config.output} {where}".encode(errors="backslashreplace")
-    )
-    code = sorted((model / CODE).rglob("*.py"))
-    for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
-        if file.is_file():
-            made_from.update(file.read_bytes())
-    return Prediction(config, model, images, places, part, folder, made_from.hexdigest())
+    places = range(len(images)) if own_files else part.of(len(images))
+    made_from = _fingerprint(config, source, images, model)
+    return Prediction(config, model, images, places, part, folder, made_from)
 
 
 def _chosen(key: str, value: str | None, default: Path | None) -> Path:
@@ -149,69 +128,66 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
     return default
 
 
+def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Path) -> str:
+    """Returns a hash of all that decides what is predicted, except for the images' content."""
+    # The folder, too: others may have files of the same names.
+    where = f"{source.resolve()} {config.images and Path(config.images).resolve()}"
+    what = f"{fingerprint(images)} {config.output} {where}"
+    made_from = sha256(what.encode(errors="backslashreplace"))
+    code = sorted((model / CODE).rglob("*.py"))
+    for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
+        if file.is_file():
+            made_from.update(file.read_bytes())
+    return made_from.hexdigest()
+
+
 def is_complete(prediction: Prediction) -> bool:
     """Returns whether the part is already made.
 
     Raises DataError if the folder holds what does not belong to the same whole: readers take all
     Parquet files in it as one table.
     """
-    count, folder = prediction.part.count, prediction.folder
-    choose = "choose another output_dir, or remove what it holds"
-    others = sorted(folder.glob("[!.]*.parquet"))
-    for file in others:
+    count, choose = prediction.part.count, "choose another output_dir, or remove what it holds"
+    made = sorted(prediction.folder.glob("[!.]*.parquet"))
+    for file in made:
         if not re.fullmatch(rf"part-\d+-of-{count}\.parquet", file.name):
             raise DataError(f"{file} is not one of {count} parts: {choose}")
-    done = prediction.file in others
+    is_made = prediction.file in made
     # All parts were compared with the first one.
-    for file in [prediction.file] if done else others[:1]:
-        if _made_from(file) != prediction.made_from:
+    for file in [prediction.file] if is_made else made[:1]:
+        if pl.read_parquet_metadata(file).get(MADE_FROM) != prediction.made_from:
             raise DataError(
                 f"{file} was made from other images, or with another model or output: {choose}"
             )
-    return done
+    return is_made
 
 
-def _made_from(file: Path) -> str | None:
-    try:
-        return pl.read_parquet_metadata(file).get(MADE_FROM)
-    except pl.exceptions.PolarsError as error:
-        reason = " ".join(str(error).split())
-        raise DataError(f"{file} is damaged ({reason}): remove it") from error
-
-
-def predict(prediction: Prediction) -> Outcome:
-    """Write the part's file, row group by row group."""
-    config, outcome = prediction.config, Outcome()
+def predict(prediction: Prediction) -> list[str]:
+    """Write the part's file, row group by row group; returns a line for each damaged image."""
+    config, file, damaged = prediction.config, prediction.file, list[str]()
     limit_threads()
-    model = load_model(
-        prediction.model, torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    )
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = load_model(prediction.model, device)
     if model.unfinished is not None:
         _say(f"{config.model_dir}: {model.unfinished}")
     table = build_table(model, config.output, prediction.folder)
-    batches = track(
-        _rows(prediction, table, outcome),
-        len(prediction.places),
-        "predicting",
-        images_of=len,
-    )
-    file = prediction.file
+    rows = _rows(prediction, table, damaged)
+    batches = track(rows, len(prediction.places), "predicting", images_of=len)
     # The next run replaces what a killed one leaves under this name, which readers ignore.
     with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
         write_parquet(unfinished, table, prediction.made_from, batches)
-    return outcome
+    return damaged
 
 
 def _rows(
-    prediction: Prediction,
-    table: PredictionTable,
-    outcome: Outcome,
+    prediction: Prediction, table: PredictionTable, damaged: list[str]
 ) -> Iterator[pl.DataFrame]:
-    """Yields the rows of each batch; counts them in `outcome`."""
+    """Yields the rows of each batch; adds a line for each damaged image to `damaged`."""
     model, config, images = table.model, prediction.config, prediction.images
+    left = prediction.places
     loader = build_prediction_loader(
         images,
-        prediction.places,
+        left,
         model.image_size,
         model.resize,
         config.pipeline,
@@ -220,7 +196,10 @@ def _rows(
         model.crop,
         model.gray_bits,
     )
-    left = prediction.places
+    # The loader warns of each damaged image: `run` lists them at the end.
+    log = logging.getLogger("entry_point.data.loader")
+    before = log.level
+    log.setLevel(logging.ERROR)
     try:
         for batch in loader.epoch(0):
             samples, left = left[: config.batch_size], left[config.batch_size :]
@@ -228,25 +207,11 @@ def _rows(
             good = np.isin(samples, batch.indices.numpy()).tolist()
             errors = [None if fine else next(damage).reason for fine in good]
             names = [images.name(i) for i in samples]
-            answers = model.predict(batch.images) if len(batch.indices) else table.no_answers
+            answers = table.answer(batch.images) if len(batch.indices) else table.nothing
             yield table.rows(names, answers, batch.geometry, errors)
-            outcome.predicted += len(batch.indices)
-            outcome.damaged += len(batch.damage)
-            room = _LISTED - len(outcome.listed)
-            outcome.listed += [f"{each.key}: {each.reason}" for each in batch.damage[:room]]
+            damaged += [f"{image.key}: {image.reason}" for image in batch.damage]
     finally:
         loader.close()
-
-
-@contextmanager
-def _without_damage_warnings() -> Iterator[None]:
-    """Silence the loader's warning for each damaged image: `run` lists them at the end."""
-    log = logging.getLogger("entry_point.data.loader")
-    before = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
         log.setLevel(before)
 
 

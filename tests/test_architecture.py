@@ -28,6 +28,7 @@ CONTRACT = {
     for name in (
         "archive",
         "cores",
+        "file_kinds",
         "hosts",
         "known_tasks",
         "metrics_line",

@@ -26,7 +26,7 @@ import torch
 from benchmarks import measure
 from benchmarks.sample_photographs import IndexedPhotograph, indexed_photographs
 from entry_point.config.data_config import Access, DataConfig, Engine, PipelineConfig
-from entry_point.config.packing_config import Part
+from entry_point.config.part import Part
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.operator import OpenedJpegs, upright_sizes
 from entry_point.data.loader import build_loader, open_source

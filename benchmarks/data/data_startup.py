@@ -21,7 +21,7 @@ from benchmarks import measure
 from benchmarks.data.data_reading import write_shards
 from benchmarks.sample_photographs import indexed_photographs
 from entry_point.config.data_config import Access, DataConfig, PipelineConfig
-from entry_point.config.packing_config import Part
+from entry_point.config.part import Part
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan, Plan

@@ -1,8 +1,7 @@
-"""Settings of `make dataset` and `make check-dataset`, and the parts of their work."""
+"""Settings of `make dataset` and `make check-dataset`."""
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any, Literal
 
 from pydantic import Field
@@ -10,61 +9,8 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, TableConfig, dataset_settings
+from entry_point.config.part import Part, PartText
 from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive
-
-
-@dataclasses.dataclass(frozen=True)
-class Part:
-    """Part `number` of `count`, from 1 on. Raises ValueError for others."""
-
-    number: int = 1
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.number <= self.count <= 9999:
-            raise ValueError(f"{self}: must be from 1 to at most 9999")
-
-    @classmethod
-    def parse(cls, text: str) -> Part:
-        """Returns the part that `part=N/M` names; raises ConfigError."""
-        try:
-            number, count = map(int, text.split("/"))
-            return cls(number, count)
-        except ValueError as error:
-            message = "must be N/M with N from 1 to M, as in part=3/16"
-            raise ConfigError("part", text, message) from error
-
-    def __str__(self) -> str:
-        return f"part {self.number} of {self.count}"
-
-    @property
-    def padded(self) -> str:
-        """The number, so that sorted names are in the order of the parts."""
-        return f"{self.number:0{len(str(self.count))}}"
-
-    def name(self, stem: str, suffix: str) -> str:
-        """Returns the part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of
-        several."""
-        return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
-
-    @property
-    def description(self) -> str:
-        return self.name("dataset", ".json")
-
-    @property
-    def index(self) -> str:
-        """In the folder of each split."""
-        return self.name("index", ".safetensors")
-
-    @property
-    def predictions(self) -> str:
-        """Its file of predictions, also of an only part."""
-        return f"part-{self.padded}-of-{self.count}.parquet"
-
-    def of(self, images: int) -> range:
-        """Returns the images that it predicts; all parts together have each image once."""
-        first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
-        return range(first, end)
 
 
 @dataclass(config=SETTINGS)
@@ -96,13 +42,14 @@ class OptimizeConfig:
     """JPEG quality of images that are converted or shrunk. Other images keep theirs."""
     shard_mb: Positive = 256.0
     """Megabytes (10^6 bytes) of source files per shard."""
-    part: str | None = None
+    part: PartText | None = None
     """`N/M`: pack only the N-th of M parts of the shards, into the same `output` as the others.
     null: everything; in a Processing job with several hosts, this host's part."""
 
     def __post_init__(self) -> None:
         self.table.check("table")
-        self.chosen_part()
+        if self.output_format != "shards" and self.part and Part.parse(self.part).count != 1:
+            raise ConfigError("part", self.part, "needs output_format=shards")
 
     def dataset(self, root: str) -> DataConfig:
         """Returns how to read the source; raises ConfigError."""
@@ -113,13 +60,6 @@ class OptimizeConfig:
     def gray_bits(self) -> int:
         """`data.gray_bits`, for images that are stored with 8 bits; see `dataset`."""
         return int(self.data.get("gray_bits", 16))
-
-    def chosen_part(self) -> Part | None:
-        """`part`, parsed. Raises ConfigError."""
-        part = None if self.part is None else Part.parse(self.part)
-        if self.output_format != "shards" and part is not None and part.count != 1:
-            raise ConfigError("part", self.part, "needs output_format=shards")
-        return part
 
 
 @dataclass(config=SETTINGS)

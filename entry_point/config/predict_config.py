@@ -13,7 +13,7 @@ from entry_point.config.data_config import (
     PipelineConfig,
     dataset_settings,
 )
-from entry_point.config.packing_config import Part
+from entry_point.config.part import PartText
 from entry_point.config.schema import SETTINGS, Bool, Count, FilePath
 
 
@@ -40,20 +40,13 @@ class PredictConfig:
     csv: Bool = False
     """Write a CSV file beside each Parquet file, too. A text that spreadsheets would take for a
     formula begins with an apostrophe there."""
-    part: str | None = None
+    part: PartText | None = None
     """`N/M`: predict only the N-th of M parts. null: everything; in a Processing job with several
     hosts, this host's part."""
     batch_size: Count = 32
     """Images per batch."""
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
-    def __post_init__(self) -> None:
-        self.chosen_part()
-
     def dataset(self, root: str) -> DataConfig:
         """Returns how to read the images; raises ConfigError."""
         return dataset_settings({"root": root, "images": self.images}, self.table, self.data)
-
-    def chosen_part(self) -> Part | None:
-        """`part`, parsed. Raises ConfigError."""
-        return None if self.part is None else Part.parse(self.part)

@@ -2,10 +2,55 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import tarfile
+import zlib
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
+
+from entry_point.job.file_kinds import name_kind
+
+_TIMES_LARGER, _BYTES_MORE = 10, 2**30
+"""How much an archive may unpack to: weights hardly compress."""
+
+
+def unpack_file(file: Path, folder: Path) -> None:
+    """Extract a tar, which may be compressed with gzip, as `unpack` does.
+
+    Raises tarfile.TarError for what is no such archive, is damaged, or holds more bytes than ten
+    times its size and 1 GB.
+    """
+    with file.open("rb") as packed:
+        start = packed.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
+        is_gzip = start[:2] == b"\x1f\x8b"
+        if not is_gzip and b"ustar" not in start and (kind := name_kind(file)):
+            raise tarfile.TarError(f"it is {kind}")
+        most = _TIMES_LARGER * file.stat().st_size + _BYTES_MORE
+        plain = _Limited(gzip.open(packed) if is_gzip else packed, most)
+        try:
+            with tarfile.open(fileobj=cast(Any, plain), mode="r:") as archive:
+                unpack(archive, folder)
+        except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+            raise tarfile.TarError(str(error)) from error
+
+
+class _Limited:
+    """A file of which only so many bytes can be read; then it raises tarfile.TarError.
+
+    tarfile itself holds a header of any size in memory, and reads one of negative size forever.
+    """
+
+    def __init__(self, file: Any, most: int) -> None:
+        self._file, self._left, self._most = file, most, most
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        self._left -= size
+        if size < 0 or self._left < 0:
+            raise tarfile.TarError(f"it holds more than {self._most} bytes")
+        content: bytes = self._file.read(size)
+        return content
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:

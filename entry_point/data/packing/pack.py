@@ -25,7 +25,8 @@ import msgspec
 import numpy as np
 
 import custom_op
-from entry_point.config.packing_config import OptimizeConfig, Part
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.part import Part
 from entry_point.data.errors import DataError
 from entry_point.data.packing.encode import Encoded, RejectedError, encode
 from entry_point.data.packing.output_folder import locked

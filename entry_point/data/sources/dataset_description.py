@@ -24,7 +24,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
-from entry_point.config.packing_config import Part
+from entry_point.config.part import Part
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes

@@ -1,12 +1,13 @@
 """Archives are unpacked within a folder, with the filters of Python's tarfile and without."""
 
+import gzip
 import io
 import tarfile
 from pathlib import Path
 
 import pytest
 
-from entry_point.job.archive import unpack
+from entry_point.job.archive import unpack, unpack_file
 
 KINDS = {
     "link": tarfile.SYMTYPE,
@@ -74,3 +75,33 @@ def test_a_file_named_from_the_root_is_not_written_there(tmp_path: Path) -> None
     except tarfile.TarError:
         pass
     assert not outside.exists()
+
+
+def test_an_archive_that_unpacks_to_much_more_than_its_size_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A member as well as a header, which tarfile would hold in memory."""
+    monkeypatch.setattr("entry_point.job.archive._BYTES_MORE", 10**6)
+    large, commented, fitting = (tarfile.TarInfo("a") for _ in range(3))
+    large.size, fitting.size = 2 * 10**6, 900_000
+    commented.pax_headers = {"comment": "x" * 2 * 10**6}
+    file = tmp_path / "model.tar.gz"
+    for member in (large, commented, fitting):
+        with tarfile.open(file, "w:gz") as archive:
+            archive.addfile(member, io.BytesIO(bytes(member.size)))
+        if member is not fitting:
+            with pytest.raises(tarfile.TarError, match="it holds more than"):
+                unpack_file(file, tmp_path / "refused")
+    unpack_file(file, tmp_path)
+    assert (tmp_path / "a").stat().st_size == 900_000
+
+
+def test_an_archive_with_a_negative_size_ends(tmp_path: Path) -> None:
+    header = bytearray(tarfile.TarInfo("a").tobuf())
+    header[124:136] = b"\xff" * 10 + (2**16 - 512).to_bytes(2, "big")
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    file = tmp_path / "model.tar.gz"
+    file.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
+    with pytest.raises(tarfile.TarError):
+        unpack_file(file, tmp_path)

@@ -1,4 +1,4 @@
-"""What `entry_point.predict` wrote, read as another program does."""
+"""Runs `entry_point.predict`, and reads what it wrote as another program does."""
 
 import io
 import json
@@ -11,8 +11,19 @@ import torch
 import torchvision.transforms.v2.functional as F
 from PIL import Image, ImageOps
 
-from tests import forkserver
+from tests import commands, forkserver
 from tests.forkserver import Program
+
+
+def arguments(model: Path, source: Path, output: Path, *more: str) -> list[str]:
+    """A command without processes of its own; `more` settings override it."""
+    paths = (f"model_dir={model}", f"input={source}", f"output_dir={output}")
+    return [*paths, "batch_size=5", "pipeline=pillow", "pipeline.num_workers=0", *more]
+
+
+def run(model: Path, source: Path, output: Path, *more: str) -> int:
+    """Predict in this process; returns the exit code."""
+    return commands.predict(arguments(model, source, output, *more))
 
 
 def table(folder: Path) -> Any:
@@ -47,10 +58,9 @@ def assert_same(found: list[dict[str, Any]], expected: list[dict[str, Any]]) -> 
         assert {key: one[key] for key in exact} == {key: other[key] for key in exact}
 
 
-def start(arguments: Sequence[str], log: Path, code: str) -> Program:
+def start(command: Sequence[str], log: Path, code: str) -> Program:
     """The command `predict` in a process that runs `code` before."""
-    command = ["predict", *arguments]
-    call = f"from entry_point.__main__ import main\nraise SystemExit(main({command}))"
+    call = f"from entry_point.__main__ import main\nraise SystemExit(main({['predict', *command]}))"
     return forkserver.start(["-c", f"{code}\n{call}"], log)
 
 

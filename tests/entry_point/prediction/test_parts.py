@@ -12,12 +12,20 @@ from hypothesis import strategies as st
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.packing_config import Part
+from entry_point.config.part import Part
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import ExitCode
 from tests import commands
-from tests.entry_point.prediction.predicted import assert_same, names, rows, start
+from tests.entry_point.prediction.predicted import (
+    arguments,
+    assert_same,
+    names,
+    rows,
+    run,
+    start,
+)
 from tests.failing_disk import Disk
+from tests.forkserver import Program
 
 # After two batches, the process says so and waits for its end.
 PAUSED = """
@@ -32,11 +40,6 @@ def paused(*arguments):
     return plain(*arguments)
 Model.predict = paused
 """
-
-
-def arguments(model: Path, images: Path, output: Path, *more: str) -> list[str]:
-    settings = ("batch_size=2", "pipeline=pillow", "pipeline.num_workers=0")
-    return [f"model_dir={model}", f"input={images}", f"output_dir={output}", *settings, *more]
 
 
 @given(images=st.integers(0, 10**9), count=st.integers(1, 2000))
@@ -61,29 +64,35 @@ def test_a_wrong_part_is_an_error_that_says_what_is_allowed(part: str) -> None:
         load_config("predict", PredictConfig, [f"part={part}"])
 
 
-@pytest.mark.parametrize("count", [1, 3, 5, 14])
+@pytest.mark.parametrize("count", [1, 5, 14])
 def test_the_parts_of_a_folder_are_one_table_equal_to_that_of_a_whole_run(
     count: int, model: Path, images: Path, tmp_path: Path
 ) -> None:
     """Of fourteen parts of twelve images, two are empty."""
     whole, output = tmp_path / "whole", tmp_path / "parts"
-    assert commands.predict(arguments(model, images, whole)) == 0
+    assert run(model, images, whole) == 0
     for number in reversed(range(1, count + 1)):
-        assert commands.predict(arguments(model, images, output, f"part={number}/{count}")) == 0
+        assert run(model, images, output, f"part={number}/{count}") == 0
     expected = [f"{folder}/{number}.jpg" for folder in "abc" for number in range(4)]
     assert [row["path"] for row in rows(output)] == expected
     assert len(names(output)) == count
     assert_same(rows(output), rows(whole))
 
 
+def paused(command: list[str], tmp_path: Path, before: str = "") -> Program:
+    """A prediction that has run `before` and predicted two batches."""
+    mark = tmp_path / "paused"
+    process = start(command, tmp_path / "log", before + PAUSED.format(mark=str(mark)))
+    while not mark.exists():
+        assert process.poll() is None, process.communicate()
+    return process
+
+
 def test_a_killed_part_leaves_nothing_under_its_name_and_the_next_run_completes_it(
     model: Path, images: Path, tmp_path: Path
 ) -> None:
-    output, mark = tmp_path / "output", tmp_path / "paused"
-    command = arguments(model, images, output)
-    process = start(command, tmp_path / "log", PAUSED.format(mark=str(mark)))
-    while not mark.exists():
-        assert process.poll() is None, process.communicate()
+    command = arguments(model, images, output := tmp_path / "output", "batch_size=2")
+    process = paused(command, tmp_path)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     left = names(output)
@@ -96,16 +105,13 @@ def test_a_killed_part_leaves_nothing_under_its_name_and_the_next_run_completes_
 def test_a_part_that_is_asked_to_stop_leaves_no_file(
     model: Path, images: Path, tmp_path: Path
 ) -> None:
-    output, mark = tmp_path / "output", tmp_path / "paused"
     exits = "import sys, signal\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(143))\n"
-    code = exits + PAUSED.format(mark=str(mark))
-    process = start(arguments(model, images, output), tmp_path / "log", code)
-    while not mark.exists():
-        assert process.poll() is None, process.communicate()
+    command = arguments(model, images, tmp_path / "output", "batch_size=2")
+    process = paused(command, tmp_path, exits)
     process.send_signal(signal.SIGTERM)
     process.communicate()
     assert process.returncode == 143
-    assert not names(output)
+    assert not names(tmp_path / "output")
 
 
 def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
@@ -121,19 +127,6 @@ def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
     assert not names(tmp_path / "output")
 
 
-def test_a_rerun_skips_finished_parts(
-    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for _ in range(2):
-        for number in (1, 2):
-            command = arguments(model, images, tmp_path / "output", f"part={number}/2")
-            assert commands.predict([*command, f"batch_size={number}"]) == 0
-        written = names(tmp_path / "output")
-        printed = capsys.readouterr().err
-    assert written == names(tmp_path / "output")
-    assert printed.count("is already complete") == 2
-
-
 @pytest.mark.parametrize("number", [1, 2])
 def test_a_folder_never_mixes_parts_of_different_work(
     number: int,
@@ -143,28 +136,30 @@ def test_a_folder_never_mixes_parts_of_different_work(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Neither for the finished part nor for the other one."""
+    """Neither for the finished part, which the same work skips, nor for the other one."""
     output, other = tmp_path / "output", tmp_path / "model"
-    assert commands.predict(arguments(model, images, output, "part=1/2")) == 0
+    assert run(model, images, output, "part=1/2") == 0
     before = names(output)
+    assert run(model, images, output, "part=1/2", "batch_size=1") == 0
+    assert names(output) == before
+    assert capsys.readouterr().err.count("is already complete") == 1
     shutil.copytree(model, other)
     (other / "classes.json").write_text('["a", "b", "c"]')
     same_names = shutil.copytree(images, tmp_path / "images of another day")
-    this, whole = f"part={number}/2", tmp_path / "whole"
-    for wrong, reason in (
-        (arguments(model, images, output, f"part={number}/3"), "is not one of 3 parts"),
-        (arguments(model, images, output, this, "output=features"), "was made from other images"),
-        (arguments(other, images, output, this), "was made from other images"),
-        (arguments(model, photo_folder / "val", output, this), "was made from other images"),
-        (arguments(model, same_names, output, this), "was made from other images"),
+    this, others = f"part={number}/2", "was made from other images"
+    for work, settings, reason in (
+        ((model, images), [f"part={number}/3"], "is not one of 3 parts"),
+        ((model, images), [this, "output=features"], others),
+        ((other, images), [this], others),
+        ((model, photo_folder / "val"), [this], others),
+        ((model, same_names), [this], others),
     ):
-        capsys.readouterr()
-        assert commands.predict(wrong) == ExitCode.USAGE
+        assert run(*work, output, *settings) == ExitCode.USAGE
         error = capsys.readouterr().err
         assert reason in error and "choose another output_dir" in error and error.count("\n") == 1
-    assert names(output) == before and not whole.exists()
+    assert names(output) == before
     (images / "c/4.jpg").write_bytes(b"a new file moves the cuts between parts")
-    assert commands.predict(arguments(model, images, output, this)) == ExitCode.USAGE
+    assert run(model, images, output, this) == ExitCode.USAGE
 
 
 def host(root: Path, number: int, hosts: int, distribution: str) -> None:
@@ -217,14 +212,12 @@ def test_the_hosts_of_a_processing_job_predict_one_part_each(
 def test_a_job_whose_input_may_be_divided_or_not_is_refused(
     model: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = tmp_path / "host"
-    host(root, 0, 2, "ShardedByS3Key")
+    host(root := tmp_path / "host", 0, 2, "ShardedByS3Key")
     (root / "config/processingjobconfig.json").unlink()
     monkeypatch.setenv("ML_ROOT", str(root))
-    command = arguments(model, images, tmp_path / "output")
-    assert commands.predict(command) == ExitCode.USAGE
+    assert run(model, images, tmp_path / "output") == ExitCode.USAGE
     assert "must list ProcessingInputs" in (root / "output/message").read_text()
-    assert commands.predict([*command, "part=1/2"]) == 0
+    assert run(model, images, tmp_path / "output", "part=1/2") == 0
 
 
 def test_prediction_writes_no_row_for_what_a_failing_disk_kept(
@@ -237,9 +230,9 @@ def test_prediction_writes_no_row_for_what_a_failing_disk_kept(
     images, output = photo_folder / "val/cat", tmp_path / "predictions"
     disk = Disk(monkeypatch)
     disk.fails("val/cat/001.jpg")
-    assert commands.predict(arguments(model, images, output)) == ExitCode.FAILED
+    assert run(model, images, output) == ExitCode.FAILED
     assert "val/cat/001.jpg: could not be read" in capsys.readouterr().err
     assert not [*output.rglob("*.parquet*")]
     disk.times = 2
-    assert commands.predict(arguments(model, images, output)) == ExitCode.FINISHED
+    assert run(model, images, output) == ExitCode.FINISHED
     assert [row["error"] for row in rows(output)] == [None] * len([*images.iterdir()])

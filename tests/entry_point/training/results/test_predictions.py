@@ -18,8 +18,8 @@ NAMED = ("input={model}", "model_dir={model}", "output_dir={latest}/output")
     ("file", "content", "hint"),
     [
         ("model.safetensors", b"cut short", "copy the model again"),
-        ("config.yaml", b"model: {name: ", "copy the file again"),
-        ("config.yaml", b"model: {nam: resnet18}", "use the image that trained the model"),
+        ("config.yaml", b"model: {name: ", "copy the model again"),
+        ("config.yaml", b"model: {nam: resnet18}", "use the image that trained it"),
         ("classes.json", None, "copy the model again"),
     ],
 )

@@ -1,0 +1,88 @@
+"""Part N of M of the work: what one run packs or predicts, and what its files are called."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from entry_point.config.config_errors import ConfigError
+from entry_point.job.hosts import ProcessingJob
+
+
+@dataclass(frozen=True)
+class Part:
+    """Part `number` of `count`, from 1 on. Raises ValueError for others."""
+
+    number: int = 1
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.number <= self.count <= 9999:
+            raise ValueError(f"{self}: must be from 1 to at most 9999")
+
+    @classmethod
+    def parse(cls, text: str) -> Part:
+        """Returns the part that `part=N/M` names; raises ConfigError."""
+        try:
+            number, count = map(int, text.split("/"))
+            return cls(number, count)
+        except ValueError as error:
+            message = "must be N/M with N from 1 to M, as in part=3/16"
+            raise ConfigError("part", text, message) from error
+
+    def __str__(self) -> str:
+        return f"part {self.number} of {self.count}"
+
+    @property
+    def padded(self) -> str:
+        """The number, so that sorted names are in the order of the parts."""
+        return f"{self.number:0{len(str(self.count))}}"
+
+    def name(self, stem: str, suffix: str) -> str:
+        """Returns the part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of
+        several."""
+        return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
+
+    @property
+    def description(self) -> str:
+        return self.name("dataset", ".json")
+
+    @property
+    def index(self) -> str:
+        """In the folder of each split."""
+        return self.name("index", ".safetensors")
+
+    @property
+    def predictions(self) -> str:
+        """Its file of predictions, also of an only part."""
+        return f"part-{self.padded}-of-{self.count}.parquet"
+
+    def of(self, images: int) -> range:
+        """Returns the images that it predicts; all parts together have each image once."""
+        first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
+        return range(first, end)
+
+
+def part_of_run(chosen: str | None, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
+    """Returns the part that a run works on, and whether `source` holds only the files of this part.
+
+    It is the `chosen` one, else that of the host in a job, else all. Raises ContractError if the
+    job does not say what `source` holds.
+    """
+    if chosen is not None:
+        return Part.parse(chosen), False
+    if job is None:
+        return Part(), False
+    return Part(job.hosts.rank + 1, job.hosts.count), job.shards_input(source)
+
+
+def _checked(text: str) -> str:
+    Part.parse(text)
+    return text
+
+
+PartText = Annotated[str, AfterValidator(_checked)]
+"""The setting `part=N/M`."""
