@@ -36,6 +36,7 @@ def serve(arguments: Sequence[str]) -> int:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.basicConfig(level=logging.WARNING, format="serve: %(message)s", stream=sys.stdout)
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)
     for name in ("entry_point", "custom_op"):
         logging.getLogger(name).setLevel(logging.INFO)
 

@@ -11,7 +11,7 @@ from entry_point.job.program import counted
 from entry_point.model_folder import load_model
 from tests.entry_point.prediction.predicted import center_crop
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.served_model import encoded
 
 pytestmark = [
     pytest.mark.gpu,

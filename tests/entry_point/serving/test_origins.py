@@ -10,8 +10,7 @@ import pytest
 
 from tests.chromium import browser
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.served_model import Answer, Served
-from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.served_model import Answer, Served, encoded
 
 HERE, OTHER = "https://example.com", "http://localhost:3000"
 ALLOW = "access-control-allow-origin"

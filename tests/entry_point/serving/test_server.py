@@ -8,18 +8,17 @@ from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
 from entry_point.job.program import ExitCode
-from entry_point.serving.server import listen
+from entry_point.serving.server import bind
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.served_model import PATIENCE_S
-from tests.entry_point.serving.test_invocations import encoded
-from tests.entry_point.serving.test_serve_limits import head
+from tests.entry_point.serving.served_model import PATIENCE_S, encoded, head
 
 LONG = {"server.CLOSING_S": PATIENCE_S}
 
 
 def test_no_part_of_an_answer_waits_for_the_clients_acknowledgement() -> None:
     """And a client that does not read its answer loses the connection."""
-    with listen(ServerConfig(host="127.0.0.1", port=0)) as listening:
+    with bind(ServerConfig(host="127.0.0.1", port=0)) as listening:
+        listening.listen()
         with socket.create_connection(listening.getsockname()):
             accepted, _ = listening.accept()
             with accepted:

@@ -1,0 +1,142 @@
+"""Opens and decodes the images of requests.
+
+Requests come from strangers: formats and pixels are checked by the headers, before any memory is
+taken. One image is decoded by one thread. The pixels are those of `entry_point.predict`.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, cast
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from entry_point.config.data_config import DataConfig
+from entry_point.data.decode.any_format import is_jpeg
+from entry_point.data.decode.decoder import Opened
+from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
+from entry_point.data.metadata import TooManyPixelsError, UnusableImageError
+from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.samples import Samples
+from entry_point.data.sources.source import Encoded
+from entry_point.model_folder import Model
+from entry_point.serving.forms import RequestError
+
+BYTES_PER_PIXEL = {"JPEG": 8, "PNG": 13, "GIF": 13, "AVIF": 15}
+"""Memory that decoding takes, measured. The operator holds the coefficients of a progressive JPEG,
+2 bytes for each of up to four components; of Pillow's formats, 16-bit PNGs take most."""
+_MOST_BYTES_PER_PIXEL = 21
+"""Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
+_MEGA = 10**6
+MAX_PIXELS = 89_478_485
+"""Of one image: 256 MB of RGB. Datasets may hold larger ones."""
+SMALL_BYTES = 200 * _MEGA
+"""Images that need more are decoded one after another."""
+_PIXELS_PER_BYTE = 8
+"""Of a whole request: photos have 2 to 8 pixels per byte."""
+_ALONE = Samples.of(0, np.zeros(1, np.int64))
+
+
+class Photo(NamedTuple):
+    """A decoded image: the model's view of it, and the upright image's size in pixels."""
+
+    view: Tensor
+    """uint8 `(1, 3, image_size, image_size)`, channels_last."""
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class RequestImage:
+    """An encoded image whose header has been read."""
+
+    opened: Opened
+    pixels: int
+    memory: int
+    """Bytes that decoding takes."""
+
+
+class ImageDecoder:
+    """Makes of encoded images what the model takes, in any thread."""
+
+    def __init__(self, model: Model, max_payload_mb: int) -> None:
+        data = DataConfig(image_size=model.image_size, resize=model.resize, crop=model.crop)
+        self._planner = CropPlanner(data, train=False, seed=0)
+        self._jpegs, self._others = OperatorDecoder(), PillowDecoder(model.gray_bits)
+        self._most_pixels = max(MAX_PIXELS, _PIXELS_PER_BYTE * max_payload_mb * 2**20)
+
+    def open(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
+        """Returns the images of one request; raises RequestError unless all are within limits."""
+        images, together = [], 0
+        for number, content in enumerate(contents):
+            try:
+                images.append(self._open(content))
+            except RequestError as error:
+                raise numbered(error, number) from error
+            together += images[-1].pixels
+            if together > self._most_pixels:
+                message = f"must have at most {self._most_pixels // _MEGA} megapixels"
+                raise RequestError(413, f"the images of a request together: {message}")
+        return images
+
+    def _open(self, content: bytes | bytearray) -> RequestImage:
+        # A view of the bytes: only what can be written to becomes a tensor without a copy.
+        writable = content if isinstance(content, bytearray) else bytearray(content)
+        file = torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()
+        encoded = Encoded([file])
+        if is_jpeg(file):
+            kind, opened = "JPEG", cast(Opened, self._jpegs.open(encoded))
+        else:
+            kind, opened = _format_of(file), self._others.open(encoded)
+        if (pixels := int(np.prod(opened.sizes))) > MAX_PIXELS:
+            raise _too_many_pixels()
+        memory = pixels * BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
+        return RequestImage(opened, pixels, memory)
+
+    def decode(self, image: RequestImage) -> Photo:
+        """Raises RequestError."""
+        heights, widths = image.opened.sizes
+        plan = self._planner.plan(_ALONE, heights, widths)
+        decoded = image.opened.decode(plan, partial(torch.empty, dtype=torch.uint8))
+        if decoded.damage:
+            reason = decoded.damage[0].partition("\n")[0]
+            raise RequestError(400, f"cannot be read as an image: {reason}")
+        return Photo(decoded.images, int(heights[0]), int(widths[0]))
+
+    def warm_up(self) -> Photo:
+        """Decode what real requests may be like; returns the last. It is not of one color: models
+        that divide by the deviation of an image would answer NaN."""
+        ramp = Image.linear_gradient("L").transpose(Image.Transpose.ROTATE_90).convert("RGB")
+        for kind in ("JPEG", "PNG"):
+            out = io.BytesIO()
+            ramp.resize((640, 480)).save(out, kind)
+            photo = self.decode(*self.open([out.getvalue()]))
+        return photo
+
+
+def _format_of(file: Tensor) -> str:
+    """Returns Pillow's name of the format. Raises RequestError."""
+    try:
+        with decoding(), open_image(file.numpy().data) as image:
+            return str(image.format)
+    except TooManyPixelsError as error:
+        raise _too_many_pixels() from error
+    except UnusableImageError as error:
+        raise RequestError(400, f"is not an image that can be read: {error}") from error
+
+
+def _too_many_pixels() -> RequestError:
+    most = f"at most {MAX_PIXELS // _MEGA} megapixels"
+    return RequestError(413, f"has too many pixels; {most}")
+
+
+def numbered(error: RequestError, number: int) -> RequestError:
+    """Returns the error, with the number of the image in its request."""
+    return RequestError(error.status, f"image {number}: {error}")
