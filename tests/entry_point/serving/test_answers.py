@@ -96,12 +96,6 @@ def task(request: pytest.FixtureRequest) -> str:
     return name
 
 
-def started(serve: Serve, folder: Path) -> Served:
-    server = serve(f"model_dir={folder}")
-    server.wait_until_ready()
-    return server
-
-
 def with_mask_of(answer: Answer, mode: str = "P") -> Any:
     """The JSON of an answer; a mask of fish in it, of the image's size, becomes `a PNG`."""
     document = answer.json()
@@ -124,7 +118,7 @@ def test_the_whole_answer_of_each_task(
     task: str, folders: dict[str, Path], serve: Serve, tmp_path: Path
 ) -> None:
     """Its keys, their order, its numbers and its headers; and the page shows it."""
-    server = started(serve, folders[task])
+    server = serve(f"model_dir={folders[task]}")
     prediction = ANSWERS[task][1]
     for count, body, kind in (
         (1, encoded("PNG", SIZE), "image/png"),
@@ -197,7 +191,7 @@ def test_a_model_of_many_classes_answers_its_ten_best(serve: Serve, tmp_path: Pa
     outputs[40:50] = range(110, 100, -1)
     model = write_fixed_model(tmp_path, "classification", outputs)
     (model / "classes.json").write_text(json.dumps(names))
-    (answer,) = started(serve, model).invoke(encoded()).json()["predictions"]
+    (answer,) = serve(f"model_dir={model}").invoke(encoded()).json()["predictions"]
     assert list(answer["probabilities"]) == names[40:50]
     assert answer["class"] == names[40]
 
@@ -212,7 +206,7 @@ def test_nan_is_an_error_and_not_an_answer(value: float, serve: Serve, tmp_path:
         " * torch.ones(3)")  # fmt: skip
     settings = ("task=regression", "model.name=project.net.fixed_net")
     model = write_model(tmp_path, *settings, kind="numbers", network=network, code=code)
-    server = started(serve, model)
+    server = serve(f"model_dir={model}")
     black, white = (encoded_color(color) for color in ("black", "white"))
     assert server.invoke(black, "image/png").status == 200
     answer = server.invoke(white, "image/png")

@@ -202,7 +202,6 @@ def test_a_half_closed_client_is_answered_after_others_that_have_gone(
     """Both look alike until one refuses the beginning of its answer."""
     model, go = write_slow_model(tmp_path)
     server = serve(f"model_dir={model}", *ALONE, constants={"predictor.MAX_QUEUE": 2})
-    server.wait_until_ready()
     image = encoded()
     with closing(server.connect()) as computed, closing(server.connect()) as half:
         computed.sendall(head(len(image)) + image)

@@ -63,7 +63,6 @@ def test_hostile_images_neither_crash_the_server_nor_grow_it(
 ) -> None:
     # A lying header may cost the memory of this many pixels.
     server = serve(f"model_dir={served_model}", constants={"images.MAX_PIXELS": 4_000_000})
-    server.wait_until_ready()
     made = bodies(BODIES)
     half = 0.0
     for number in range(BODIES // PER_REQUEST):
@@ -81,7 +80,6 @@ def test_hostile_images_neither_crash_the_server_nor_grow_it(
 
 def test_hostile_requests_of_every_kind_are_answered(serve: Serve, served_model: Path) -> None:
     server = serve(f"model_dir={served_model}", constants={"images.MAX_PIXELS": 4_000_000})
-    server.wait_until_ready()
     draw = random.Random(1)
     kinds = ("image/jpeg", "application/json", "application/jsonlines", "text/csv", "", ";;q=x")
     document = json.dumps({"instances": [base64.b64encode(encoded()).decode()]}).encode()

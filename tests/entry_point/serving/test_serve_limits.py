@@ -2,11 +2,12 @@
 
 import io
 import re
+import select
 import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,6 @@ def test_a_body_above_the_limit_is_refused_in_either_coding(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}", "serve.max_payload_mb=1")
-    server.wait_until_ready()
     within = encoded() + bytes(MB - 10_000)
     assert server.invoke(within).status == 200
 
@@ -58,7 +58,6 @@ def test_a_body_above_the_limit_is_refused_in_either_coding(
 
 def test_endless_bodies_end_and_take_no_memory(serve: Serve, served_model: Path) -> None:
     server = serve(f"model_dir={served_model}", "serve.max_payload_mb=1")
-    server.wait_until_ready()
     before = server.memory_mb()
     for start in (head(2**50), head(None)):
         with closing(server.connect()) as connection:
@@ -78,7 +77,6 @@ def test_a_body_that_does_not_arrive_in_time_is_answered(serve: Serve, served_mo
     server = serve(
         f"model_dir={served_model}", "serve.max_payload_mb=3", constants=READ_IN_A_SECOND
     )
-    server.wait_until_ready()
     for start in (head(1000), head(1000) + bytes(10), head(None) + b"5\r\nabc"):
         with closing(server.connect()) as connection:
             connection.sendall(start)
@@ -123,7 +121,6 @@ def test_decompression_bombs_are_refused_before_they_are_decoded(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}", constants={"images.MAX_PIXELS": MEGA})
-    server.wait_until_ready()
     server.invoke(png_of(1000))
     before = server.memory_mb()
     photo = io.BytesIO()
@@ -137,7 +134,6 @@ def test_decompression_bombs_are_refused_before_they_are_decoded(
 
 def test_more_images_than_allowed_are_refused(serve: Serve, served_model: Path) -> None:
     server = serve(f"model_dir={served_model}", constants={"forms.MAX_INSTANCES": 2})
-    server.wait_until_ready()
     answer = server.invoke('{"instances": ["", "", ""]}', "application/json")
     assert answer.status == 413 and "at most 2 images, has 3" in answer.json()["error"]
 
@@ -145,7 +141,6 @@ def test_more_images_than_allowed_are_refused(serve: Serve, served_model: Path) 
 def test_a_full_queue_answers_503_and_ping_still_answers(serve: Serve, tmp_path: Path) -> None:
     model, go = write_slow_model(tmp_path)
     server = serve(f"model_dir={model}", *ALONE, constants={"predictor.MAX_QUEUE": 2})
-    server.wait_until_ready()
     statuses: list[int] = []
     threads = [
         threading.Thread(target=lambda: statuses.append(server.invoke(encoded()).status))
@@ -167,13 +162,17 @@ def test_the_bodies_of_all_requests_together_are_bounded(serve: Serve, served_mo
     """What has arrived counts, and not what a header announces."""
     room = {"app.BODY_MEMORY_MB": 8}
     server = serve(f"model_dir={served_model}", "serve.max_payload_mb=4", constants=room)
-    server.wait_until_ready()
     large = encoded() + bytes(3 * MB)
     with ExitStack() as connections:
-        for size in [1] * 21 + [3 * MB, 3 * MB]:
-            stalled = connections.enter_context(closing(server.connect()))
-            stalled.sendall(head(4 * MB) + bytes(size))
-        wait_for(lambda: (status := server.try_invoke(large)) == 503 or status is None)
+        stalled = [connections.enter_context(closing(server.connect())) for _ in range(24)]
+        for connection in stalled[3:]:
+            connection.sendall(head(4 * MB) + b"x")
+        for connection in stalled[:3]:
+            with suppress(OSError):  # refused while it is sent
+                connection.sendall(head(4 * MB) + bytes(3 * MB))
+        (refused,), _, _ = select.select(stalled, [], [], PATIENCE_S)
+        assert read_answer(refused)[:13] in (b"HTTP/1.1 503 ", b"")
+        assert server.try_invoke(large) in (503, None)
         assert server.invoke(encoded()).status == 200
     wait_for(lambda: server.try_invoke(large) == 200)
 
@@ -182,7 +181,6 @@ def test_a_thousand_stalled_connections_leave_room_for_others(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}")
-    server.wait_until_ready()
     before = server.memory_mb()
     connections = []
     try:
@@ -204,7 +202,6 @@ def test_a_client_that_has_gone_leaves_its_place_in_the_queue(serve: Serve, tmp_
     """And its photo is not computed."""
     model, go = write_slow_model(tmp_path)
     server = serve(f"model_dir={model}", *ALONE, constants={"predictor.MAX_QUEUE": 1})
-    server.wait_until_ready()
     image = encoded()
     with closing(server.connect()) as computed, closing(server.connect()) as gone:
         computed.sendall(head(len(image)) + image)
@@ -251,7 +248,6 @@ def test_others_are_answered_while_large_images_are_decoded(
     """Three requests of 100 bytes, 370 megapixels together."""
     assert len(webp_of(SIDE)) == 34 and Image.open(io.BytesIO(webp_of(SIDE))).size == (SIDE, SIDE)
     server = serve(f"model_dir={served_model}")
-    server.wait_until_ready()
     server.invoke(encoded("WEBP"))
     before = peak_mb(server)
     ended: list[int] = []
@@ -270,7 +266,6 @@ def test_others_are_answered_while_large_images_are_decoded(
 def test_the_pixels_of_a_request_together_are_bounded(serve: Serve, served_model: Path) -> None:
     most = {"images.MAX_PIXELS": 10 * MEGA}
     server = serve(f"model_dir={served_model}", "serve.max_payload_mb=2", constants=most)
-    server.wait_until_ready()
     server.invoke(webp_of(50))
     before = peak_mb(server)
     answer = server.invoke(as_json([webp_of(2000)] * 5), JSON)  # 20 megapixels, 16 are allowed
@@ -286,7 +281,6 @@ def test_the_pixels_of_a_request_together_are_bounded(serve: Serve, served_model
 
 def test_large_images_leave_most_of_the_queue_to_others(serve: Serve, served_model: Path) -> None:
     server = serve(f"model_dir={served_model}", constants={"predictor.MOST_LARGE": 1})
-    server.wait_until_ready()
     statuses: list[int] = []
     threads = [
         in_thread(lambda: statuses.append(server.invoke(webp_of(4000)).status)) for _ in range(4)

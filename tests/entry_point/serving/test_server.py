@@ -42,7 +42,6 @@ def test_a_server_that_stops_tells_each_client_before_it_closes(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}", constants=LONG)
-    server.wait_until_ready()
     image, clients = encoded(), [server.connect() for _ in range(5)]
     used, unused = clients[:3], clients[3:]
     for client in used:
@@ -61,7 +60,6 @@ def test_a_server_that_stops_tells_each_client_before_it_closes(
 
 def test_a_stop_closes_a_connection_that_stays_silent(serve: Serve, served_model: Path) -> None:
     server = serve(f"model_dir={served_model}", constants={"server.CLOSING_S": 0.01})
-    server.wait_until_ready()
     with closing(server.connect()) as silent:
         server.process.terminate()
         assert silent.recv(1) == b""
