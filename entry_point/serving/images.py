@@ -10,21 +10,21 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
+import custom_op
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.any_format import is_jpeg
-from entry_point.data.decode.decoder import Opened
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.operator import upright_sizes
 from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
 from entry_point.data.metadata import TooManyPixelsError, UnusableImageError
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.samples import Samples
+from entry_point.data.plan.crops import CropPlan, CropPlanner
+from entry_point.data.plan.samples import Ints, Samples
 from entry_point.data.sources.source import Encoded
 from entry_point.model_folder import Model
 from entry_point.serving.forms import RequestError
@@ -57,8 +57,11 @@ class Photo(NamedTuple):
 class RequestImage:
     """An encoded image whose header has been read."""
 
-    opened: Opened
-    pixels: int
+    file: Tensor
+    """uint8 `(bytes,)`."""
+    is_jpeg: bool
+    sizes: tuple[Ints, Ints]
+    """Upright height and width in pixels, of one each."""
     memory: int
     """Bytes that decoding takes."""
 
@@ -69,7 +72,7 @@ class ImageDecoder:
     def __init__(self, model: Model, max_payload_mb: int) -> None:
         data = DataConfig(image_size=model.image_size, resize=model.resize, crop=model.crop)
         self._planner = CropPlanner(data, train=False, seed=0)
-        self._jpegs, self._others = OperatorDecoder(), PillowDecoder(model.gray_bits)
+        self._pillow = PillowDecoder(model.gray_bits)
         self._most_pixels = max(MAX_PIXELS, _PIXELS_PER_BYTE * max_payload_mb * 2**20)
 
     def open(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
@@ -80,7 +83,7 @@ class ImageDecoder:
                 images.append(self._open(content))
             except RequestError as error:
                 raise numbered(error, number) from error
-            together += images[-1].pixels
+            together += int(np.prod(images[-1].sizes))
             if together > self._most_pixels:
                 message = f"must have at most {self._most_pixels // _MEGA} megapixels"
                 raise RequestError(413, f"the images of a request together: {message}")
@@ -90,25 +93,31 @@ class ImageDecoder:
         # A view of the bytes: only what can be written to becomes a tensor without a copy.
         writable = content if isinstance(content, bytearray) else bytearray(content)
         file = torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()
+        kind = "JPEG" if is_jpeg(file) else _format_of(file)
         encoded = Encoded([file])
-        if is_jpeg(file):
-            kind, opened = "JPEG", cast(Opened, self._jpegs.open(encoded))
-        else:
-            kind, opened = _format_of(file), self._others.open(encoded)
-        if (pixels := int(np.prod(opened.sizes))) > MAX_PIXELS:
+        sizes = upright_sizes(encoded) if kind == "JPEG" else self._pillow.open(encoded).sizes
+        if (pixels := int(sizes[0][0] * sizes[1][0])) > MAX_PIXELS:
             raise _too_many_pixels()
         memory = pixels * BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
-        return RequestImage(opened, pixels, memory)
+        return RequestImage(file, kind == "JPEG", sizes, memory)
 
     def decode(self, image: RequestImage) -> Photo:
         """Raises RequestError."""
-        heights, widths = image.opened.sizes
+        heights, widths = image.sizes
         plan = self._planner.plan(_ALONE, heights, widths)
-        decoded = image.opened.decode(plan, partial(torch.empty, dtype=torch.uint8))
+        try:
+            decode = _decode_jpeg if image.is_jpeg else self._decode_with_pillow
+            return Photo(decode(image.file, plan), int(heights[0]), int(widths[0]))
+        except (custom_op.JpegError, UnusableImageError) as error:
+            reason = str(error).removeprefix("image 0 of the batch: ").partition("\n")[0]
+            raise RequestError(400, f"cannot be read as an image: {reason}") from error
+
+    def _decode_with_pillow(self, file: Tensor, plan: CropPlan) -> Tensor:
+        allocate = partial(torch.empty, dtype=torch.uint8)
+        decoded = self._pillow.open(Encoded([file])).decode(plan, allocate)
         if decoded.damage:
-            reason = decoded.damage[0].partition("\n")[0]
-            raise RequestError(400, f"cannot be read as an image: {reason}")
-        return Photo(decoded.images, int(heights[0]), int(widths[0]))
+            raise UnusableImageError(decoded.damage[0])
+        return decoded.images
 
     def warm_up(self) -> Photo:
         """Decode what real requests may be like; returns the last. It is not of one color: models
@@ -119,6 +128,13 @@ class ImageDecoder:
             ramp.resize((640, 480)).save(out, kind)
             photo = self.decode(*self.open([out.getvalue()]))
         return photo
+
+
+def _decode_jpeg(file: Tensor, plan: CropPlan) -> Tensor:
+    # Without OperatorDecoder, which is for batches: each of its calls of torch hands the
+    # interpreter to another thread and back, which takes longer than what it computes.
+    boxes = torch.from_numpy(plan.boxes)
+    return custom_op.decode_crop_resize_batch([file], boxes, plan.side, num_threads=1).images
 
 
 def _format_of(file: Tensor) -> str:

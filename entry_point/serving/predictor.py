@@ -40,8 +40,8 @@ MOST_LARGE = 64
 """Large images that may wait: a quarter of the queue. The rest is for small ones."""
 
 Prediction = dict[str, Any]
-Step = Future[Prediction] | None
-"""What the model will say of an image; None: the next image is large."""
+Step = tuple[Future[Prediction] | None, bool]
+"""What the model will say of an image, and whether it is the last. None: the next one is large."""
 
 
 class Predictor:
@@ -96,11 +96,16 @@ class Predictor:
             raise RequestError(503, full)
         computing: deque[Future[Prediction]] = deque()
         predictions: list[Prediction] = []
-        step = partial(next, self._decode(body, content_type), StopIteration)
+        step = partial(next, self._decode(body, content_type))
         self._requests += 1
         try:
-            while (found := await _in_thread(self._decoding, step)) is not StopIteration:
-                computing.append(found or await self._decode_large(step))
+            is_last = False
+            while not is_last:
+                found, is_last = await _in_thread(self._decoding, step)
+                if found is None:
+                    found, is_last = await self._decode_large(step)
+                    assert found is not None
+                computing.append(found)
                 if len(computing) > self._most_ahead:
                     predictions.append(await asyncio.wrap_future(computing.popleft()))
             while computing:
@@ -116,20 +121,20 @@ class Predictor:
     def _decode(self, body: bytearray, content_type: str) -> Iterator[Step]:
         """Read the images of a body, decode one after another, and hand them to the model.
 
-        Yields what the model will say of each. Before an image that is large, yields None: take the
-        next step with `_decode_large`. Raises RequestError.
+        Yields a step for each. Before an image that is large, yields None: take the next step with
+        `_decode_large`. Raises RequestError.
         """
         images = self._decoder.open(read_images(body, content_type))
         for number, image in enumerate(images):
             if image.memory > SMALL_BYTES:
-                yield None
+                yield None, False
             try:
                 photo = self._decoder.decode(image)
             except RequestError as error:
                 raise numbered(error, number) from error
-            yield self._queue.submit(photo)
+            yield self._queue.submit(photo), number + 1 == len(images)
 
-    async def _decode_large(self, step: Callable[[], Any]) -> Any:
+    async def _decode_large(self, step: Callable[[], Step]) -> Step:
         """Take a step when no other large image is at work. Raises RequestError (503)."""
         if self._large >= MOST_LARGE:
             raise RequestError(503, "too many large images at once; try again later")
@@ -156,5 +161,5 @@ class Predictor:
         return found
 
 
-async def _in_thread(executor: ThreadPoolExecutor, step: Callable[[], Any]) -> Any:
+async def _in_thread(executor: ThreadPoolExecutor, step: Callable[[], Step]) -> Step:
     return await asyncio.get_running_loop().run_in_executor(executor, step)
