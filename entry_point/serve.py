@@ -23,6 +23,7 @@ def serve(arguments: Sequence[str]) -> int:
     # OpenMP's idle threads spin by default and take the cores from the decoding threads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
+    logging.getLogger("uvicorn.access").setLevel(logging.INFO)
 
     from entry_point.serving.server import run_server
 

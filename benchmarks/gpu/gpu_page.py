@@ -212,8 +212,8 @@ def passes(cases: Cases, case: str) -> Judged:
 
 def shares_batches(cases: Cases) -> Judged:
     (one,) = rounds_of(cases, SERVING)
-    images = one.values["images per batch"]
-    return (HELD if images > 1 else BROKEN), f"{images:.3g} images a batch; {one.values['speed']}"
+    times = one.values["times one client"]
+    return (HELD if times > 1 else BROKEN), f"{times:.3g} times one client; {one.values['speed']}"
 
 
 def report(verdicts: Sequence[Verdict]) -> int:

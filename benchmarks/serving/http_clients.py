@@ -20,7 +20,6 @@ TYPES = {
     ".jpg": "image/jpeg",
     ".png": "image/png",
     ".json": "application/json",
-    ".form": "multipart/form-data; boundary=part",
     ".damaged": "image/jpeg",
 }
 """A file's suffix says what it is; the answer to a damaged one is 400."""

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import cast
 
+import msgspec
 import torch
 import torchvision
 from torch import nn
@@ -28,7 +29,6 @@ from benchmarks.serving.http_clients import Order, Sent
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.sources.source import Source
 from entry_point.model_folder import load_model, save_model
-from entry_point.serving import formats
 from entry_point.training.models import build_model
 from entry_point.training.tasks.build_task import build_task
 from tests.entry_point.prediction.predicted import center_crop
@@ -249,8 +249,8 @@ def plain(model: Path) -> Answer:
 
     def answer(body: bytes) -> object:
         pixels = center_crop(body, loaded.image_size, loaded.resize)
-        prediction = formats.describe(loaded.predict(pixels[None])[0], loaded)
-        return formats.format_predictions([prediction], formats.JSON)
+        prediction = loaded.task.describe(loaded.predict(pixels[None])[0], (0, 0), None)
+        return msgspec.json.encode({"predictions": [prediction]})
 
     return answer
 

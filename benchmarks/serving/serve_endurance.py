@@ -1,9 +1,9 @@
 """Memory of `serve` over many requests, and requests that its stops lose:
 docs/results/serving-endurance.md.
 
-The model costs nothing. Clients send, in turns, JPEGs, a PNG, a form, JSON in base64 and a damaged
-image. A stop sends SIGTERM while all clients send; a client that is told `Connection: close` would
-send its next request elsewhere, and ends.
+The model costs nothing. Clients send, in turns, JPEGs, a PNG, JSON in base64 and a damaged image. A
+stop sends SIGTERM while all clients send; a client that is told `Connection: close` would send its
+next request elsewhere, and ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ STOPS, STOP_CLIENTS = 20, 32
 _LONGEST_S = 60.0
 METHOD = (
     "A free model on the CPU, settings at their defaults; clients in another process. Requests are "
-    "JPEGs of 533x800 pixels, a PNG, a form of two images, JSON with two images in base64, and a "
+    "JPEGs of 533x800 pixels, a PNG, JSON with two images in base64, and a "
     f"damaged JPEG, in turns. Memory: resident, {MEMORY_CLIENTS} clients. Stops: SIGTERM while "
     f"{STOP_CLIENTS} kept-alive clients send as fast as they can; lost is a request without an "
     "answer."
@@ -50,12 +50,6 @@ def write_bodies(folder: Path) -> None:
     (folder / "cut.damaged").write_bytes(photos[0][: len(photos[0]) // 2])
     instances = [base64.b64encode(photo).decode() for photo in photos[:2]]
     (folder / "two.json").write_text(json.dumps({"instances": instances}))
-    parts = [
-        b'--part\r\nContent-Disposition: form-data; name="f"; filename="%d.jpg"\r\n\r\n' % number
-        + photo
-        for number, photo in enumerate(photos[:2])
-    ]
-    (folder / "two.form").write_bytes(b"\r\n".join([*parts, b"--part--\r\n"]))
 
 
 def resident_megabytes(process: int) -> float:

@@ -1,12 +1,14 @@
 """What is no longer there, and what to use instead; and what was not there yet.
 
 A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augment.name=auto`, and
-an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`. Uses the
-standard library only, as `ConfigError` does.
+an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`; of the
+server, a media type, a URL, a variable. Uses the standard library only, as `ConfigError` does.
 """
 
 from collections.abc import Mapping
 from typing import Any
+
+_ONE_BODY = 'the image itself as the body, or application/json: {"instances": [BASE64, ...]}'
 
 RETIRED = {
     "EXTRAS=onnx": "the recipe ONNX in docs/adapt.md",
@@ -25,6 +27,13 @@ RETIRED = {
     "augment.name=rand": "rand_timm, whose strength m is of 10, or "
     "torchvision.transforms.v2.RandAugment with augment.per=sample (slower)",
     "augment.name=three": "the recipe 3-Augment in docs/samples.md (slower)",
+    "multipart/form-data": _ONE_BODY,
+    "application/jsonlines": _ONE_BODY,
+    "application/x-jsonlines": _ONE_BODY,
+    "application/x-ndjson": _ONE_BODY,
+    "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT": "`Accept: image/png` for masks; else all is JSON",
+    "/execution-parameters": "MaxConcurrentTransforms and MaxPayloadInMB of CreateTransformJob",
+    "/metrics": "the platform's metrics, and the log's line for each request",
 }
 
 NOT_YET = {"val_top_up": None}

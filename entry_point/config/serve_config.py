@@ -22,9 +22,7 @@ ORIGIN = re.compile(r"\*|(?!http://.*:80$|https://.*:443$)[a-z][a-z0-9+.-]*://[a
 """What a browser sends as a page's origin, without the port that its scheme has by default; or *
 for all."""
 DEFAULT_ACCEPT = "SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT"
-"""SageMaker's variable: the form of the answers to requests that accept any."""
-_FORMS = ("json", "jsonlines", "x-jsonlines", "x-ndjson", "*")
-_ANY_FORM = ("*/*", "", *(f"application/{name}" for name in _FORMS))
+"""SageMaker's variable: the form of the answers. There is only one."""
 
 # SageMaker's environment variables, and the keys that they set.
 _PLATFORM = {
@@ -86,7 +84,8 @@ def load_serve_config(
     if environment.get("SAGEMAKER_MULTI_MODEL", "").lower() == "true":
         message = "this server has one model; create the endpoint with single-model mode"
         raise ConfigError("SAGEMAKER_MULTI_MODEL", environment["SAGEMAKER_MULTI_MODEL"], message)
-    _check_accept(environment.get(DEFAULT_ACCEPT, ""))
+    if (accept := environment.get(DEFAULT_ACCEPT, "")) not in ("", "application/json"):
+        raise ConfigError(DEFAULT_ACCEPT, accept, "must be application/json")
     platform = [
         f"{k}={_quoted(environment[n])}" for n, k in _PLATFORM.items() if environment.get(n)
     ]
@@ -97,19 +96,6 @@ def load_serve_config(
         message = f"must be overrides separated by spaces, quoted as in a shell ({error})"
         raise ConfigError(OVERRIDES, text, message) from error
     return load_config("serve", ServeConfig, [*platform, *own, *overrides])
-
-
-def _check_accept(text: str) -> None:
-    """Raise ConfigError unless `serving.formats.read_accept` takes this for any task."""
-    for choice in text.split(","):
-        kind, *parameters = (part.replace(" ", "").lower() for part in choice.split(";"))
-        if kind in _ANY_FORM:
-            tops = [part[len("top=") :] for part in parameters if part.startswith("top=")]
-            if not tops or re.fullmatch("all|[1-9][0-9]{0,8}", tops[0]):
-                return
-            break
-    message = "must be application/json or application/jsonlines, perhaps with ;top=NUMBER or all"
-    raise ConfigError(DEFAULT_ACCEPT, text, message)
 
 
 def _quoted(value: str) -> str:

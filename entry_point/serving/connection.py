@@ -15,7 +15,7 @@ from h11._readers import ChunkedReader
 from h11._receivebuffer import ReceiveBuffer
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from entry_point.serving.formats import JSON, error_line
+from entry_point.serving.forms import JSON, error_line
 
 _MOST_HEADERS, _MOST_HEADER_BYTES = 100, 16 * 1024
 _FREE_PIECES, _BYTES_PER_PIECE = 32, 32

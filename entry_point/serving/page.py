@@ -7,21 +7,20 @@ from pathlib import Path
 
 from entry_point.job.program import counted
 from entry_point.model_folder import Model
+from entry_point.serving.forms import Answer
 
 _PAGE = Path(__file__).with_name("page.html")
-POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
-    "img-src blob: data:; connect-src 'self'"
+_POLICY = (
+    b"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+    b"img-src blob: data:; connect-src 'self'"
 )
 """The page has its script and style inside, and talks to this server only."""
 _NAMES_SHOWN = 200
 
 
-def page(model: Model | None) -> str:
-    """Returns the page in HTML; `model` is None while it loads."""
+def page(model: Model) -> Answer:
+    """Returns the page: it says which model this is, its names, and what it reached."""
     text = _PAGE.read_text(encoding="utf-8")
-    if model is None:
-        return text.replace("<!-- about -->", "<p>The model is loading.</p>")
     if model.unfinished is not None:
         text = text.replace("Try the model", "Try the unfinished model")
     facts = [model.architecture, model.kind]
@@ -32,4 +31,6 @@ def page(model: Model | None) -> str:
         f'<p id="about">{escape(", ".join(facts))}</p>\n'
         f"<details><summary>{counted(len(model.names), 'name')}</summary>{escape(shown)}</details>"
     )
-    return text.replace("<!-- about -->", about)
+    content = text.replace("<!-- about -->", about).encode()
+    headers = {b"content-security-policy": _POLICY}
+    return Answer(content, "text/html; charset=utf-8", headers=headers)

@@ -64,7 +64,7 @@ def planted(part: str, *faults: Fault) -> dict[str, Any]:
             "headspace": [1.003],
             "losses": [3.9, 3.8, 3.7],
             "cores": [3.2],
-            "images per batch": 4.0,
+            "times one client": 4.0,
             "speed": "fast",
             "passed": 21,
             "said": "21 passed",
@@ -105,7 +105,7 @@ def test_real_jobs_measure_what_the_verdicts_and_the_page_read(
     cores = own["values"].get("cores")  # none if all lines of this small job were read at once
     assert cores is None or 0 <= cores[0] < 2 * (os.cpu_count() or 1)
     assert peer["values"]["images_per_s"][0] > 0
-    assert server["values"]["images per batch"] >= 1
+    assert server["values"]["times one client"] > 0
     assert main(["page", f"out={out}"]) in (0, 1)  # a dry run's figures may break promises
     text = (out / "gpu.md").read_text()
     assert "A dry run" in text and f"files {origin('cpu')['files']}, commit " in text
@@ -182,7 +182,7 @@ def losses(case: str, *values: float) -> Fault:
         ("recipes", [losses(RECIPE, 3.91, 3.8, 3.7)], LIKE, HELD),
         ("recipes", [losses(RECIPE, 3.9, 3.8, 4.2)], LIKE, BROKEN),
         ("recipes", [losses(EAGER, 3.9, 5, 4), losses(RECIPE, 3.9, 6, 4)], LIKE, NOT_DECIDED),
-        ("serving", [("serving", 1, {"images per batch": 1.0})], "", BROKEN),
+        ("serving", [("serving", 1, {"times one client": 1.0})], "", BROKEN),
     ],
 )
 def test_a_fault_changes_the_verdict_on_what_it_concerns(

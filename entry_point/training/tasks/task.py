@@ -29,7 +29,7 @@ __all__ = ["Metric", "Share", "Size", "Table", "Task", "best_by_name"]
 Size = tuple[int, int]
 """Height and width in pixels."""
 ALL_UP_TO, TOP = 100, 10
-"""A model with more names than the first answers its best `TOP`, unless a request has its own."""
+"""A model with more names than the first answers its best `TOP`."""
 
 
 class Share(float):
@@ -154,7 +154,7 @@ class Task(Protocol):
     def describe(self, answer: Tensor, size: Size, top: int | None) -> dict[str, Any]:  # noqa: ARG002
         """Returns what a server answers for one image, as values of JSON; bytes are a PNG.
 
-        `top` is how many names the client wants, see `best_by_name`.
+        `top` is None; in 1.x it was how many names the client wanted.
         """
         named = zip(self.names, answer.tolist(), strict=True)
         return {"values": {name: float(f"{value:.7g}") for name, value in named}}

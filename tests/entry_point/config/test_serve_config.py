@@ -1,13 +1,11 @@
 """Where the server's settings come from."""
 
 import shlex
-from collections.abc import Callable
 
 import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.serve_config import DEFAULT_ACCEPT, ServerConfig, load_serve_config
-from entry_point.serving.formats import RequestError, read_accept
 
 
 def test_without_any_setting_the_defaults_apply() -> None:
@@ -63,29 +61,8 @@ def test_an_endpoint_for_several_models_is_refused() -> None:
         load_serve_config([], {"SAGEMAKER_MULTI_MODEL": "true"})
 
 
-@pytest.mark.parametrize(
-    ("accept", "is_known"),
-    [
-        ("", True),
-        ("application/json", True),
-        ("application/jsonlines;top=all", True),
-        ("text/html, Application/X-NDJSON ; Top = 3", True),
-        ("*/*", True),
-        ("text/csv", False),
-        ("image/png", False),
-        ("application/json;top=0", False),
-        ("application/json;top=best, */*", False),
-    ],
-)
-def test_the_default_form_of_answers_is_one_that_requests_may_ask_for(
-    accept: str, is_known: bool
-) -> None:
-    def takes(read: Callable[[], object]) -> bool:
-        try:
-            read()
-        except (ConfigError, RequestError):
-            return False
-        return True
-
-    assert takes(lambda: read_accept(accept)) == is_known
-    assert takes(lambda: load_serve_config([], {DEFAULT_ACCEPT: accept})) == is_known
+@pytest.mark.parametrize("accept", ["text/csv", "application/jsonlines", "application/json;top=3"])
+def test_another_form_of_all_answers_is_retired(accept: str) -> None:
+    assert load_serve_config([], {DEFAULT_ACCEPT: "application/json"}).serve == ServerConfig()
+    with pytest.raises(ConfigError, match=f"{DEFAULT_ACCEPT}={accept}: retired: use"):
+        load_serve_config([], {DEFAULT_ACCEPT: accept})

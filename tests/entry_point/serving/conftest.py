@@ -11,13 +11,14 @@ from tests.entry_point.serving.served_model import Served, serving, write_model
 
 
 class Serve(Protocol):
-    """Starts a server and ends it after the test."""
+    """Starts a server, waits until it is ready, and ends it after the test."""
 
     def __call__(
         self,
         *overrides: str,
         constants: Mapping[str, float] | None = None,
         environment: Mapping[str, str] | None = None,
+        becomes_ready: bool = True,
     ) -> Served: ...
 
 
@@ -45,10 +46,14 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         *overrides: str,
         constants: Mapping[str, float] | None = None,
         environment: Mapping[str, str] | None = None,
+        becomes_ready: bool = True,
     ) -> Served:
         log = tmp_path / f"log-{len(started)}"
         started.append(serving(log, overrides, environment or {}, constants))
-        return started[-1].__enter__()
+        served = started[-1].__enter__()
+        if becomes_ready:
+            served.wait_until_ready()
+        return served
 
     yield start
     for each in started:

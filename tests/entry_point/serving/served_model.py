@@ -1,17 +1,20 @@
 """Real server processes, and requests to them."""
 
+import base64
 import http.client
+import io
 import json
 import re
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import nn
 
 from entry_point.config.train_config import load_train_config
@@ -45,7 +48,8 @@ class slow_net(nn.Module):
 
     def forward(self, images):
         if images.std(dim=2).max() > 0.001:  # not of the warm-up
-            (self.go.parent / "started").touch()
+            with (self.go.parent / "started").open("a") as batches:
+                batches.write("1")
             while not self.go.exists():
                 time.sleep(0.01)
         return self.net(images)
@@ -82,11 +86,52 @@ def write_model(
 
 def write_slow_model(root: Path) -> tuple[Path, Path]:
     """A model folder whose network waits, in each batch but those of the warm-up, until there is a
-    file: the folder, and the path of that file. It makes the file `root/started` before."""
+    file: the folder, and the path of that file. Before, it writes a 1 into `root/started`."""
     network = nn.Module()
     network.net = small_net(len(CLASSES), width=8)
     settings = ("model.name=project.net.slow_net", f"model.kwargs.go={root / 'go'}")
     return write_model(root, *settings, network=network, code=SLOW), root / "go"
+
+
+def encoded(kind: str = "JPEG", size: tuple[int, int] = (50, 40), mode: str = "RGB") -> bytes:
+    """An image of noise."""
+    out = io.BytesIO()
+    Image.effect_noise(size, 60).convert(mode).save(out, kind)
+    return out.getvalue()
+
+
+def as_json(images: Sequence[bytes]) -> str:
+    """The body of a request with these images."""
+    return json.dumps({"instances": [base64.b64encode(image).decode() for image in images]})
+
+
+ALONE = ("serve.workers=1", "serve.max_batch=1")
+"""The model computes one image at a time."""
+
+
+def head(length: int | None, *lines: str) -> bytes:
+    """A request's headers; without a length the body is chunked."""
+    size = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    fields = ["POST /invocations HTTP/1.1", "Host: x", "Content-Type: image/jpeg", size, *lines]
+    return "\r\n".join([*fields, "", ""]).encode()
+
+
+def read_answer(connection: socket.socket) -> bytes:
+    """Everything until the server closes the connection."""
+    received = b""
+    try:
+        while chunk := connection.recv(65536):
+            received += chunk
+    except ConnectionResetError:
+        pass
+    return received
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 @dataclass
@@ -123,6 +168,15 @@ class Served:
         except ConnectionError:
             return None
 
+    def settle(self) -> None:
+        """Return when the server has read what was sent before, on connections made before."""
+        for _ in range(2):
+            assert self.ping() == 200
+
+    def has_room(self) -> bool:
+        """Whether the queue takes one more request."""
+        return self.invoke(b"damaged").status == 400
+
     def request(
         self,
         method: str,
@@ -144,6 +198,13 @@ class Served:
         """POST to /invocations; an underscore in a header's name becomes a hyphen."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         return self.request("POST", "/invocations", body, {"Content-Type": kind, **named})
+
+    def try_invoke(self, body: bytes) -> int | None:
+        """The status; None if the server closed the connection while the body was sent."""
+        try:
+            return self.invoke(body).status
+        except ConnectionError:
+            return None
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
@@ -177,9 +238,9 @@ def serving(
     environment: Mapping[str, str],
     constants: Mapping[str, float] | None = None,
 ) -> Iterator[Served]:
-    """Start `container serve`; kills it at the end if it still runs.
+    """Start the command `serve`; kills it at the end if it still runs.
 
-    `constants`: other values for those of `entry_point/serving`, as in `{"routes.BODY_S": 1}`.
+    `constants`: other values for those of `entry_point/serving`, as in `{"app.BODY_S": 1}`.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

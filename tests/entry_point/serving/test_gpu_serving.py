@@ -11,7 +11,7 @@ from entry_point.job.program import counted
 from entry_point.model_folder import load_model
 from tests.entry_point.prediction.predicted import center_crop
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.served_model import encoded
 
 pytestmark = [
     pytest.mark.gpu,
@@ -24,7 +24,6 @@ def test_answers_match_the_cpus_alone_and_in_batches(
     serve: Serve, served_model: Path, precision: str, tolerance: float
 ) -> None:
     server = serve(f"model_dir={served_model}", f"serve.precision={precision}")
-    server.wait_until_ready()
     gpus = torch.cuda.device_count()
     assert f"{counted(gpus, 'worker')} on {counted(gpus, 'GPU')}" in server.log()
     photos = [encoded(size=(50 + number, 40)) for number in range(16)]
@@ -44,7 +43,6 @@ def test_a_damaged_image_among_others_is_the_only_one_refused(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}")
-    server.wait_until_ready()
     photo = encoded()
     with ThreadPoolExecutor(8) as pool:
         bodies = [photo, photo[:100], *[photo] * 6]

@@ -10,8 +10,7 @@ import pytest
 
 from tests.chromium import browser
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.served_model import Answer, Served
-from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.served_model import Answer, Served, encoded
 
 HERE, OTHER = "https://example.com", "http://localhost:3000"
 ALLOW = "access-control-allow-origin"
@@ -37,7 +36,6 @@ def test_pages_of_the_named_origins_may_ask_and_read_errors_too(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}", f"serve.origins=[{HERE},{OTHER}]")
-    server.wait_until_ready()
     for origin in (HERE, OTHER):
         asked = preflight(server, origin)
         assert asked.status == 200 and asked.headers[ALLOW] == origin
@@ -61,7 +59,6 @@ def test_pages_of_the_named_origins_may_ask_and_read_errors_too(
 def test_a_star_allows_every_page(serve: Serve, served_model: Path) -> None:
     environment = {"SERVE_OVERRIDES": "serve.origins=[*]"}
     server = serve(f"model_dir={served_model}", environment=environment)
-    server.wait_until_ready()
     for origin in (HERE, "null"):
         asked, answer = preflight(server, origin), server.invoke(b"damaged", Origin=origin)
         assert (asked.status, answer.status) == (200, 400)
@@ -93,7 +90,6 @@ def test_a_browser_lets_a_page_of_the_named_origin_ask(
     folder, url = site
     origins = [f"serve.origins={url}"] if is_allowed else []
     server = serve(f"model_dir={served_model}", *origins)
-    server.wait_until_ready()
     (folder / "page.html").write_text(ASKS.replace("PORT", str(server.port)))
     with browser(f"{url}/page.html", folder / "profile") as page:
         said = page.wait_for("document.querySelector('#said').textContent")

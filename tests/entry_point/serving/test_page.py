@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.chromium import Browser, browser
-from tests.entry_point.serving.served_model import CLASSES, Served
-from tests.entry_point.serving.test_invocations import encoded
+from tests.entry_point.serving.served_model import CLASSES, Served, encoded
 
 ROWS = "[...document.querySelectorAll('#answer tr')].map((row) => row.innerText.split('\\t'))"
+PHONE = {"width": 360, "height": 640, "deviceScaleFactor": 2, "mobile": True}
 
 
 @pytest.fixture
@@ -49,3 +49,17 @@ def test_an_image_can_also_be_chosen_and_nothing_else_is_loaded(
     loaded = page.evaluate("performance.getEntriesByType('resource').map((e) => e.name)")
     here = page.evaluate("location.origin")
     assert [name for name in loaded if name.startswith("http")] == [f"{here}/invocations"]
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(page: Browser, tmp_path: Path) -> None:
+    page.call("Emulation.setDeviceMetricsOverride", **PHONE)
+    page.evaluate("location.reload()")
+    page.wait_for(f"document.readyState === 'complete' && innerWidth === {PHONE['width']}")
+    image = tmp_path / "photo.jpg"
+    image.write_bytes(encoded(size=(3000, 1000)))
+    page.choose("#file", image)
+    page.wait_for(f"{ROWS}.length === {len(CLASSES)}")
+    page.wait_for("document.querySelector('#image').naturalWidth")
+    assert page.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    size = page.evaluate("parseFloat(getComputedStyle(document.body).fontSize)")
+    assert size >= 16 and page.evaluate("document.querySelector('#about').innerText")

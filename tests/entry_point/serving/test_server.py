@@ -8,18 +8,17 @@ from pathlib import Path
 
 from entry_point.config.serve_config import ServerConfig
 from entry_point.job.program import ExitCode
-from entry_point.serving.server import listen
+from entry_point.serving.server import bind
 from tests.entry_point.serving.conftest import Serve
-from tests.entry_point.serving.served_model import PATIENCE_S
-from tests.entry_point.serving.test_invocations import encoded
-from tests.entry_point.serving.test_serve_limits import head
+from tests.entry_point.serving.served_model import PATIENCE_S, encoded, head
 
 LONG = {"server.CLOSING_S": PATIENCE_S}
 
 
 def test_no_part_of_an_answer_waits_for_the_clients_acknowledgement() -> None:
     """And a client that does not read its answer loses the connection."""
-    with listen(ServerConfig(host="127.0.0.1", port=0)) as listening:
+    with bind(ServerConfig(host="127.0.0.1", port=0)) as listening:
+        listening.listen()
         with socket.create_connection(listening.getsockname()):
             accepted, _ = listening.accept()
             with accepted:
@@ -43,7 +42,6 @@ def test_a_server_that_stops_tells_each_client_before_it_closes(
     serve: Serve, served_model: Path
 ) -> None:
     server = serve(f"model_dir={served_model}", constants=LONG)
-    server.wait_until_ready()
     image, clients = encoded(), [server.connect() for _ in range(5)]
     used, unused = clients[:3], clients[3:]
     for client in used:
@@ -62,7 +60,6 @@ def test_a_server_that_stops_tells_each_client_before_it_closes(
 
 def test_a_stop_closes_a_connection_that_stays_silent(serve: Serve, served_model: Path) -> None:
     server = serve(f"model_dir={served_model}", constants={"server.CLOSING_S": 0.01})
-    server.wait_until_ready()
     with closing(server.connect()) as silent:
         server.process.terminate()
         assert silent.recv(1) == b""

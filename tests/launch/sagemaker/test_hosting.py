@@ -456,7 +456,7 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
         (["environment.SAGEMAKER_MULTI_MODEL=true"], "environment: SAGEMAKER_MULTI_MODEL=true"),
         (
             ["environment.SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv"],
-            "environment: SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv: must be application/json",
+            "environment: SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv: retired: use ",
         ),
         (
             ["environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=2000"],

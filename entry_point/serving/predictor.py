@@ -1,0 +1,165 @@
+"""From a request's body to its answer: `Predictor.answer`, which the event loop runs.
+
+Threads decode its images one after another: small ones those of `_decoding`, large ones the only
+one of `_decoding_large`. An executor is a queue, and it bounds what is at work also when clients
+go. Each image then waits in `ModelQueue` to share a batch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+import custom_op
+from entry_point.config.serve_config import ServerConfig
+from entry_point.job.cores import usable_cores
+from entry_point.job.program import UserError, counted
+from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
+from entry_point.serving.forms import PNG, Answer, RequestError, read_images, wants_png
+from entry_point.serving.images import SMALL_BYTES, ImageDecoder, Photo, numbered
+from entry_point.serving.model_queue import ModelQueue
+
+logger = logging.getLogger(__name__)
+
+_MOST_WORKERS = 8
+MAX_QUEUE = 256
+"""Requests that may wait."""
+MOST_LARGE = 64
+"""Large images that may wait: a quarter of the queue. The rest is for small ones."""
+
+Prediction = dict[str, Any]
+Step = tuple[Future[Prediction] | None, bool]
+"""What the model will say of an image, and whether it is the last. None: the next one is large."""
+
+
+class Predictor:
+    """A model that is ready to answer."""
+
+    model: Model
+
+    def __init__(self, folder: Path, config: ServerConfig) -> None:
+        """Load the model, start its threads, and have it answer once. Raises UserError."""
+        try:
+            custom_op.load()
+        except custom_op.BuildError as error:
+            raise UserError(*str(error).splitlines()) from error
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        cores = usable_cores()
+        count = config.workers or gpus or min(cores, _MOST_WORKERS)
+        places = [torch.device("cuda", i) for i in range(min(count, gpus))] or [torch.device("cpu")]
+        # Threads on the same device share a model.
+        models = [load_model(folder, place) for place in places]
+        self.model, self._is_half = models[0], config.precision == "bf16"
+        self._decoder = ImageDecoder(self.model, config.max_payload_mb)
+        self._decoding = ThreadPoolExecutor(max(2, cores), "decode")
+        self._decoding_large = ThreadPoolExecutor(1, "decode-large")
+        self._requests = self._large = 0
+        max_batch = config.max_batch or (32 if gpus else 8)
+        self._most_requests = MAX_QUEUE + count * max_batch
+        self._most_ahead = max_batch + cores
+        """Images of one request that wait for the model."""
+        self._queue = ModelQueue(max_batch, cores, lambda: self._requests)
+        copies = [partial(self._compute, models[i % len(models)]) for i in range(count)]
+        sample = self._decoder.warm_up()
+        self._queue.start(copies, sample)
+        try:
+            self._queue.submit(sample).result()
+        except RequestError as error:
+            message = f"{error}; train it again with a lower optim.lr"
+            raise ModelError(f"{folder / WEIGHTS}: {message}") from error
+        where = counted(gpus, "GPU") if gpus else f"the CPU, {counted(cores, 'core')}"
+        logger.info("%s on %s", counted(count, "worker"), where)
+        if self.model.unfinished is not None:
+            logger.warning("%s", self.model.unfinished)
+        # What loading made stays: the garbage collector need not look through it again.
+        gc.freeze()
+
+    async def answer(self, body: bytearray, content_type: str, accept: str) -> Answer:
+        """Returns the predictions for the images in `body`.
+
+        Cancel it if nobody wants the answer any more. Raises RequestError.
+        """
+        if self._requests >= self._most_requests:
+            full = f"the queue is full: {MAX_QUEUE} requests wait; try again later"
+            raise RequestError(503, full)
+        computing: deque[Future[Prediction]] = deque()
+        predictions: list[Prediction] = []
+        step = partial(next, self._decode(body, content_type))
+        self._requests += 1
+        try:
+            is_last = False
+            while not is_last:
+                found, is_last = await _in_thread(self._decoding, step)
+                if found is None:
+                    found, is_last = await self._decode_large(step)
+                    assert found is not None
+                computing.append(found)
+                if len(computing) > self._most_ahead:
+                    predictions.append(await asyncio.wrap_future(computing.popleft()))
+            while computing:
+                predictions.append(await asyncio.wrap_future(computing.popleft()))
+        finally:
+            self._requests -= 1
+            for each in computing:
+                each.cancel()
+        if self.model.task.answers_png and len(predictions) == 1 and wants_png(accept):
+            return Answer(next(v for v in predictions[0].values() if isinstance(v, bytes)), PNG)
+        return Answer(msgspec.json.encode({"predictions": predictions}))
+
+    def _decode(self, body: bytearray, content_type: str) -> Iterator[Step]:
+        """Read the images of a body, decode one after another, and hand them to the model.
+
+        Yields a step for each. Before an image that is large, yields None: take the next step with
+        `_decode_large`. Raises RequestError.
+        """
+        images = self._decoder.open(read_images(body, content_type))
+        for number, image in enumerate(images):
+            if image.memory > SMALL_BYTES:
+                yield None, False
+            try:
+                photo = self._decoder.decode(image)
+            except RequestError as error:
+                raise numbered(error, number) from error
+            yield self._queue.submit(photo), number + 1 == len(images)
+
+    async def _decode_large(self, step: Callable[[], Step]) -> Step:
+        """Take a step when no other large image is at work. Raises RequestError (503)."""
+        if self._large >= MOST_LARGE:
+            raise RequestError(503, "too many large images at once; try again later")
+        self._large += 1
+        try:
+            return await _in_thread(self._decoding_large, step)
+        finally:
+            self._large -= 1
+
+    def _compute(self, model: Model, photos: Sequence[Photo]) -> list[Prediction | Exception]:
+        """Returns what the model says of each photo, or an error."""
+        batch = torch.cat([photo.view for photo in photos])
+        device = model.device.type
+        with torch.autocast(device, torch.bfloat16) if self._is_half else nullcontext():
+            answers = model.predict(batch)
+        found: list[Prediction | Exception] = []
+        for answer, photo in zip(answers, photos, strict=True):
+            try:
+                if not np.isfinite(answer.numpy()).all():
+                    raise RequestError(500, "the model answers NaN or infinite numbers")
+                found.append(model.task.describe(answer, (photo.height, photo.width), None))
+            except Exception as error:  # which is not that of other requests
+                found.append(error)
+        return found
+
+
+async def _in_thread(executor: ThreadPoolExecutor, step: Callable[[], Step]) -> Step:
+    return await asyncio.get_running_loop().run_in_executor(executor, step)
