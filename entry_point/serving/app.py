@@ -26,13 +26,16 @@ BODY_S, _SLOWEST_MB_PER_S = 30.0, 3.0
 """How long a body may take to arrive, unless the largest needs more at this speed."""
 
 _METHODS = {"/ping": ("GET", "HEAD"), "/": ("GET", "HEAD"), "/invocations": ("POST",)}
+"""What each URL takes."""
 _HOST = re.compile("(?i)^https?://[^/]*")
 _CLOSE = {b"connection": b"close"}
+"""Of an answer to a body that may still be on its way, and of a server that stops."""
 _PREFLIGHT = {
     b"access-control-allow-methods": b"GET, HEAD, POST",
     b"access-control-allow-headers": b"content-type",
     b"access-control-max-age": b"3600",
 }
+"""Of the answer to a browser whose page may send requests."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -76,6 +79,7 @@ class App:
         await send({"type": "http.response.body", "body": answer.content})
 
     async def _answer(self, scope: Message, headers: Headers, receive: Receive) -> Answer:
+        """Returns the answer of the URL. Raises RequestError."""
         path, method = scope["path"], scope["method"]
         if not path.startswith("/"):  # a proxy may name the whole URL
             path = _HOST.sub("", path) or "/"
@@ -111,6 +115,7 @@ class App:
         return {b"vary": b"Origin"} | allowed
 
     async def _invoke(self, headers: Headers, receive: Receive) -> Answer:
+        """Read the body, and answer it. Its bytes count until then."""
         kind, accept, encoding = (
             headers.get(name, b"").decode("latin-1")
             for name in (b"content-type", b"accept", b"content-encoding")

@@ -61,6 +61,7 @@ class ModelQueue:
         return job.future
 
     def _work(self, compute: Compute, sample: Photo, is_warm: Future[None]) -> None:
+        """Be the thread of a copy."""
         try:
             for count in (1, self._max_batch, 1):
                 compute([sample] * count)
@@ -75,6 +76,7 @@ class ModelQueue:
                 self._answer(compute, jobs)
 
     def _answer(self, compute: Compute, jobs: Sequence[_Job]) -> None:
+        """Compute a batch, and answer each of its photos."""
         with self._counting:
             self._busy += 1
             busy = self._busy + (not self._waiting.empty())
