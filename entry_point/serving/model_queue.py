@@ -72,6 +72,11 @@ class ModelQueue:
         while True:
             with self._turn:
                 jobs = self._next_batch()
+                if jobs and self._at_work() <= 1:
+                    # Keep the turn: the only client's next photo finds this thread's caches, and
+                    # all cores are at work anyway.
+                    self._answer(compute, jobs)
+                    continue
             if jobs:
                 self._answer(compute, jobs)
 

@@ -126,7 +126,7 @@ def test_an_error_is_the_answer_of_its_photo_or_of_the_whole_batch() -> None:
 
 def test_copies_compute_at_the_same_time_and_share_the_cores() -> None:
     copies = [Copy(), Copy()]
-    queue = start(copies, requests=1)
+    queue = start(copies, requests=2)
     for copy in copies:
         copy.go.clear()
     first = queue.submit(photo(1))
