@@ -36,11 +36,15 @@ class ModelQueue:
     """A queue, and a thread per copy of the model, which computes up to `max_batch` photos at once.
 
     One free thread at a time waits for photos, the others for their turn. `at_work` returns how
-    many requests are being answered: photos of these may come.
+    many requests are being answered: photos of these may come. The copies share `cores`, or have a
+    GPU each (`on_gpus`).
     """
 
-    def __init__(self, max_batch: int, cores: int, at_work: Callable[[], int]) -> None:
+    def __init__(
+        self, max_batch: int, cores: int, at_work: Callable[[], int], *, on_gpus: bool = False
+    ) -> None:
         self._max_batch, self._cores, self._at_work = max_batch, cores, at_work
+        self._on_gpus = on_gpus
         self._waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._turn, self._counting = threading.Lock(), threading.Lock()
         self._busy = 0
@@ -72,7 +76,7 @@ class ModelQueue:
         while True:
             with self._turn:
                 jobs = self._next_batch()
-                if jobs and self._at_work() <= 1:
+                if jobs and self._at_work() <= 1 and not self._on_gpus:
                     # Keep the turn: the only client's next photo finds this thread's caches, and
                     # all cores are at work anyway.
                     self._answer(compute, jobs)

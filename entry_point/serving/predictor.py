@@ -70,7 +70,7 @@ class Predictor:
         self._most_requests = MAX_QUEUE + count * max_batch
         self._most_ahead = max_batch + cores
         """Images of one request that wait for the model."""
-        self._queue = ModelQueue(max_batch, cores, lambda: self._requests)
+        self._queue = ModelQueue(max_batch, cores, lambda: self._requests, on_gpus=gpus > 0)
         copies = [partial(self._compute, models[i % len(models)]) for i in range(count)]
         sample = self._decoder.warm_up()
         self._queue.start(copies, sample)

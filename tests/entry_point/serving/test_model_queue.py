@@ -38,9 +38,11 @@ class Copy:
         return [ValueError("13") if each.height == 13 else each.height for each in photos]
 
 
-def start(copies: Sequence[Copy], requests: int, cores: int = 4) -> ModelQueue:
+def start(
+    copies: Sequence[Copy], requests: int, cores: int = 4, *, on_gpus: bool = False
+) -> ModelQueue:
     """A queue whose copies are warm, and wait in their next batch until they may go on."""
-    queue = ModelQueue(MAX_BATCH, cores, lambda: requests)
+    queue = ModelQueue(MAX_BATCH, cores, lambda: requests, on_gpus=on_gpus)
     queue.start(copies, photo(0))
     for copy in copies:
         assert copy.batches == [[0], [0] * MAX_BATCH, [0]]
@@ -148,3 +150,23 @@ def test_a_copy_that_cannot_be_warmed_up_fails_the_start() -> None:
 
     with pytest.raises(MemoryError):
         ModelQueue(MAX_BATCH, 4, lambda: 1).start([fails], photo(0))
+
+
+def test_on_gpus_the_copies_compute_at_once_whoever_asks() -> None:
+    """`at_work` is of a moment: the second request may come when the first is at work."""
+    copies = [Copy(), Copy()]
+    queue = start(copies, 1, on_gpus=True)
+    for copy in copies:
+        copy.go.clear()
+    answers = [queue.submit(photo(1))]
+    deadline = time.monotonic() + PATIENCE_S
+    while not any(copy.batches for copy in copies):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    answers.append(queue.submit(photo(2)))
+    while not all(copy.batches for copy in copies):
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    for copy in copies:
+        copy.go.set()
+    assert [answer.result(PATIENCE_S) for answer in answers] == [1, 2]
