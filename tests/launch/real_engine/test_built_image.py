@@ -90,7 +90,7 @@ def test_env_prints_versions_and_the_operator_build(engine: Engine, prebuilt_ima
     output = engine.call("run", "--rm", "--network=none", prebuilt_image)
     for word in ("PyTorch version: 2.", "torchvision", "numpy", "/opt/custom_op_cache"):
         assert word in output
-    assert f"of revision {labels_of(engine, prebuilt_image)[REVISION_LABEL]}" in output
+    assert f"IMAGE_REVISION={labels_of(engine, prebuilt_image)[REVISION_LABEL]}\n" in output
 
 
 def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:

@@ -49,7 +49,9 @@ estimator.fit({"training": f"file://{photos}"})
 serializer, deserializer = IdentitySerializer("image/jpeg"), JSONDeserializer()
 predictor = estimator.deploy(1, "local", serializer=serializer, deserializer=deserializer)
 try:
-    print("ANSWER", json.dumps(predictor.predict(open(photo, "rb").read())))
+    # Not printed: a thread of the SDK prints the container's log meanwhile.
+    with open(f"{folder}/answer.json", "w") as file:
+        json.dump(predictor.predict(open(photo, "rb").read()), file)
 finally:
     predictor.delete_endpoint()
 answers = f"file://{folder}/answers"
@@ -119,9 +121,8 @@ def test_local_mode_of_sdk_v2_trains_on_two_hosts_deploys_predicts_and_transform
         port = str(free.getsockname()[1])
     arguments = (str(photos), str(photo), str(tmp_path), "2", port)
     hyperparameters = json.dumps(HYPERPARAMETERS)
-    output = run_sdk(".venv-launch-v2", V2, prebuilt_image, *arguments, hyperparameters)
-    answer = next(line for line in output.splitlines() if line.startswith("ANSWER "))
-    (prediction,) = json.loads(answer.removeprefix("ANSWER "))["predictions"]
+    run_sdk(".venv-launch-v2", V2, prebuilt_image, *arguments, hyperparameters)
+    (prediction,) = json.loads((tmp_path / "answer.json").read_text())["predictions"]
     assert set(prediction["probabilities"]) == set(CLASSES)
     answers = {path.name.removesuffix(".out") for path in (tmp_path / "answers").iterdir()}
     assert answers == {path.name for path in photo.parent.iterdir()}
