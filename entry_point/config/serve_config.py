@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.hyperparameters import decode
 from entry_point.config.schema import SETTINGS, Count, Int, Words
 
 OVERRIDES = "SERVE_OVERRIDES"
@@ -86,9 +87,7 @@ def load_serve_config(
         raise ConfigError("SAGEMAKER_MULTI_MODEL", environment["SAGEMAKER_MULTI_MODEL"], message)
     if (accept := environment.get(DEFAULT_ACCEPT, "")) not in ("", "application/json"):
         raise ConfigError(DEFAULT_ACCEPT, accept, "must be application/json")
-    platform = [
-        f"{k}={_quoted(environment[n])}" for n, k in _PLATFORM.items() if environment.get(n)
-    ]
+    platform = decode({k: environment[n] for n, k in _PLATFORM.items() if environment.get(n)})
     text = environment.get(OVERRIDES, "")
     try:
         own = shlex.split(text)
@@ -96,9 +95,3 @@ def load_serve_config(
         message = f"must be overrides separated by spaces, quoted as in a shell ({error})"
         raise ConfigError(OVERRIDES, text, message) from error
     return load_config("serve", ServeConfig, [*platform, *own, *overrides])
-
-
-def _quoted(value: str) -> str:
-    """Returns a value in Hydra's syntax, in quotes if it has more than letters, digits and
-    slashes."""
-    return value if re.fullmatch(r"[\w./-]+", value) else "'" + value.replace("'", r"\'") + "'"

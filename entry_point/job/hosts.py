@@ -246,7 +246,8 @@ def describe_driver() -> str:
 
 def is_processing(root: Path) -> bool:
     """Returns whether the files of a Processing job are below this root."""
-    return os.path.isfile(root / "config" / "resourceconfig.json")  # noqa: PTH113, as it never raises
+    # Unlike that of pathlib, it is False for a folder that cannot be read.
+    return os.path.isfile(root / "config" / "resourceconfig.json")  # noqa: PTH113
 
 
 @dataclass(frozen=True)
