@@ -7,6 +7,7 @@ import platform
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
@@ -100,7 +101,6 @@ def _speed_rows(totals: Totals, resumed_at: int) -> dict[str, str]:
 
 def _tensorboard_row(run: RunFolder) -> dict[str, str]:
     """Returns the command to type, if there is anything to see."""
-    # Only the host of the first rank has the folder.
     if not any(run.tensorboard.glob("*")):
         return {}
     # A virtual environment's programs may not be on PATH.
@@ -110,15 +110,22 @@ def _tensorboard_row(run: RunFolder) -> dict[str, str]:
 
 
 def _disk_row(run: RunFolder) -> dict[str, str]:
-    """Returns the sizes of what a run writes, if it is on this host."""
-    sizes = {}
+    """Returns the sizes of what a run writes."""
     folders = {"checkpoints": run.checkpoints, "model": run.model, "output": run.output}
-    for name, folder in folders.items():
-        files = [path.lstat() for path in folder.rglob("*") if not path.is_dir()]
-        # The best checkpoint may be a link to the newest one.
-        sizes[name] = sum({each.st_ino: each.st_size for each in files}.values()) / 1e6
+    sizes = {name: _bytes_in(folder) / 1e6 for name, folder in folders.items()}
     parts = ", ".join(f"{name} {size:,.1f} MB" for name, size in sizes.items())
-    return {"disk": f"{sum(sizes.values()):,.1f} MB: {parts}"} if any(sizes.values()) else {}
+    return {"disk": f"{sum(sizes.values()):,.1f} MB: {parts}"}
+
+
+def _bytes_in(folder: Path) -> int:
+    """Returns the bytes of the files; those that a logger's thread removes meanwhile have none."""
+    sizes = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                file = Path(parent, name).lstat()
+                sizes[file.st_ino] = file.st_size  # the best checkpoint may link to the newest one
+    return sum(sizes.values())
 
 
 def _test_command(config: TrainConfig, run: RunFolder) -> str:

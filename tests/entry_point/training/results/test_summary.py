@@ -1,5 +1,6 @@
 """The lines that a run logs first and last."""
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -43,9 +44,23 @@ def test_the_code_is_told_by_its_commit_and_by_what_was_sent_with_the_job(
     assert code_version() == "your own code fedcba9876543210"
 
 
-def test_a_host_without_the_first_rank_has_no_folders_and_still_closes(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "algo-2")
+def test_a_file_that_a_logger_removes_meanwhile_does_not_end_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = RunFolder(tmp_path)
+    run.create()
+    for name in ("kept", "removed"):
+        (run.output_data / name).write_bytes(bytes(2_000_000))
+    lstat = Path.lstat
+
+    def racing(path: Path) -> os.stat_result:
+        if path.name == "removed":
+            path.unlink()
+        return lstat(path)
+
+    monkeypatch.setattr(Path, "lstat", racing)
     lines = closing_lines(Totals([], 16), 1.0, Progress(3, LOSS), NOTHING, run)
+    assert lines[-1].endswith("2.0 MB: checkpoints 0.0 MB, model 0.0 MB, output 2.0 MB")
     assert not any("TensorBoard" in line for line in lines)
 
 
