@@ -32,8 +32,7 @@ from benchmarks.sample_photographs import HEIGHT, WIDTH, many_photographs
 from custom_op import index_jpeg
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.any_format import AnyFormat
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import OperatorDecoder
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
@@ -75,10 +74,7 @@ def _saved(image: Image.Image, kind: str, options: dict[str, Any]) -> bytes:
 
 def ours(files: Sequence[bytes], *, indexed: bool = False) -> Callable[[], None]:
     """Returns an epoch of random resized crops by the decoder of `pipeline=threads`."""
-    decoder, planner = (
-        AnyFormat(OperatorDecoder()),
-        CropPlanner(DataConfig(image_size=SIZE), True, 0),
-    )
+    decoder, planner = OperatorDecoder(), CropPlanner(DataConfig(image_size=SIZE), True, 0)
     tensors = [torch.from_numpy(np.frombuffer(bytearray(file), np.uint8)) for file in files]
     indexes: list[Tensor] | None = [index_jpeg(file) for file in tensors] if indexed else None
     epochs = iter(range(1 << 30))
@@ -88,9 +84,9 @@ def ours(files: Sequence[bytes], *, indexed: bool = False) -> Callable[[], None]
         for start in range(0, len(files), BATCH):
             some = slice(start, start + BATCH)
             encoded = Encoded(tensors[some], None if indexes is None else indexes[some])
-            opened = decoder.open(encoded)
             samples = Samples.of(number, np.arange(start, start + len(encoded)))
-            opened.decode(planner.plan(samples, *opened.sizes), reused_memory)
+            plan = planner.plan(samples, *decoder.sizes(encoded))
+            decoder.decode(encoded, plan, reused_memory)
 
     return epoch
 

@@ -22,7 +22,7 @@ from custom_op import decode_crop_resize_batch, index_jpeg
 from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import OperatorDecoder
 from entry_point.data.packing.encode import encode
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
@@ -60,15 +60,14 @@ def sample(photos: Encoded) -> None:
     planner, decoder = CropPlanner(DataConfig(image_size=SIDE), True, 0), OperatorDecoder()
     numbers = np.arange(len(photos))
     for epoch in range(EPOCHS):
-        opened = decoder.open(photos)
-        samples = Samples.of(epoch, numbers)
-        opened.decode(planner.plan(samples, *opened.sizes), reused_memory)
+        plan = planner.plan(Samples.of(epoch, numbers), *decoder.sizes(photos))
+        decoder.decode(photos, plan, reused_memory)
 
 
 def whole(files: Sequence[bytes]) -> Tensor:
     """Returns each photograph, squashed to a sample: float32 (N, 3, SIDE, SIDE)."""
     tensors = [tensor(file) for file in files]
-    sizes = [OperatorDecoder().open(Encoded([each])).sizes for each in tensors]
+    sizes = [OperatorDecoder().sizes(Encoded([each])) for each in tensors]
     boxes = torch.tensor([[0, 0, int(h[0]), int(w[0])] for h, w in sizes])
     return decode_crop_resize_batch(tensors, boxes, SIDE).images.float()
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data.decode.any_format import is_jpeg
+from entry_point.data.decode.decode import is_jpeg
 from entry_point.data.errors import DataError
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack

@@ -33,7 +33,7 @@ from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.decoder import Decoded, Decoder, Opened
+from entry_point.data.decode.decode import BatchDecoder
 from entry_point.data.loader import Loader, build_decoder, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlan
@@ -102,7 +102,7 @@ class EndlessPlan:
 class Dropping:
     """Decodes images and returns none of them."""
 
-    decoder: Decoder
+    decoder: BatchDecoder
 
     @property
     def has_threads(self) -> bool:
@@ -112,24 +112,17 @@ class Dropping:
     def uses_indexes(self) -> bool:
         return self.decoder.uses_indexes
 
-    def open(self, encoded: Encoded) -> OpenedToDrop:
-        return OpenedToDrop(self.decoder.open(encoded))
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        return self.decoder.sizes(encoded)
+
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
+        images, damage = self.decoder.decode(encoded, plan, allocate)
+        return images[:0].clone(), damage
 
     def close(self) -> None:
         self.decoder.close()
-
-
-@dataclass(frozen=True)
-class OpenedToDrop:
-    opened: Opened
-
-    @property
-    def sizes(self) -> tuple[Ints, Ints]:
-        return self.opened.sizes
-
-    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
-        decoded = self.opened.decode(plan, allocate)
-        return replace(decoded, images=decoded.images[:0].clone())
 
 
 def measure(case: Case) -> Result:
@@ -171,7 +164,7 @@ def endless_loader(case: Case, drops: bool) -> Loader:
     return build_loader(source, spec, Dropping(decoder) if drops else decoder, plan)
 
 
-def _decoder(case: Case, spec: LoaderSpec) -> Decoder:
+def _decoder(case: Case, spec: LoaderSpec) -> BatchDecoder:
     if case.way != "spdl.io":
         return build_decoder(spec)
     from benchmarks.pipelines.spdl_images import SpdlDecoder

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import spdl.io
+from torch import Tensor
 
 from custom_op import jpeg_headers
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.decoder import Decoded
 from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
@@ -32,29 +31,26 @@ class SpdlDecoder:
 
     has_threads = uses_indexes = False
 
-    def open(self, encoded: Encoded) -> OpenedForSpdl:
-        headers = jpeg_headers(encoded.files).numpy()
-        return OpenedForSpdl(encoded, upright_size(*headers.T), headers[:, 2])
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        return upright_size(*jpeg_headers(encoded.files).numpy().T)
 
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class OpenedForSpdl:
-    encoded: Encoded
-    sizes: tuple[Ints, Ints]
-    turns: Ints
-
-    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:  # noqa: ARG002 - SPDL's own
-        frames = []
+    def decode(
+        self,
+        encoded: Encoded,
+        plan: CropPlan,
+        allocate: Allocate,  # noqa: ARG002 - SPDL's own
+    ) -> tuple[Tensor, dict[int, str]]:
+        frames, headers = [], jpeg_headers(encoded.files).numpy()
         for i, box in enumerate(plan.boxes.tolist()):
-            height, width = (int(sides[i]) for sides in self.sizes)
-            stored = stored_box(box, height, width, int(self.turns[i]))
-            packets = spdl.io.demux_image(self.encoded.files[i].numpy())
+            height, width = (int(side[0]) for side in upright_size(*headers[i : i + 1].T))
+            stored = stored_box(box, height, width, int(headers[i, 2]))
+            packets = spdl.io.demux_image(encoded.files[i].numpy())
             filters = spdl_filters(stored, plan.flips[i], plan.side)
             frames.append(spdl.io.decode_packets(packets, filter_desc=filters))
         images = spdl.io.to_torch(spdl.io.convert_frames(frames)).permute(0, 3, 1, 2)
-        return Decoded(images, {})
+        return images, {}
+
+    def close(self) -> None: ...
 
 
 def spdl_filters(box: Sequence[int], flip: bool, side: int) -> str:

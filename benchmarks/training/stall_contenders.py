@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.sample_photographs import photographs
@@ -15,7 +14,7 @@ from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.decoder import Decoded, Decoder
+from entry_point.data.decode.decode import BatchDecoder
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.pack import pack
@@ -67,7 +66,7 @@ def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
 
 
 def training_loader(
-    config: TrainConfig, device: torch.device, decoder: Decoder | None = None
+    config: TrainConfig, device: torch.device, decoder: BatchDecoder | None = None
 ) -> Loader:
     """Returns the config's pipeline over the train split; `decoder` replaces its own."""
     data, pipeline, seed = config.data, config.pipeline, config.trainer.seed
@@ -82,23 +81,19 @@ class CropSkip:
 
     has_threads = uses_indexes = False
 
-    def open(self, encoded: Encoded) -> OpenedForCropSkip:
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
         heights, widths, _ = jpeg_headers(encoded.files).numpy().T
-        return OpenedForCropSkip(encoded, (heights, widths))
+        return heights, widths
 
-    def close(self) -> None: ...
-
-
-@dataclass(frozen=True)
-class OpenedForCropSkip:
-    encoded: Encoded
-    sizes: tuple[Ints, Ints]
-
-    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
         images = empty_images(allocate, len(plan), plan.side)
         for i, box in enumerate(plan.boxes.tolist()):
-            images[i] = crop_skip(self.encoded.files[i], *box)
-        return Decoded(images, {})
+            images[i] = crop_skip(encoded.files[i], *box)
+        return images, {}
+
+    def close(self) -> None: ...
 
 
 def glance(num_classes: int) -> nn.Module:

@@ -35,8 +35,6 @@ class Batch:
     """int64 (N,), the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
     """The batch's samples that could not be decoded; damaged replacements of them do not count."""
-    stale_indexes: int = 0
-    """Images whose side index did not fit the file, as it has changed."""
     geometry: Geometry | None = None
     """Where the samples lie in their images; None of loaders that do not say it."""
     cpu_s: float = math.nan

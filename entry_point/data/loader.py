@@ -22,9 +22,7 @@ from entry_point.config.commands import check_command
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import Crop, DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.any_format import AnyFormat
-from entry_point.data.decode.decoder import Decoder
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.engines.batch_maker import BatchMaker, Engine, Outcome, Request
 from entry_point.data.errors import DataError
@@ -38,7 +36,6 @@ from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.folder import split_folders
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
-from entry_point.job.program import counted
 
 CHANNEL = "training"
 # DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
@@ -82,7 +79,6 @@ class Loader:
             self._outcomes = self._engine.start(self._requests(epoch, start_step))
             self._next = epoch, start_step
         damaged: set[str] = set()
-        stale = 0
         for step in range(start_step, self.steps_per_epoch):
             if self._next != (epoch, step):  # another epoch has begun
                 return
@@ -93,15 +89,9 @@ class Loader:
                 raise outcome
             self._next = self._after(epoch, step)
             self._check(outcome, epoch, damaged)
-            stale += outcome.stale_indexes
             yield outcome
         if self._next is None:
             self._stop()
-        if stale:
-            log.warning(
-                "epoch %d: %s decoded slower, to the same pixels: side indexes do not match; %s",
-                *(epoch, counted(stale, "image"), check_command(self._spec.data)),
-            )
 
     def close(self) -> None:
         """End the threads and processes."""
@@ -180,7 +170,7 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
 def build_loader(
     source: Source,
     spec: LoaderSpec,
-    decoder: Decoder | None = None,
+    decoder: BatchDecoder | None = None,
     plan: Plan | None = None,
 ) -> Loader:
     """Returns the loader that `spec` describes; `decoder` and `plan` replace the spec's.
@@ -258,19 +248,19 @@ def _engine(maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> Engine
     return WorkerEngine(maker, spec, steps_per_epoch)
 
 
-def build_decoder(spec: LoaderSpec) -> Decoder:
+def build_decoder(spec: LoaderSpec) -> BatchDecoder:
     """Returns the decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
     if spec.pipeline.engine == "dali":
-        return AnyFormat(_dali(spec), spec.data.gray_bits)
+        return _dali(spec)
     if spec.pipeline.decoder == "pillow":
         from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
 
         return PillowDecoder(spec.data.gray_bits)
     custom_op.load()  # once, before any worker starts
-    return AnyFormat(OperatorDecoder(), spec.data.gray_bits)
+    return OperatorDecoder(spec.data.gray_bits)
 
 
-def _dali(spec: LoaderSpec) -> Decoder:
+def _dali(spec: LoaderSpec) -> BatchDecoder:
     custom_op.load()
     try:
         from entry_point.data.decode.dali import DaliDecoder
@@ -284,4 +274,4 @@ def _dali(spec: LoaderSpec) -> Decoder:
     threads = max(1, spec.pipeline.worker_count())
     if spec.pipeline.num_workers is None and spec.device.type == "cuda":
         threads = min(threads, _DALI_THREADS)
-    return DaliDecoder(threads, spec.device)
+    return DaliDecoder(threads, spec.device, spec.data.gray_bits)

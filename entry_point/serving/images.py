@@ -19,8 +19,7 @@ from torch import Tensor
 
 import custom_op
 from entry_point.config.data_config import DataConfig
-from entry_point.data.decode.any_format import is_jpeg
-from entry_point.data.decode.operator import upright_sizes
+from entry_point.data.decode.decode import is_jpeg, upright_sizes
 from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
 from entry_point.data.metadata import TooManyPixelsError, UnusableImageError
 from entry_point.data.plan.crops import CropPlan, CropPlanner
@@ -94,8 +93,7 @@ class ImageDecoder:
         writable = content if isinstance(content, bytearray) else bytearray(content)
         file = torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()
         kind = "JPEG" if is_jpeg(file) else _format_of(file)
-        encoded = Encoded([file])
-        sizes = upright_sizes(encoded) if kind == "JPEG" else self._pillow.open(encoded).sizes
+        sizes = upright_sizes(Encoded([file]))
         if (pixels := int(sizes[0][0] * sizes[1][0])) > MAX_PIXELS:
             raise _too_many_pixels()
         memory = pixels * BYTES_PER_PIXEL.get(kind, _MOST_BYTES_PER_PIXEL)
@@ -114,10 +112,10 @@ class ImageDecoder:
 
     def _decode_with_pillow(self, file: Tensor, plan: CropPlan) -> Tensor:
         allocate = partial(torch.empty, dtype=torch.uint8)
-        decoded = self._pillow.open(Encoded([file])).decode(plan, allocate)
-        if decoded.damage:
-            raise UnusableImageError(decoded.damage[0])
-        return decoded.images
+        images, damage = self._pillow.decode(Encoded([file]), plan, allocate)
+        if damage:
+            raise UnusableImageError(damage[0])
+        return images
 
     def warm_up(self) -> Photo:
         """Decode what real requests may be like; returns the last. It is not of one color: models

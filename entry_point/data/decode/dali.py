@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import threading
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -20,14 +19,19 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.dlpack import from_dlpack
 
-from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.decoder import Decoded
-from entry_point.data.decode.operator import upright_sizes, why_refused
+from entry_point.data.decode.allocation import Allocate, empty_images, reused_memory
+from entry_point.data.decode.decode import (
+    decode_others,
+    is_jpeg,
+    other_formats,
+    upright_sizes,
+    why_refused,
+)
 from entry_point.data.plan.crops import CropPlan
-from entry_point.data.plan.samples import Ints
+from entry_point.data.plan.samples import Ints, rows
 from entry_point.data.sources.source import Encoded
 
-_START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"
+_END_OF_IMAGE = b"\xff\xd9"
 _TAIL = 4096
 """Bytes at the end of a file that may hold the end-of-image marker."""
 _BEFORE_CAUSE = "encountered:"
@@ -37,34 +41,48 @@ _BEFORE_CAUSE = "encountered:"
 class DaliDecoder:
     """One DALI pipeline, shared by threads: one reads its files while DALI decodes for another.
 
-    The samples are on the device, made on this thread's current stream.
+    The samples are on the device, made on this thread's current stream. Pillow makes those of other
+    formats than JPEG.
     """
 
     has_threads, uses_indexes = True, False
 
-    def __init__(self, threads: int, device: torch.device) -> None:
-        self._threads, self._device = threads, device
+    def __init__(self, threads: int, device: torch.device, gray_bits: int = 16) -> None:
+        """`gray_bits`: see DataConfig."""
+        self._threads, self._device, self._gray_bits = threads, device, gray_bits
         self._pipeline: Pipeline | None = None
         self._side = 0
         self._lock = threading.Lock()
 
-    def open(self, encoded: Encoded) -> OpenedForDali:
-        return OpenedForDali(self, encoded, upright_sizes(encoded))
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        """See BatchDecoder."""
+        return upright_sizes(encoded)
 
-    def decode(self, encoded: Encoded, plan: CropPlan) -> Decoded:
-        """See Opened. A file is decoded for each of its samples."""
+    def decode(
+        self,
+        encoded: Encoded,
+        plan: CropPlan,
+        allocate: Allocate,  # noqa: ARG002 - DALI's own
+    ) -> tuple[Tensor, dict[int, str]]:
+        """See BatchDecoder. A file is decoded for each of its samples."""
         each, side = len(plan) // len(encoded), plan.side
         files = [encoded.files[i] for i in range(len(encoded)) for _ in range(each)]
-        damage = _not_whole(files, plan.boxes)  # by sample
+        others = other_formats(encoded.files, range(len(encoded)))
+        of_others = rows(others, each)
+        left_out = dict.fromkeys(of_others.tolist(), "") | _not_whole(files, plan.boxes)
         with self._lock:
-            pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, damage)
-        if not damage:
-            return Decoded(pixels, {})
+            pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, left_out)
+        if not left_out:
+            return pixels, {}
         images = torch.zeros((len(files), side, side, 3), dtype=torch.uint8, device=pixels.device)
         images = images.permute(0, 3, 1, 2)
         images[torch.from_numpy(good)] = pixels
-        by_image = {sample // each: reason for sample, reason in damage.items()}
-        return Decoded(images, by_image | encoded.unreadable)
+        damage = {sample // each: reason for sample, reason in left_out.items() if reason}
+        if others:
+            made = empty_images(reused_memory, len(plan), side)
+            damage |= decode_others(encoded.files, others, plan, made, self._gray_bits)
+            images[torch.from_numpy(of_others)] = made[of_others].to(images.device)
+        return images, damage | encoded.unreadable
 
     def close(self) -> None:
         """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""
@@ -77,18 +95,19 @@ class DaliDecoder:
         boxes: Ints,
         flips: NDArray[np.bool_],
         side: int,
-        damage: dict[int, str],
+        left_out: dict[int, str],
     ) -> tuple[Tensor, Ints]:
-        """Pixels and positions of the files that are not in `damage`; adds the damage it finds."""
-        good = np.array([i for i in range(len(files)) if i not in damage], dtype=np.int64)
+        """Pixels and positions of the files that are not in `left_out`; adds those that DALI
+        cannot decode, and why."""
+        good = np.array([i for i in range(len(files)) if i not in left_out], dtype=np.int64)
         try:
             return self._run([files[i] for i in good], boxes[good], flips[good], side), good
         except RuntimeError:  # DALI does not say which file failed, or whether a file is the cause
             refused = self._refused(files, boxes, side, good.tolist())
             if not refused:
                 raise
-        damage |= refused
-        return self._decode_good(files, boxes, flips, side, damage)
+        left_out |= refused
+        return self._decode_good(files, boxes, flips, side, left_out)
 
     def _refused(
         self, files: list[Tensor], boxes: Ints, side: int, good: list[int]
@@ -145,18 +164,6 @@ class DaliDecoder:
         return torch.cuda.current_device() if self._device.index is None else self._device.index
 
 
-@dataclass(frozen=True)
-class OpenedForDali:
-    """See Opened."""
-
-    decoder: DaliDecoder
-    encoded: Encoded
-    sizes: tuple[Ints, Ints]
-
-    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:  # noqa: ARG002 - DALI's own
-        return self.decoder.decode(self.encoded, plan)
-
-
 def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipeline:
     pipeline = Pipeline(
         batch_size, threads, gpu, exec_pipelined=False, exec_async=False, prefetch_queue_depth=1
@@ -178,12 +185,10 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
 
 
 def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:
-    """Truncated JPEGs and other formats, whose boxes are unknown: DALI decodes both without an
-    error."""
+    """Returns why JPEGs are truncated, which DALI decodes without an error."""
     damage = {}
     for i, file in enumerate(files):
-        start, tail = (file[cut].numpy().tobytes() for cut in (slice(3), slice(-_TAIL, None)))
-        if start == _START_OF_IMAGE and _END_OF_IMAGE in tail:
+        if not is_jpeg(file) or _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():
             continue
         if reason := why_refused(file, torch.from_numpy(boxes[i : i + 1])):
             damage[i] = reason

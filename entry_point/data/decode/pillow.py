@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
@@ -22,7 +21,6 @@ from torchvision.transforms.v2 import functional
 from custom_op.decode import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
-from entry_point.data.decode.decoder import Decoded, Decoder
 from entry_point.data.metadata import (
     TooManyPixelsError,
     UnusableImageError,
@@ -58,11 +56,8 @@ BACKGROUND = "white"
 """Behind transparent pixels: that of most pages that such images were made for."""
 
 
-class PillowDecoder(Decoder):
-    """Decodes images of all FORMATS, one after the other: a batch of whole photos takes gigabytes.
-
-    So what is damaged behind its header is known only once it is decoded.
-    """
+class PillowDecoder:
+    """Decodes images of all FORMATS, see BatchDecoder; it needs no operator."""
 
     has_threads = uses_indexes = False
 
@@ -70,37 +65,47 @@ class PillowDecoder(Decoder):
         """`gray_bits`: see DataConfig."""
         self._gray_bits = gray_bits
 
-    def open(self, encoded: Encoded) -> OpenedPhotos:
-        """Reads the headers."""
-        sizes = [_upright_size(encoded.files[i]) for i in range(len(encoded))]
-        heights, widths = np.array(sizes).T
-        return OpenedPhotos(encoded, (heights, widths), self._gray_bits)
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        """See BatchDecoder; from the headers."""
+        heights, widths = np.array([upright_size_of(file) for file in encoded.files]).T
+        return heights, widths
+
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
+        """See BatchDecoder."""
+        images, everywhere = empty_images(allocate, len(plan), plan.side), range(len(encoded))
+        damage = decode_with_pillow(encoded.files, everywhere, plan, images, self._gray_bits)
+        return images, damage | encoded.unreadable
+
+    def close(self) -> None:
+        """It has no threads."""
 
 
-@dataclass(frozen=True)
-class OpenedPhotos:
-    """See Opened."""
+def decode_with_pillow(
+    files: Sequence[Tensor],
+    positions: Sequence[int],
+    plan: CropPlan,
+    images: Tensor,
+    gray_bits: int,
+) -> dict[int, str]:
+    """Write the samples of the files at these positions into a batch's `images`.
 
-    encoded: Encoded
-    sizes: tuple[Ints, Ints]
-    gray_bits: int
-
-    def decode(self, plan: CropPlan, allocate: Allocate) -> Decoded:
-        images = empty_images(allocate, len(plan), plan.side)
-        each = len(plan) // len(self.encoded)
-        damage: dict[int, str] = {}
-        for i in range(len(self.encoded)):
-            samples = range(i * each, (i + 1) * each)
-            boxes = plan.boxes[samples]
-            try:
-                end = int((boxes[:, 0] + boxes[:, 2]).max())
-                photo = read_photo(self.encoded.files[i], end, self.gray_bits)
-            except UnusableImageError as error:
-                damage[i] = str(error)
-                continue
-            for sample in samples:
-                _cut(photo, plan, sample, images[sample])
-        return Decoded(images, damage | self.encoded.unreadable)
+    One file after the other: a batch of whole photos takes gigabytes. Returns why a file cannot be
+    decoded, by its position: behind its header, that is known only now.
+    """
+    each, damage = len(plan) // len(files), dict[int, str]()
+    for i in positions:
+        samples = range(i * each, (i + 1) * each)
+        boxes = plan.boxes[samples]
+        try:
+            photo = read_photo(files[i], int((boxes[:, 0] + boxes[:, 2]).max()), gray_bits)
+        except UnusableImageError as error:
+            damage[i] = str(error)
+            continue
+        for sample in samples:
+            _cut(photo, plan, sample, images[sample])
+    return damage
 
 
 def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
@@ -130,8 +135,8 @@ def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Im
         return rgb(image if turn is None else image.transpose(turn), gray_bits)[0]
 
 
-def _upright_size(file: Tensor) -> tuple[int, int]:
-    """Height and width; 1 x 1 if the header cannot be read."""
+def upright_size_of(file: Tensor) -> tuple[int, int]:
+    """Returns height and width in pixels; 1 x 1 if the header cannot be read."""
     try:
         with decoding():
             image = open_image(file.numpy().data)

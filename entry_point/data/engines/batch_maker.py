@@ -8,16 +8,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from entry_point.config.commands import check_command
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.decode.allocation import Allocate
-from entry_point.data.decode.decoder import Decoded, Decoder
+from entry_point.data.decode.decode import BatchDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.errors import DataError, share_to_skip
 from entry_point.data.named_range import named_range
@@ -65,7 +66,7 @@ class BatchMaker:
 
     source: Source
     planner: CropPlanner
-    decoder: Decoder
+    decoder: BatchDecoder
     augmentation: OwnAugmentation | None = None
     """Your own, of training samples."""
 
@@ -74,8 +75,8 @@ class BatchMaker:
         before."""
         began = math.nan if self.decoder.has_threads else time.thread_time()
         images, repeats = split_repeats(request)
-        decoded, geometry = self._decode(epoch, images, repeats, allocate)
-        damage = self._report(images, decoded.damage)
+        pixels, reasons, geometry = self._decode(epoch, images, repeats, allocate)
+        damage = self._report(images, reasons)
         if damage and not self.planner.data.max_bad_fraction:
             share = share_to_skip(len(damage), len(self.source))
             skip = f"data.max_bad_fraction={share} continues without such images, " if share else ""
@@ -83,65 +84,61 @@ class BatchMaker:
                 f"{damage[0].key}: {damage[0].reason}; {skip}{check_command(self.planner.data)}"
             )
         if damage and self.planner.train:
-            self._replace(epoch, images, repeats, decoded, geometry, allocate)
+            self._replace(epoch, images, repeats, pixels, reasons, geometry, allocate)
         elif damage:
-            good = np.delete(np.arange(len(images)), list(decoded.damage))
-            images, decoded = images[good], replace(decoded, images=decoded.images[good])
-            geometry = geometry.of(good)
+            good = np.delete(np.arange(len(images)), list(reasons))
+            images, pixels, geometry = images[good], pixels[good], geometry.of(good)
         with named_range("collate"):
             numbers = np.repeat(images, self.planner.views)
             return Batch(
-                decoded.images,
+                pixels,
                 read_labels(self.source, numbers, geometry),
                 torch.from_numpy(numbers),
                 damage,
-                stale_indexes=decoded.stale_indexes,
                 geometry=geometry,
                 cpu_s=time.thread_time() - began,
             )
 
     def _decode(
         self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
-    ) -> tuple[Decoded, Geometry]:
-        """Returns the samples of these images, and where they lie in them."""
+    ) -> tuple[Tensor, dict[int, str], Geometry]:
+        """Returns the samples of these images, why some cannot be decoded, by their position, and
+        where the samples lie in their images."""
         samples = Samples.of(epoch, images, repeats, self.planner.views)
         with named_range("read"):
             encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
         with named_range("plan"):
-            opened = self.decoder.open(encoded)
-            sizes = opened.sizes
+            sizes = self.decoder.sizes(encoded)
             plan = self.planner.plan(samples, *sizes)
             of_samples = (np.repeat(each, self.planner.views) for each in sizes)
         with named_range("decode"):
-            decoded = opened.decode(plan, allocate)
-        if decoded.new_indexes:
-            self.source.keep_indexes(images, decoded.new_indexes)
+            pixels, reasons = self.decoder.decode(encoded, plan, allocate)
         if self.augmentation is not None and self.planner.train:
             with named_range("augment"):
-                damaged = rows(sorted(decoded.damage), self.planner.views)
-                self.augmentation(decoded.images, samples, self.planner.seed, damaged)
+                damaged = rows(sorted(reasons), self.planner.views)
+                self.augmentation(pixels, samples, self.planner.seed, damaged)
         lies = Geometry(plan.side, plan.boxes, plan.flips, *of_samples, training=self.planner.train)
-        return decoded, lies
+        return pixels, reasons, lies
 
     def _replace(
         self,
         epoch: int,
         images: Ints,
         repeats: Ints,
-        decoded: Decoded,
+        pixels: Tensor,
+        reasons: dict[int, str],
         geometry: Geometry,
         allocate: Allocate,
     ) -> None:
         """Put the next images that are not damaged in the place of damaged ones."""
-        reasons, by_image = decoded.damage, decoded.images.unflatten(0, (len(images), -1))
+        by_image = pixels.unflatten(0, (len(images), -1))
         for _ in range(LONGEST_RUN):
             bad = np.array(sorted(reasons))
             images[bad] = (images[bad] + 1) % len(self.source)
-            others, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
-            # DALI's are on the GPU, Pillow's are not
-            by_image[bad] = others.images.to(by_image.device).unflatten(0, (len(bad), -1))
+            others, why, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
+            by_image[bad] = others.unflatten(0, (len(bad), -1))
             geometry.replace(rows(bad.tolist(), self.planner.views), lying)
-            reasons = {int(bad[i]): reason for i, reason in others.damage.items()}
+            reasons = {int(bad[i]): reason for i, reason in why.items()}
             if not reasons:
                 return
         last = self._report(images, reasons)[-1].key

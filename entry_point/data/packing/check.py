@@ -17,8 +17,7 @@ from custom_op import decode_and_crop_jpeg, index_jpeg, jpeg_headers, jpeg_size
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import CheckConfig
 from entry_point.data.batch import Damage
-from entry_point.data.decode.any_format import AnyFormat, is_jpeg
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import is_jpeg, upright_sizes
 from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError
 from entry_point.data.packing.statistics import Look, Statistics, class_lines, look
@@ -140,7 +139,7 @@ def _images(source: Source, damage: list[Damage]) -> Iterator[Image]:
 def _check_beside(source: Source, image: Ints, file: Tensor) -> None:
     """Check what belongs to an image: its targets, and its side index."""
     if source.kind == "targets":
-        heights, widths = AnyFormat(OperatorDecoder()).open(Encoded([file])).sizes
+        heights, widths = upright_sizes(Encoded([file]))
         whole = np.array([[0, 0, heights[0], widths[0]]])
         unflipped, side = np.zeros(1, bool), int(heights[0])
         geometry = Geometry(side, whole, unflipped, heights, widths, training=False)

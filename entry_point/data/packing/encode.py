@@ -26,7 +26,7 @@ from custom_op import (
     to_baseline,
 )
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data.decode.any_format import is_jpeg
+from entry_point.data.decode.decode import is_jpeg
 from entry_point.data.decode.pillow import decoding, is_self_explaining, open_image, rgb
 from entry_point.data.errors import DataError
 from entry_point.data.metadata import UnusableImageError, orientation

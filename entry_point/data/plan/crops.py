@@ -5,7 +5,6 @@ A box is (top, left, height, width) in pixels of the upright image.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.augment.augmenter import Augmenter
 from entry_point.data.plan.augment.policy import Floats
 from entry_point.data.plan.philox import philox, unit
-from entry_point.data.plan.samples import Ints, Samples, rows
+from entry_point.data.plan.samples import Ints, Samples
 
 Uniform = NDArray[np.float64]
 
@@ -44,13 +43,6 @@ class CropPlan:
 
     def __len__(self) -> int:
         return len(self.flips)
-
-    def of(self, positions: Sequence[int], each: int) -> CropPlan:
-        """Returns the samples of the images at these positions, if each image has `each`
-        samples."""
-        at, operations = rows(positions, each), self.operations
-        some = None if operations is None else operations[at]
-        return CropPlan(self.side, self.boxes[at], self.flips[at], some)
 
 
 @dataclass(frozen=True)

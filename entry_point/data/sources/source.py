@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -188,24 +189,12 @@ class Encoded:
     """Upright heights and widths in pixels, int64 (N,); None if the source does not know them."""
     unreadable: dict[int, str] = field(default_factory=dict)
     """Why an image cannot be read, by its position."""
-    makes_indexes: bool = False
-    """Whether the source keeps side indexes that decoding makes."""
+    keep_indexes: Callable[[Sequence[Tensor]], None] | None = None
+    """Stores the side index of each image that decoding makes, empty for none; None if the source
+    keeps none."""
 
     def __len__(self) -> int:
         return len(self.files)
-
-    def only(self, positions: Sequence[int]) -> Encoded:
-        """Returns the images at these positions, in order."""
-        if len(positions) == len(self):
-            return self
-        places = {position: i for i, position in enumerate(positions)}
-        return Encoded(
-            [self.files[i] for i in positions],
-            None if self.indexes is None else [self.indexes[i] for i in positions],
-            None if self.sizes is None else tuple(each[positions] for each in self.sizes),  # type: ignore[arg-type]
-            {places[i]: reason for i, reason in self.unreadable.items() if i in places},
-            self.makes_indexes,
-        )
 
 
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
@@ -218,13 +207,13 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
         except (OSError, DataError) as error:
             files.append(torch.empty(0, dtype=torch.uint8))
             unreadable[i] = getattr(error, "strerror", None) or str(error)
-    sizes = source.sizes
+    sizes, keeps = source.sizes, with_indexes and source.index_cache is not None
     return Encoded(
         files,
         source.indexes(indices) if with_indexes else None,
         None if sizes is None else sizes.of(indices),
         unreadable,
-        makes_indexes=with_indexes and source.index_cache is not None,
+        partial(source.keep_indexes, indices) if keeps else None,
     )
 
 

@@ -16,7 +16,7 @@ from entry_point.config.data_config import FORMATS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.decoder import Decoder
+from entry_point.data.decode.decode import BatchDecoder
 from entry_point.data.loader import build_decoder
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.encode import RejectedError, encode
@@ -114,7 +114,7 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
     numbers = np.unique(np.linspace(0, len(source) - 1, _HANDFUL).astype(np.int64))
     decoder = build_decoder(spec)
     photos = read_images(source, numbers, with_indexes=decoder.uses_indexes)
-    heights, widths = decoder.open(photos).sizes
+    heights, widths = decoder.sizes(photos)
     height, width = int(np.median(heights)), int(np.median(widths))
     # Of photographs with this longer side, the smallest crop still has a sample's pixels.
     side = max([size for _, size in spec.data.progressive] or [spec.data.image_size])
@@ -146,7 +146,7 @@ def advise_shrinking(source: Source, spec: LoaderSpec, wait: float) -> str | Non
 
 
 def _decoding_seconds(
-    decoder: Decoder, photos: Encoded, numbers: np.typing.NDArray[np.int64], spec: LoaderSpec
+    decoder: BatchDecoder, photos: Encoded, numbers: np.typing.NDArray[np.int64], spec: LoaderSpec
 ) -> float:
     """Seconds of CPU time for a sample of each image; the second time, with warm caches."""
     augmenter = build_augmenter(spec.augment, spec.data.normalization[0])
@@ -155,6 +155,6 @@ def _decoding_seconds(
     began = 0.0
     for _ in range(2):
         began = time.thread_time()
-        opened = decoder.open(photos)
-        opened.decode(planner.plan(samples, *opened.sizes), reused_memory)
+        plan = planner.plan(samples, *decoder.sizes(photos))
+        decoder.decode(photos, plan, reused_memory)
     return time.thread_time() - began

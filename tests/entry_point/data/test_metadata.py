@@ -16,8 +16,7 @@ from PIL import Image, PngImagePlugin
 import custom_op
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.decoder import Decoder
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.metadata import MOST_BLOCKS, UnusableImageError
 from entry_point.data.packing.encode import RejectedError, _encode
@@ -57,7 +56,7 @@ def reason(content: bytes) -> str:
 def cost(content: bytes) -> float:
     """Seconds of CPU that the header and then the whole image take, whatever comes of it."""
     before = time.process_time()
-    PillowDecoder().open(Encoded([tensor(content)]))
+    PillowDecoder().sizes(Encoded([tensor(content)]))
     try:
         read_photo(tensor(content))
     except UnusableImageError:
@@ -312,13 +311,12 @@ def claiming(height: int, width: int) -> bytes:
 
 
 @pytest.mark.parametrize("decoder", [PillowDecoder(), OperatorDecoder()])
-def test_one_limit_of_pixels_holds_for_every_decoder(decoder: Decoder) -> None:
+def test_one_limit_of_pixels_holds_for_every_decoder(decoder: BatchDecoder) -> None:
     """The largest photographs of phones are below it."""
     largest, beyond = (Encoded([tensor(claiming(12240, 16320 + x))]) for x in (0, 5000))
-    assert np.array(decoder.open(largest).sizes).tolist() == [[12240], [16320]]
-    opened = decoder.open(beyond)
+    assert np.array(decoder.sizes(largest)).tolist() == [[12240], [16320]]
     plan = CropPlan(16, np.array([[0, 0, 1, 1]]), np.array([False]), None)
-    damage = opened.decode(plan, reused_memory).damage
+    _, damage = decoder.decode(beyond, plan, reused_memory)
     assert re.search(r"more than 250000000 pixels: shrink it", damage[0])
 
 

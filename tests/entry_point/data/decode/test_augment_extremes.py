@@ -14,9 +14,7 @@ from custom_op.augment_ops import NUMBERS, PARAMETERS
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.policy_config import POLICIES
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.any_format import AnyFormat
-from entry_point.data.decode.decoder import Decoder
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.augment.policy import Floats
@@ -90,18 +88,18 @@ def images(form: str) -> list[Tensor]:
     return [torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8) for file in files]
 
 
-def samples(form: str, decoder: Decoder, cells: Floats) -> Tensor | None:
+def samples(form: str, decoder: BatchDecoder, cells: Floats) -> Tensor | None:
     """Whole images after an operation, int32 (N, 3, SIDE, SIDE); None if it is refused."""
     encoded = Encoded(images(form))
     count = len(encoded)
     whole = np.array([[0, 0, SIDE, SIDE]]).repeat(count, axis=0)
     plan = CropPlan(SIDE, whole, np.zeros(count, np.bool_), cells[None, None].repeat(count, axis=0))
     try:
-        decoded = decoder.open(encoded).decode(plan, reused_memory)
+        pixels, damage = decoder.decode(encoded, plan, reused_memory)
     except Exception:
         return None
-    assert not decoded.damage
-    return decoded.images.int()
+    assert not damage
+    return pixels.int()
 
 
 def test_every_policy_is_tried() -> None:
@@ -111,7 +109,7 @@ def test_every_policy_is_tried() -> None:
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_engines_accept_the_same_operations_and_give_the_same_pixels(name: str) -> None:
     """Of JPEG and PNG, within one level."""
-    decoders = (AnyFormat(OperatorDecoder()), PillowDecoder())
+    decoders = (OperatorDecoder(), PillowDecoder())
     for cells in rows_at_ends(name):
         operation = name, tuple(cells[1:].tolist())
         made = [samples(form, each, cells) for form in ("JPEG", "PNG") for each in decoders]

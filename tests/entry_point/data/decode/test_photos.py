@@ -20,8 +20,7 @@ from torch import Tensor
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.decoder import Decoded
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.plan.crops import CropPlan, CropPlanner
 from entry_point.data.plan.samples import Samples
@@ -62,18 +61,20 @@ def chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def decoded(files: list[bytes], seed: int = 0, views: int = 1) -> Decoded:
-    """Random crops."""
+def decoded(files: list[bytes], seed: int = 0, views: int = 1) -> tuple[Tensor, dict[int, str]]:
+    """Random crops of them."""
     planner = CropPlanner(DataConfig(image_size=32, resize=36, views=views), True, seed)
-    opened = PillowDecoder().open(Encoded([tensor(file) for file in files]))
+    encoded, decoder = Encoded([tensor(file) for file in files]), PillowDecoder()
     count = np.arange(len(files))
-    plan = planner.plan(Samples.of(0, count, 0 * count, views), *opened.sizes)
-    return opened.decode(plan, reused_memory)
+    plan = planner.plan(Samples.of(0, count, 0 * count, views), *decoder.sizes(encoded))
+    return decoder.decode(encoded, plan, reused_memory)
 
 
-def cut(file: bytes, box: tuple[int, int, int, int], side: int = 16) -> Decoded:
+def cut(
+    file: bytes, box: tuple[int, int, int, int], side: int = 16
+) -> tuple[Tensor, dict[int, str]]:
     plan = CropPlan(side, np.array([box]), np.array([False]), None)
-    return PillowDecoder().open(Encoded([tensor(file)])).decode(plan, reused_memory)
+    return PillowDecoder().decode(Encoded([tensor(file)]), plan, reused_memory)
 
 
 @given(
@@ -87,7 +88,7 @@ def test_the_size_by_the_header_is_that_of_the_upright_image(
 ) -> None:
     kind, mode = form
     file = saved(noise(mode, height, width), kind, orientation)
-    heights, widths = PillowDecoder().open(Encoded([tensor(file)])).sizes
+    heights, widths = PillowDecoder().sizes(Encoded([tensor(file)]))
     shown = ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
     assert read_photo(tensor(file)).size == shown.size == (widths[0], heights[0])
 
@@ -125,7 +126,7 @@ def test_a_png_is_turned_by_what_follows_its_pixels(name: str, before: int | Non
     loaded.load()
     expected = np.asarray(ImageOps.exif_transpose(loaded))
     photo = read_photo(tensor(turned))
-    heights, widths = PillowDecoder().open(Encoded([tensor(turned)])).sizes
+    heights, widths = PillowDecoder().sizes(Encoded([tensor(turned)]))
     assert np.array_equal(np.asarray(photo), expected)
     assert (heights[0], widths[0]) == expected.shape[:2] == (7, 5)
 
@@ -178,22 +179,24 @@ def test_the_crops_of_a_png_are_those_of_the_whole_image(kind: str) -> None:
     whole = io.BytesIO()
     read_photo(tensor(file)).save(whole, "BMP")
     for seed in range(20):
-        found, expected = (decoded([content], seed, 2) for content in (file, whole.getvalue()))
-        assert not found.damage and torch.equal(found.images, expected.images)
+        (found, damage), (expected, _) = (
+            decoded([content], seed, 2) for content in (file, whole.getvalue())
+        )
+        assert not damage and torch.equal(found, expected)
 
 
 def test_a_png_is_damaged_where_it_ends_before_the_crop_does() -> None:
     file = saved(noise("RGB", 100, 100), "PNG")
     half = file[: len(file) // 2]
-    upper = cut(half, (10, 10, 30, 80))
-    assert not upper.damage and torch.equal(upper.images, cut(file, (10, 10, 30, 80)).images)
-    assert cut(half, (10, 10, 80, 80)).damage
+    upper, damage = cut(half, (10, 10, 30, 80))
+    assert not damage and torch.equal(upper, cut(file, (10, 10, 30, 80))[0])
+    assert cut(half, (10, 10, 80, 80))[1]
 
 
 def _decode_large(files: list[bytes], peaks: Path) -> None:
     decoded(files[:2])
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert not decoded(files).damage
+    assert not decoded(files)[1]
     peaks.write_text(str((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024))
 
 
@@ -215,7 +218,7 @@ def test_a_jpeg_is_not_turned_by_its_xmp_in_any_decoder() -> None:
     Image.new("RGB", (40, 24)).save(out, "JPEG", xmp=xmp)
     assert Image.open(io.BytesIO(out.getvalue())).getexif().get(ExifTags.Base.Orientation) == 6
     for decoder in (PillowDecoder(), OperatorDecoder()):
-        heights, widths = decoder.open(Encoded([tensor(out.getvalue())])).sizes
+        heights, widths = decoder.sizes(Encoded([tensor(out.getvalue())]))
         assert (int(heights[0]), int(widths[0])) == (24, 40)
     assert read_photo(tensor(out.getvalue())).size == (40, 24)
 

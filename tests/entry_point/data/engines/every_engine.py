@@ -11,7 +11,7 @@ import pytest
 
 from entry_point.config.data_config import PipelineConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.operator import OperatorDecoder
+from entry_point.data.decode.decode import OperatorDecoder
 from entry_point.data.engines.batch_maker import BatchMaker
 from entry_point.data.loader import Loader, _engine
 from entry_point.data.loader_spec import LoaderSpec

@@ -1,0 +1,142 @@
+"""The pixels of a batch: one call of the operator makes all samples, and Pillow those of other
+formats than JPEG."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from custom_op import JpegError, decode_crop_resize_batch, jpeg_headers
+from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.plan.crops import CropPlan, upright_size
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.source import Encoded
+
+_START_OF_JPEG = b"\xff\xd8\xff"
+
+
+class BatchDecoder(Protocol):
+    """Makes the samples of a batch, in any thread."""
+
+    @property
+    def has_threads(self) -> bool:
+        """Whether threads of its own decode, and not the one that calls it."""
+        ...
+
+    @property
+    def uses_indexes(self) -> bool:
+        """Whether side indexes let it start near the crop."""
+        ...
+
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        """Returns upright heights and widths in pixels, int64 (N,); 1 x 1 of what cannot be
+        decoded."""
+        ...
+
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
+        """Returns the plan's samples, and why an image cannot be decoded, by its position.
+
+        Each image has the same number of samples, which follow each other: uint8 (M, 3, side,
+        side), channels_last, with any content where damaged.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the decoder's own threads."""
+        ...
+
+
+class OperatorDecoder:
+    """Decodes, crops, turns, resizes, flips and augments in one call, with the GIL released."""
+
+    has_threads, uses_indexes = False, True
+
+    def __init__(self, gray_bits: int = 16) -> None:
+        """`gray_bits`: see DataConfig."""
+        self._gray_bits = gray_bits
+
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        """See BatchDecoder."""
+        return upright_sizes(encoded)
+
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
+        """See BatchDecoder. Each file is parsed once for all of its samples."""
+        files, shape = encoded.files, (len(encoded), len(plan) // len(encoded))
+        images = empty_images(allocate, len(plan), plan.side)
+        boxes = torch.from_numpy(plan.boxes).unflatten(0, shape)
+        operations = None if plan.operations is None else torch.from_numpy(plan.operations)
+        batch = decode_crop_resize_batch(
+            files,
+            boxes,
+            plan.side,
+            indexes=encoded.indexes,
+            flip=torch.from_numpy(plan.flips).unflatten(0, shape),
+            augment=None if operations is None else operations.unflatten(0, shape),
+            out=images.unflatten(0, shape),
+            num_threads=1,
+            mask_errors=True,
+            make_indexes=encoded.keep_indexes is not None,
+        )
+        if encoded.keep_indexes is not None:
+            encoded.keep_indexes(batch.new_indexes)
+        failed = batch.failed.nonzero().flatten().tolist()
+        others = other_formats(files, failed)
+        damage = {i: why_refused(files[i], boxes[i]) for i in failed if i not in others}
+        damage |= decode_others(files, others, plan, images, self._gray_bits)
+        return images, damage | encoded.unreadable
+
+    def close(self) -> None:
+        """It has no threads."""
+
+
+def is_jpeg(file: Tensor) -> bool:
+    return file.numpy()[:3].tobytes() == _START_OF_JPEG
+
+
+def other_formats(files: Sequence[Tensor], positions: Sequence[int]) -> list[int]:
+    """Returns those of the positions whose file is no JPEG."""
+    return [i for i in positions if not is_jpeg(files[i])]
+
+
+def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
+    """Returns heights and widths as `BatchDecoder.sizes`; from the source, or from the headers."""
+    if encoded.sizes is not None:
+        return encoded.sizes
+    headers = jpeg_headers(encoded.files).numpy()  # zeros where none can be read
+    heights, widths = upright_size(*np.maximum(headers, 1).T)
+    if others := other_formats(encoded.files, np.flatnonzero(headers[:, 0] == 0).tolist()):
+        from entry_point.data.decode.pillow import upright_size_of  # torchvision takes a second
+
+        for i in others:
+            heights[i], widths[i] = upright_size_of(encoded.files[i])
+    return heights, widths
+
+
+def decode_others(
+    files: Sequence[Tensor], others: Sequence[int], plan: CropPlan, images: Tensor, gray_bits: int
+) -> dict[int, str]:
+    """Have Pillow write its samples of the files at these positions into a batch's images, which
+    are on the CPU. Returns why a file cannot be decoded, by its position."""
+    if not others:
+        return {}
+    from entry_point.data.decode.pillow import decode_with_pillow  # torchvision takes a second
+
+    return decode_with_pillow(files, others, plan, images, gray_bits)
+
+
+def why_refused(file: Tensor, boxes: Tensor) -> str:
+    """Returns why the operator cannot decode these boxes of a file, int64 (V, 4); empty if it
+    can."""
+    try:
+        decode_crop_resize_batch([file], boxes[None], 1, num_threads=1)
+    except JpegError as error:
+        return str(error).removeprefix("image 0 of the batch: ").removeprefix("view 0: ")
+    return ""
