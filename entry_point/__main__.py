@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from entry_point.config.config_errors import near
 from entry_point.job import own_code
@@ -162,6 +162,12 @@ def run(command: str, arguments: Sequence[str]) -> int:
     if is_processing(root):  # which shows the reason
         return run_program(command, work, failure_file(root / "output" / "message"))
     return run_program(command, work)
+
+
+def end_with(command: str) -> NoReturn:
+    """Run a command whose module is started by its own name, as in version 1:
+    `python -m entry_point.predict` is `python -m entry_point predict`."""
+    end_process(main([command, *sys.argv[1:]]))
 
 
 def _call(command: str, arguments: Sequence[str]) -> int:

@@ -43,3 +43,9 @@ def check(arguments: Sequence[str]) -> int:
     if unread < len(damage):
         return ExitCode.FAILED
     return ExitCode.USAGE if unread else ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("check-dataset")

@@ -204,3 +204,9 @@ def _differing_settings(runs: Sequence[Mapping[str, str]]) -> list[str]:
 
 def _end_of(text: str, most: int = 18) -> str:
     return text if len(text) <= most else f"...{text[3 - most :]}"
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("compare")

@@ -210,3 +210,9 @@ def _write_outcomes(file: Path, task: Task, evaluation: Evaluation, source: Sour
     losses = evaluation.scores[:, 0].tolist()
     frame = pl.DataFrame({"path": paths, **task.outcomes(evaluation.scores), "loss": losses})
     write_csv(frame.sort("loss", descending=True, maintain_order=True).lazy(), file)
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("evaluate")

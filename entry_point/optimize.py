@@ -48,3 +48,9 @@ def _chosen(key: str, value: str | None, default: Path | None) -> Path:
     if value is None and default is None:
         raise ConfigError(key, None, "must name a folder, as in source=PHOTOS output=FOLDER")
     return Path(value or default or "")
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("optimize")

@@ -217,3 +217,9 @@ def _rows(
 
 def _say(text: str) -> None:
     sys.stderr.write(f"predict: {printable(text)}\n")
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("predict")

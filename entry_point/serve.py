@@ -38,3 +38,9 @@ def model_folder(config: ServeConfig) -> Path:
     folder = Path(named) if named is not None else default
     require_model(folder)
     return folder.absolute()
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("serve")

@@ -54,3 +54,9 @@ def show(arguments: Sequence[str]) -> int:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
     sys.stdout.write(f"{path}\n")
     return ExitCode.FINISHED
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("show-batch")

@@ -130,3 +130,9 @@ class RunQueue:
         process = self._process = subprocess.Popen(command, env=environment)
         self._pass_on()  # a signal that came before the process existed
         return process.wait()
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("sweep")

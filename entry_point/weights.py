@@ -49,3 +49,9 @@ def _fetch(found: Published, file: Path) -> None:
             f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "
             f"save it as {file}"
         ) from error
+
+
+if __name__ == "__main__":
+    from entry_point.__main__ import end_with
+
+    end_with("weights")
