@@ -96,10 +96,11 @@ def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
         f"{count} {printable(suffix)}{' outside of class folders' if is_image(suffix) else ''}"
         for suffix, count in kinds.most_common(9)
     )
+    known = "" if all(map(is_image, kinds)) else f"; images end in {', '.join(IMAGE_SUFFIXES)}"
     log.warning(
-        "%s: skipping %s: %s, for example %s; images end in %s%s",
-        *(folder, counted(len(names), "file"), shown, printable(min(names))),
-        *(", ".join(IMAGE_SUFFIXES), way_out(kinds)),
+        "%s: skipping %s: %s, for example %s%s%s",
+        *(folder, counted(len(names), "file"), shown, printable(min(names)), known),
+        way_out(kinds),
     )
 
 

@@ -65,6 +65,16 @@ def test_links_are_followed_but_loops_are_not(tmp_path: Path) -> None:
     assert sorted(visible_files(root / "train/a")) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
 
 
+def test_images_without_a_class_are_counted_without_a_list_of_suffixes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as the unlabeled `test` of a competition."""
+    _write(tmp_path, ["train/a/1.jpg", "train/b/2.jpg", "test/3.jpg"])
+    open_source(DataConfig(format="folder", root=str(tmp_path)), "train", tmp_path)
+    (line,) = (r.getMessage() for r in caplog.records if r.levelno == logging.WARNING)
+    assert line.endswith("skipping 1 file: 1 .jpg outside of class folders, for example 3.jpg")
+
+
 def test_hidden_folders_are_not_entered(tmp_path: Path) -> None:
     _write(tmp_path, [*FILES, "train/a/.ipynb_checkpoints/2.jpg", "train/.cache/a/2.jpg"])
     assert len(class_folder(tmp_path, "train")) == 3
