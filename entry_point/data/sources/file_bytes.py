@@ -1,22 +1,13 @@
-"""Bytes of regular files as tensors: read with one open and one read, or memory-mapped.
-
-Files are mapped at consecutive addresses, so that one tensor covers them all. Python's mmap module
-cannot choose the address and keeps a file descriptor per map.
-"""
+"""Bytes of regular files as tensors: read with one open and one read, or memory-mapped."""
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import mmap
 import os
 import stat
-import weakref
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import c_int, c_long, c_size_t, c_void_p
-from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,14 +18,6 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 
 _CHUNK = 1 << 22
-
-_PROT_NONE, _MAP_FIXED = 0, 0x10
-_FAILED = c_void_p(-1).value
-
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = c_void_p
-_libc.mmap.argtypes = (c_void_p, c_size_t, c_int, c_int, c_int, c_long)
-_libc.munmap.argtypes = (c_void_p, c_size_t)
 
 
 @contextmanager
@@ -109,46 +92,21 @@ def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
     return checksum
 
 
-def file_starts(files: Sequence[Path]) -> list[int]:
-    """Returns where `map_files` places each file."""
-    sizes = [_whole_pages(file.stat().st_size) for file in files]
-    return list(accumulate(sizes[:-1], initial=0))
-
-
-def _whole_pages(size: int) -> int:
-    return -(-size // mmap.PAGESIZE) * mmap.PAGESIZE
-
-
-def map_files(files: Sequence[Path]) -> tuple[Tensor, list[int]]:
-    """Returns the bytes of all files, uint8 and read-only, and the offset of each file in them.
-
-    Files start at page boundaries. Accessing the gaps between them may end the process.
+def map_file(file: Path) -> Tensor:
+    """Returns the bytes of a file, uint8, memory-mapped until the last view of them goes.
 
     Raises OSError, ReadError and DataError.
     """
-    starts = file_starts(files)
-    sizes = [file.stat().st_size for file in files]
-    end = starts[-1] + _whole_pages(sizes[-1])
-    base = _map(None, end, _PROT_NONE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, files[0])
-    memory = (ctypes.c_ubyte * (starts[-1] + sizes[-1])).from_address(base)
-    # Never unmap at exit: threads may still be reading.
-    weakref.finalize(memory, _libc.munmap, base, end).atexit = False
-    for file, start, size in zip(files, starts, sizes, strict=True):
-        patiently(_map_file, file, base + start, size)
-    return torch.frombuffer(memory, dtype=torch.uint8), starts
+    return patiently(_map_once, file)
 
 
-def _map_file(file: Path, address: int, size: int) -> None:
+def _map_once(file: Path) -> Tensor:
     with opened(file) as descriptor:
-        flags = mmap.MAP_PRIVATE | _MAP_FIXED
-        _map(address, size, mmap.PROT_READ, flags, descriptor, file)
-
-
-def _map(
-    address: int | None, size: int, protection: int, flags: int, descriptor: int, file: Path
-) -> int:
-    found: int = _libc.mmap(address, size, protection, flags, descriptor, 0)
-    if found == _FAILED:
-        reason = os.strerror(ctypes.get_errno())
-        raise DataError(f"{file} cannot be memory-mapped ({reason}): use data.access=stream")
-    return found
+        size = os.fstat(descriptor).st_size
+        try:
+            # By its descriptor: torch takes no name that is not UTF-8. It keeps none open.
+            return torch.from_file(f"/dev/fd/{descriptor}", size=size, dtype=torch.uint8)
+        except RuntimeError as error:
+            reason = str(error).splitlines()[0]
+            message = f"{file} cannot be memory-mapped ({reason}): use data.access=stream"
+            raise DataError(message) from error

@@ -20,7 +20,6 @@ import logging
 import math
 import os
 import zlib
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +32,7 @@ from torch import Tensor
 
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.file_bytes import crc32, file_starts, map_files, read_bytes
+from entry_point.data.sources.file_bytes import crc32, map_file, read_bytes
 from entry_point.job.program import ReadError
 
 FOLDER_INDEX = "jpeg-index.safetensors"
@@ -210,27 +209,35 @@ class _Place(NamedTuple):
 class SideIndexes:
     """The side indexes of a source's images, in one index file or several."""
 
-    def __init__(self, files: Sequence[Path], offsets: Ints, lengths: NDArray[Any]) -> None:
-        """Offset and length of each image's index in the files as `map_files` places them; length 0
-        for an image without."""
-        self._files, self._offsets, self.lengths = files, offsets, lengths
+    def __init__(
+        self,
+        files: Sequence[Path],
+        file_of: NDArray[np.integer],
+        offsets: Ints,
+        lengths: NDArray[Any],
+    ) -> None:
+        """The file of each image's index, and its offset and length there; length 0 for an image
+        without."""
+        self._files, self._file_of = files, file_of
+        self._offsets, self.lengths = offsets, lengths
 
     def of(self, indices: Ints) -> list[Tensor]:
         """Returns the index of each of these images, uint8 (bytes,); empty for none."""
         none = torch.empty(0, dtype=torch.uint8)
-        bounds = zip(self._offsets[indices].tolist(), self.lengths[indices].tolist(), strict=True)
-        return [self._bytes[at : at + length] if length else none for at, length in bounds]
+        columns = (self._file_of, self._offsets, self.lengths)
+        places = zip(*(column[indices].tolist() for column in columns), strict=True)
+        return [
+            self._maps[file][at : at + length] if length else none for file, at, length in places
+        ]
 
     def read(self, rows: Ints) -> tuple[int, Tensor]:
-        """Returns the part of a file that holds the indexes of `rows`, and its offset.
+        """Returns the part of a file that holds the indexes of `rows`, all in one, and its offset.
 
         Raises OSError and DataError.
         """
         start = int(self._offsets[rows].min())
         end = int((self._offsets[rows] + self.lengths[rows]).max())
-        starts = file_starts(self._files)
-        number = bisect_right(starts, start) - 1
-        return start, read_bytes(self._files[number], start - starts[number], end - start)
+        return start, read_bytes(self._files[int(self._file_of[rows[0]])], start, end - start)
 
     def cut(self, index: int, start: int, part: Tensor) -> Tensor:
         """Returns an image's index from what `read` returned."""
@@ -238,12 +245,12 @@ class SideIndexes:
         return part[first : first + int(self.lengths[index])]
 
     @cached_property
-    def _bytes(self) -> Tensor:
-        return map_files(self._files)[0]
+    def _maps(self) -> list[Tensor]:
+        return [map_file(file) for file in self._files]
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the mapped bytes: the receiving process maps the files again."""
-        return {name: value for name, value in vars(self).items() if name != "_bytes"}
+        return {name: value for name, value in vars(self).items() if name != "_maps"}
 
 
 def find_side_indexes(file: Path, paths: Sequence[str]) -> SideIndexes | None:
@@ -263,4 +270,5 @@ def find_side_indexes(file: Path, paths: Sequence[str]) -> SideIndexes | None:
     if new := int((places == none).sum()):
         log.warning("%s lacks %d of %d images: they %s", file, new, len(paths), _CONSEQUENCE)
     offsets, lengths = (np.append(index[name], 0)[places] for name in (SIDE_OFFSET, SIDE_LENGTH))
-    return SideIndexes([file], offsets, lengths) if lengths.any() else None
+    file_of = np.zeros(len(paths), np.int8)
+    return SideIndexes([file], file_of, offsets, lengths) if lengths.any() else None

@@ -20,7 +20,7 @@ from entry_point.data.sources.dataset_description import (
     read_dataset,
     require_shard,
 )
-from entry_point.data.sources.file_bytes import file_starts, map_files
+from entry_point.data.sources.file_bytes import map_file
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
 from entry_point.data.sources.source import Source, UprightSizes
 from entry_point.job.program import printable
@@ -188,14 +188,14 @@ class ShardIndex(Source):
 
     def _joined_side_indexes(self) -> SideIndexes | None:
         """None if no image has one."""
-        files = [part.file.file for part in self._parts]
-        starts = [0] if self._order is None else file_starts(files)
-        offsets = [
-            part[SIDE_OFFSET] + start if start else part[SIDE_OFFSET]
-            for part, start in zip(self._parts, starts, strict=True)
-        ]
-        lengths = self._joined([part[SIDE_LENGTH] for part in self._parts])
-        return SideIndexes(files, self._joined(offsets), lengths) if lengths.any() else None
+        parts = self._parts
+        lengths = self._joined([part[SIDE_LENGTH] for part in parts])
+        if not lengths.any():
+            return None
+        files = [part.file.file for part in parts]
+        file_of = self._joined([np.full(len(part), i, np.int16) for i, part in enumerate(parts)])
+        offsets = self._joined([part[SIDE_OFFSET] for part in parts])
+        return SideIndexes(files, file_of, offsets, lengths)
 
     def name(self, index: int) -> str:
         """Of the image's member in its tar file."""
@@ -230,12 +230,11 @@ class ShardSource(ShardIndex):
         super().__init__(root, split)
         for shard in self.shards:
             require_shard(self.folder, shard)
-        self._bytes, starts = map_files([self.folder / shard.file for shard in self.shards])
-        self._starts = np.array(starts, dtype=np.int64)
+        self._maps = [map_file(self.folder / shard.file) for shard in self.shards]
 
     def read(self, index: int) -> Tensor:
-        start = int(self._starts[self.shard[index]] + self.offsets[index])
-        return self._bytes[start : start + int(self.lengths[index])]
+        start = int(self.offsets[index])
+        return self._maps[self.shard[index]][start : start + int(self.lengths[index])]
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         return None if self.side_indexes is None else self.side_indexes.of(indices)
