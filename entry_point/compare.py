@@ -99,7 +99,7 @@ class _Run:
     metric: Metric
     """The one that decides which checkpoint is the best."""
     dataset: str
-    """The same for runs on the same validation images; empty if unknown."""
+    """The same for runs on the same validation images; empty if a run does not say it."""
     settings: dict[str, str]
     evaluations: list[Record]
     speed: str
@@ -122,7 +122,7 @@ class _Run:
         rivals = [run for run in runs if run.best and (run.dataset, run.metric) == like]
         own = self.value_in(self.best)
         is_worse = any(self.metric.is_better(run.value_in(run.best), own) for run in rivals)
-        return bool(self.dataset and self.best) and len(rivals) > 1 and not is_worse
+        return bool(self.best) and len(rivals) > 1 and not is_worse
 
     def row(self, keys: Sequence[str], mark: str) -> list[str]:
         """Returns the run's cells; those of the settings `keys` at the end."""

@@ -192,3 +192,15 @@ def test_a_folder_without_runs_is_one_line(
 ) -> None:
     assert commands.compare([str(tmp_path)]) == ExitCode.USAGE
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_runs_that_do_not_say_their_dataset_are_compared_with_each_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As their metrics alone are kept, of runs of earlier versions."""
+    for name, value in {"worse": 0.5, "better": 0.75, "elsewhere": 0.9}.items():
+        write_run(tmp_path / name, [value])
+    for name in ("worse", "better"):
+        (tmp_path / name / "model" / "config.yaml").unlink()
+    rows = table(tmp_path, capsys)
+    assert [name for name, row in rows.items() if "*" in row] == ["better"]
