@@ -47,36 +47,7 @@ class LoaderSpec:
         """Whether this process decodes, and not its child processes."""
         return self.pipeline.engine != "workers" or not self.pipeline.worker_count()
 
-    @property
-    def batches_ahead(self) -> int:
-        """Batches in progress or waiting at once."""
-        engine = self.pipeline.engine
-        workers = self.pipeline.worker_count()
-        if engine == "workers":
-            return workers * AHEAD
-        return (DALI_CALLERS if engine == "dali" else max(1, workers)) + AHEAD
-
     def describe(self) -> str:
-        """Returns the engine, and what each rank gives it."""
-        data, workers = self.data, self.pipeline.worker_count()
-        side = max([side for _, side in data.progressive] or [data.image_size])
-        size = self.batch_size * 3 * max(data.views * side**2, data.image_size**2)
-        if self._is_pinned:  # torch allocates it in powers of two
-            size = 1 << (size - 1).bit_length()
-        megabytes = self.batches_ahead * size / 1e6
-        return (
-            f"{self.pipeline.name()}; per rank and split {counted(workers, 'worker')} and up to "
-            f"{counted(self.batches_ahead, 'batch')} ahead, {megabytes:.0f} MB of {self._memory()}"
-        )
-
-    @property
-    def _is_pinned(self) -> bool:
-        return self.device.type == "cuda" and self.pipeline.engine != "dali"
-
-    def _memory(self) -> str:
-        """Returns where batches wait."""
-        if self.pipeline.engine not in ("threads", "dali"):
-            return "shared, then pinned memory" if self._is_pinned else "shared memory"
-        if self._is_pinned:
-            return "pinned memory"
-        return "GPU memory" if self.device.type == "cuda" else "memory"
+        """Returns the engine, and how many workers each rank gives it."""
+        workers = counted(self.pipeline.worker_count(), "worker")
+        return f"{self.pipeline.name()}; {workers} per rank and split"

@@ -13,6 +13,7 @@ from itertools import repeat, zip_longest
 from pathlib import Path
 
 import torch
+from torch.profiler import record_function
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
@@ -24,7 +25,6 @@ from entry_point.data.loader import (
     open_training_set,
 )
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.named_range import named_range
 from entry_point.data.sources.dataset import gap_lines, require_shared_classes, with_format
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.program import counted
@@ -192,19 +192,19 @@ def device_batches(
     iterator = iter(batches)
     while True:
         start = time.perf_counter()
-        with named_range("data_wait"), waiting():
+        with record_function("data_wait"), waiting():
             batch = next(iterator, None)
         if batch is None:
             return
         wait = time.perf_counter() - start
         with torch.cuda.stream(stream), Stopwatch(device) as copying:
-            with named_range("copy"):
+            with record_function("copy"):
                 labels, pixels = (
                     # A non-blocking copy from a GPU to the CPU would return too early.
                     tensor.to(device, non_blocking=stream is not None)
                     for tensor in (batch.labels, batch.images)
                 )
-            with named_range("prepare"):
+            with record_function("prepare"):
                 images = prepare(pixels).contiguous(memory_format=torch.channels_last)
         if stream is not None:
             if batch.images.is_cuda:

@@ -18,11 +18,11 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.lr_scheduler import LambdaLR
+from torch.profiler import record_function
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig, TrainerConfig
-from entry_point.data.named_range import named_range
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.program import UserError
 from entry_point.training.augmentation import BatchAugmentation, seed_step
@@ -117,14 +117,14 @@ class Learner:
             # Ranks exchange gradients once per batch, in its last piece.
             is_last = number == len(pieces)
             with nullcontext() if is_last else self._without_exchange():
-                with named_range("forward"):
+                with record_function("forward"):
                     with self._devices.autocast():
                         outputs = self._answers(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
                 if is_last:
                     self._devices.arrive()
-                with named_range("backward"):
+                with record_function("backward"):
                     self._scaler.scale(loss).backward()
             total += loss.detach()
         if self._all_used:  # else the other ranks wait for gradients that this one lacks
@@ -146,7 +146,7 @@ class Learner:
 
     def update(self) -> None:
         """Apply the gradients to the weights."""
-        with named_range("optimizer"):
+        with record_function("optimizer"):
             self._scaler.unscale_(self.optimizer)
             if (limit := self._optim.clip_norm) is not None:
                 self._norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import torch
 from torch import Tensor
+from torch.profiler import record_function
 
 from entry_point.config.commands import check_command
 from entry_point.data.batch import Batch, Damage
@@ -21,7 +22,6 @@ from entry_point.data.decode.allocation import Allocate
 from entry_point.data.decode.decode import BatchDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.errors import DataError, share_to_skip
-from entry_point.data.named_range import named_range
 from entry_point.data.plan.crops import CropPlanner, Geometry
 from entry_point.data.plan.samples import Ints, Samples, rows, split_repeats
 from entry_point.data.sources.source import (
@@ -88,7 +88,7 @@ class BatchMaker:
         elif damage:
             good = np.delete(np.arange(len(images)), list(reasons))
             images, pixels, geometry = images[good], pixels[good], geometry.of(good)
-        with named_range("collate"):
+        with record_function("collate"):
             numbers = np.repeat(images, self.planner.views)
             return Batch(
                 pixels,
@@ -105,16 +105,16 @@ class BatchMaker:
         """Returns the samples of these images, why some cannot be decoded, by their position, and
         where the samples lie in their images."""
         samples = Samples.of(epoch, images, repeats, self.planner.views)
-        with named_range("read"):
+        with record_function("read"):
             encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
-        with named_range("plan"):
+        with record_function("plan"):
             sizes = self.decoder.sizes(encoded)
             plan = self.planner.plan(samples, *sizes)
             of_samples = (np.repeat(each, self.planner.views) for each in sizes)
-        with named_range("decode"):
+        with record_function("decode"):
             pixels, reasons = self.decoder.decode(encoded, plan, allocate)
         if self.augmentation is not None and self.planner.train:
-            with named_range("augment"):
+            with record_function("augment"):
                 damaged = rows(sorted(reasons), self.planner.views)
                 self.augmentation(pixels, samples, self.planner.seed, damaged)
         lies = Geometry(plan.side, plan.boxes, plan.flips, *of_samples, training=self.planner.train)

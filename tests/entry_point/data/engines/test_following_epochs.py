@@ -201,21 +201,6 @@ def test_the_ranks_of_a_host_share_its_cores(
     assert PipelineConfig(num_workers=5).worker_count() == 5
 
 
-@pytest.mark.parametrize(
-    ("engine", "device", "announced"),
-    [
-        ("threads", "cuda", "4 workers and up to 6 batches ahead, 403 MB of pinned memory"),
-        (
-            "workers",
-            "cuda",
-            "4 workers and up to 8 batches ahead, 537 MB of shared, then pinned memory",
-        ),
-        ("dali", "cuda", "4 workers and up to 4 batches ahead, 154 MB of GPU memory"),
-    ],
-)
-def test_the_pipeline_announces_its_workers_and_their_memory(
-    engine: Way, device: str, announced: str
-) -> None:
-    pipeline = pipeline_of(engine, num_workers=4)
-    spec = LoaderSpec(DataConfig(), pipeline, "train", 256, 0, device=torch.device(device))
-    assert spec.describe() == f"{engine}; per rank and split {announced}"
+def test_the_pipeline_announces_its_workers() -> None:
+    spec = LoaderSpec(DataConfig(), pipeline_of("threads", num_workers=4), "train", 256, 0)
+    assert spec.describe() == "threads; 4 workers per rank and split"
