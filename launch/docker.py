@@ -56,8 +56,7 @@ def train(arguments: Sequence[str]) -> int:
     if hosts := os.environ.get("HOSTS"):
         raise UserError(f"HOSTS={hosts}: {retired('HOSTS')}")
     name, rest = split_name(arguments)
-    engine, image = find_engine(), image_reference()
-    engine.require_image(image)
+    engine, image = find_image()
     code, rest = split_code(rest)
     channels, overrides = split_channels(rest)
     if code:
@@ -67,7 +66,7 @@ def train(arguments: Sequence[str]) -> int:
     run = RunFolder(folder)
     variables = {JOB_NAME: folder.name, RUN_NAME: folder.name}
     with run.hold():  # until the container does
-        for part in WRITTEN:  # the engine would create them as root
+        for part in WRITTEN:
             (folder / part).mkdir(exist_ok=True)
         if code:
             code.write(run.channels)
@@ -103,8 +102,7 @@ def serve(arguments: Sequence[str]) -> int:
             f"model_dir={model}: there is no such folder; name the model folder of a finished run"
         )
     port = os.environ.get("PORT") or "8080"
-    engine, image = find_engine(), image_reference()
-    engine.require_image(image)
+    engine, image = find_image()
     return run_container(
         engine,
         f"serve-{os.getpid()}",
@@ -120,6 +118,13 @@ def serve(arguments: Sequence[str]) -> int:
         "serve",
         *(each for each in arguments if not each.startswith("model_dir=")),
     )
+
+
+def find_image() -> tuple[Engine, str]:
+    """Returns the engine, and the name of its image of this tree. Raises UserError."""
+    engine, image = find_engine(), image_reference()
+    engine.require_image(image)
+    return engine, image
 
 
 def run_container(engine: Engine, name: str, *arguments: str) -> int:
@@ -187,25 +192,23 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     overrides: list[str] = []
     for argument in arguments:
         key, _, value = argument.partition("=")
-        path = Path(value)
-        if key.startswith("channel."):
-            channels[key.removeprefix("channel.")] = path
-        elif key in CHANNELS and value not in ("", "null"):
-            name = CHANNELS[key]
-            # A table lies in its channel.
-            channels[name] = path.parent if path.is_file() else path
-            inside = IN_CONTAINER / name / (path.name if path.is_file() else "")
-            if inside != IN_CONTAINER / "training":  # where the job looks by default
-                overrides.append(f"{key}={inside}")
-        else:
+        name = CHANNELS.get(key) or key.removeprefix("channel.")
+        if name == key or value in ("", "null"):
             overrides.append(argument)
-    for name, folder in channels.items():
-        if not folder.is_dir():
+            continue
+        path = Path(value).resolve()
+        is_table = key in CHANNELS and path.is_file()
+        channels[name] = path.parent if is_table else path
+        if not channels[name].is_dir():
             raise UserError(
-                f"{folder}: no such folder for the channel {name}; set data.root or channel.NAME "
+                f"{value}: no such folder for the channel {name}; set data.root or channel.NAME "
                 "to a folder on this machine"
             )
-    return {name: folder.resolve() for name, folder in channels.items()}, overrides
+        if is_table:
+            overrides.append(f"{key}={IN_CONTAINER / name / path.name}")
+        elif key in CHANNELS and name != "training":  # where the job looks by default
+            overrides.append(f"{key}={IN_CONTAINER / name}")
+    return channels, overrides
 
 
 def say(text: str) -> None:
