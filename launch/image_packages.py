@@ -76,7 +76,9 @@ def main(folder: Path, own: Path, names: Sequence[str]) -> None:
     for name in names:
         if name not in known:
             sys.exit(f"EXTRAS={name}: must be one of {', '.join(known)}")
-    base = {canonicalize_name(d.metadata["Name"]): d.version for d in distributions()}
+    base: dict[str, str] = {
+        canonicalize_name(d.metadata["Name"]): d.version for d in distributions()
+    }
     check_base(base)
     wanted = read(*(folder / f"{name}.in" for name in names), own)
     pins = read(*(folder / f"{name}.txt" for name in names))

@@ -51,7 +51,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of wheels."""
     folder = tmp_path_factory.mktemp("index")
     for pin, requires in INDEX.items():
-        write_wheel(folder, *pin.split("=="), requires)
+        name, version = pin.split("==")
+        write_wheel(folder, name, version, requires)
     return folder
 
 
@@ -77,7 +78,8 @@ def install(
         (folder / file).write_text(text)
     (folder / "own.in").rename(own_file := folder / "venv/own.in")
     python = folder / "venv/bin/python"
-    command = [python, ROOT / "launch/image_packages.py", folder, own_file, *names.split()]
+    program = ROOT / "launch/image_packages.py"
+    command = [*map(str, (python, program, folder, own_file)), *names.split()]
     environment = {**os.environ, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{index}"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     lines = [line for line in done.stderr.splitlines() if not line.startswith(("ERROR", "\n"))]
