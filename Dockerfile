@@ -89,21 +89,17 @@ COPY --chmod=0755 configs/ /opt/program/configs/
 COPY --chmod=0755 project/ /opt/program/project/
 RUN python -m compileall -q --invalidation-mode unchecked-hash project
 
-# Last, since they change with every commit. The command `env` prints version and revision; the tag in
-# a registry has a hash of the other inputs.
+# Last, since they change with every commit. The command `env` prints both.
 ARG VERSION=unknown
 ARG REVISION=unknown
-ARG BASE_DIGEST=unknown
 ENV IMAGE_VERSION=${VERSION} \
-    IMAGE_REVISION=${REVISION} \
-    IMAGE_BASE_DIGEST=${BASE_DIGEST}
+    IMAGE_REVISION=${REVISION}
 # accept-bind-to-port: SageMaker may set SAGEMAKER_BIND_TO_PORT.
 LABEL com.amazonaws.sagemaker.capabilities.accept-bind-to-port=true \
       org.opencontainers.image.title="managed-training-template" \
       org.opencontainers.image.licenses="MIT" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${REVISION}" \
-      org.opencontainers.image.base.digest="${BASE_DIGEST}" \
       managed-training-template.extras="${EXTRAS}" \
       managed-training-template.prebuild="${PREBUILD}"
 

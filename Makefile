@@ -97,8 +97,7 @@ image: ## Build: DEVICE=gpu BASE_IMAGE=... PREBUILD=0 EXTRAS=dali
 	@$(HERE) -m launch.image build
 
 push: ## Push it to ECR, or to REGISTRY=localhost:5000
-	@$(READY) launch
-	@$(LAUNCH_PY) -m launch.image push
+	@$(HERE) -m launch.image push
 
 docker-train: ## Train in it as SageMaker does: GPUS=1 NETWORK=none
 	@$(HERE) -m launch.docker train $(ARGS)
@@ -110,8 +109,14 @@ docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
 	@$(HERE) -m launch.setup_aws $(ARGS)
 
+# Hidden files stay here, unless a filter in ARGS wants them: the last one decides.
+SYNC = aws s3 sync --exclude='.*' --exclude='*/.*' $(ARGS)
+CHANNEL = $(patsubst %/,%,$(filter s3://%,$(ARGS)))
 upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
-	@$(HERE) -m launch.upload $(ARGS)
+	@$(if $(filter-out 0,$(DRY_RUN)),printf '%q ' $(SYNC); echo; exit;) \
+	command -v aws >/dev/null || { echo 'upload: no command aws: install the AWS CLI' >&2; exit 2; }; \
+	$(SYNC); \
+	echo 'next: make sagemaker-train ARGS="job.channels.training=$(CHANNEL)/ ..." trains on it'
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) launch

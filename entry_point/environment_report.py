@@ -19,7 +19,7 @@ from entry_point.job.run_folder import RunFolder
 
 _VARIABLES = (
     *("IMAGE_VERSION", "IMAGE_REVISION", own_code.HASH, "CUSTOM_OP_CACHE", "CUDA_VISIBLE_DEVICES"),
-    *("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", *hosts.BATCH, *hosts.TORCHRUN, *hosts.TORCH),
+    *("TRAINING_JOB_NAME", "TRAINING_JOB_ARN", *hosts.TORCHRUN, *hosts.TORCH),
 )
 
 

@@ -8,8 +8,7 @@
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
 | code/project/ | your own code, if the configuration names any of it |
 
-If a stopped job left it, config.yaml also says how far the run was, as `unfinished`. In an image,
-it says the digest of the image's base, as `base_image`.
+If a stopped job left it, config.yaml also says how far the run was, as `unfinished`.
 
 A folder may come from a stranger. Of what its configuration names, only known words and its own
 code resolve, and building fetches no weights.
@@ -115,8 +114,6 @@ class SavedConfig(TrainConfig):
 
     unfinished: Unfinished | None = None
     """None if the run was finished."""
-    base_image: str | None = None
-    """Digest of the image's base; None if the run was in no container."""
 
     def describe_unfinished(self) -> str | None:
         """Returns what to print of a model that a stopped job left; None for a finished run's."""
@@ -195,8 +192,6 @@ def save_model(
     """
     if unfinished is not None:
         yaml += f"unfinished:\n  epoch: {unfinished.epoch}\n  step: {unfinished.step}\n"
-    if base := os.environ.get("IMAGE_BASE_DIGEST"):
-        yaml += f"base_image: {base}\n"
     with replacing(folder / WEIGHTS) as temporary:
         _write_weights(temporary, network, validation)
         for name in (WEIGHTS, CONFIG, CLASSES, HEAD):

@@ -30,6 +30,15 @@ def run_aws(arguments: Sequence[str]) -> int:
     return subprocess.run(command).returncode
 
 
+def ask_aws(*arguments: str) -> str:
+    """Returns the output of `aws ARGUMENTS`. Raises UserError with its error, as `run_aws`."""
+    require_version_2()
+    done = subprocess.run(["aws", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise UserError(" ".join(done.stderr.split()))
+    return done.stdout.strip()
+
+
 def require_version_2() -> None:
     """Raises UserError unless `aws` is version 2, whose commands differ from version 1."""
     try:

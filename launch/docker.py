@@ -11,11 +11,10 @@ model, by default that of the newest run that has one, until Ctrl-C.
 
 Environment variables, which ``make docker-train GPUS=1`` sets:
 
+NETWORK   a network of the engine: none as under SageMaker's network isolation, or host
+GPUS      GPUs as in ``docker run --gpus``; default: all, 0 for none
 SHM_SIZE  train: size of /dev/shm; default 1g
-NETWORK   train: none allows no network, as SageMaker's network isolation
-          serve: a network of the engine, such as host for engines that cannot publish ports
 PORT      serve: port on this machine; default 8080
-GPUS      number of GPUs; default: all
 
 IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 """
@@ -23,78 +22,154 @@ IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 import argparse
 import os
 import shutil
+import signal
+import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from entry_point.config.retired import retired
 from entry_point.job import own_code
-from entry_point.job.program import ExitCode, UserError, run_for_reader, run_program
+from entry_point.job.program import (
+    ExitCode,
+    UserError,
+    run_for_reader,
+    run_program,
+    stop_signals,
+)
 from entry_point.job.run_folder import CONTAINER_ROOT, JOB_NAME, LATEST, RUN_NAME, RunFolder
-from launch.containers import run_container, say
 from launch.engine import Engine, find_engine
-from launch.image import built_revision, image_reference
+from launch.image import image_reference
 from launch.local import RUNS, create_run_folder, split_name
 from launch.own_code import require_free_channel, split_code
-from launch.revision import revision
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.
 CHANNELS = {"data.root": "training", "data.images": "images"}
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
-TRAIN_STOP_SECONDS = 120
-SERVE_STOP_SECONDS = 30
 
 
 def train(arguments: Sequence[str]) -> int:
     """Run a job until it ends; returns its exit code. Raises UserError if it cannot start."""
     if hosts := os.environ.get("HOSTS"):
         raise UserError(f"HOSTS={hosts}: {retired('HOSTS')}")
-    network = os.environ.get("NETWORK")
-    if network and network != "none":
-        raise UserError(f"NETWORK={network}: must be none or unset")
     name, rest = split_name(arguments)
-    engine = find_engine()
-    image = find_image(engine, "docker-train")
+    engine, image = find_image()
     code, rest = split_code(rest)
     channels, overrides = split_channels(rest)
-    environment = {}
     if code:
         require_free_channel(channels, "channel")
-        say("docker-train", code.describe())
-        environment[own_code.HASH] = code.hash
+        say(f"docker-train: {code.describe()}")
     folder, is_new = create_run_folder(name)
-    environment |= {JOB_NAME: folder.name, RUN_NAME: folder.name}
     run = RunFolder(folder)
+    variables = {JOB_NAME: folder.name, RUN_NAME: folder.name}
     with run.hold():  # until the container does
         for part in WRITTEN:
             (folder / part).mkdir(exist_ok=True)
         if code:
             code.write(run.channels)
             channels[own_code.CHANNEL] = run.channels / own_code.CHANNEL
-    say("docker-train", f"{image}; /opt/ml is {folder}")
+            variables[own_code.HASH] = code.hash
+    say(f"docker-train: {image}; /opt/ml is {folder}")
     exit_code = run_container(
         engine,
-        "docker-train",
         f"{folder.name}-{os.getpid()}",
-        TRAIN_STOP_SECONDS,
-        *([f"--network={network}"] if network else []),
+        "--stop-timeout=120",
+        *network_options(),
         f"--shm-size={os.environ.get('SHM_SIZE') or '1g'}",
         *mounts(folder, channels),
-        *gpu_options(),
-        *owner_options(engine),
-        *(f"--env={key}={value}" for key, value in environment.items()),
+        *(f"--env={key}={value}" for key, value in variables.items()),
         image,
         "train",
         *overrides,
     )
-    say("docker-train", f"exit code {exit_code}; /opt/ml was {folder}")
+    say(f"docker-train: exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == ExitCode.FINISHED:
         run.become_latest()
     elif exit_code == ExitCode.USAGE and is_new:
         run.remove_refused()
     return exit_code
+
+
+def serve(arguments: Sequence[str]) -> int:
+    """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
+    named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
+    model = Path(named[-1]) if named else RUNS / LATEST / "model"
+    if not model.is_dir():
+        raise UserError(
+            f"model_dir={model}: there is no such folder; name the model folder of a finished run"
+        )
+    port = os.environ.get("PORT") or "8080"
+    engine, image = find_image()
+    return run_container(
+        engine,
+        f"serve-{os.getpid()}",
+        "--stop-timeout=30",
+        # Only this machine reaches the port.
+        *(network_options() or [f"--publish=127.0.0.1:{port}:{port}"]),
+        f"--env=SAGEMAKER_BIND_TO_PORT={port}",
+        bind(model.resolve(), "/opt/ml/model", "readonly"),
+        "--read-only",
+        # The operator is compiled there, unless the image has it for this processor.
+        "--tmpfs=/tmp:exec",
+        image,
+        "serve",
+        *(each for each in arguments if not each.startswith("model_dir=")),
+    )
+
+
+def find_image() -> tuple[Engine, str]:
+    """Returns the engine, and the name of its image of this tree. Raises UserError."""
+    engine, image = find_engine(), image_reference()
+    engine.require_image(image)
+    return engine, image
+
+
+def run_container(engine: Engine, name: str, *arguments: str) -> int:
+    """Run a container until it ends, and remove it; returns its exit code.
+
+    Ctrl-C and SIGTERM reach the job as SIGTERM, as SageMaker's do; the second of them kills it.
+    """
+    requests: list[int] = []
+    process = subprocess.Popen(
+        [*engine.command, "run", "--rm", f"--name={name}", *machine_options(), *arguments],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # Ctrl-C reaches this process only
+    )
+
+    def stop(number: int, _: object) -> None:
+        requests.append(number)
+        if len(requests) == 1:
+            process.terminate()  # which `docker run` passes on
+        else:
+            process.kill()
+
+    for number in stop_signals():
+        signal.signal(number, stop)
+    while (code := process.poll()) is None:
+        time.sleep(0.1)  # `wait` would miss a signal that comes just before it blocks
+    # A `docker run` that was killed, or whose output nobody reads, ends before its container.
+    if len(requests) < 2:
+        subprocess.run([*engine.command, "stop", name], capture_output=True)
+    subprocess.run([*engine.command, "rm", "--force", "--volumes", name], capture_output=True)
+    if code == 128 + signal.SIGKILL and not requests:
+        remedy = "give the engine more memory, or reduce the batch size"
+        say(f"docker: the container was killed, as when it runs out of memory: {remedy}")
+    return code if code >= 0 else 128 - code
+
+
+def machine_options() -> list[str]:
+    """Options for the user who owns what the container writes, and for GPUs."""
+    gpus = os.environ.get("GPUS") or ("all" if shutil.which("nvidia-smi") else "0")
+    return [f"--user={os.getuid()}:{os.getgid()}", *([] if gpus == "0" else [f"--gpus={gpus}"])]
+
+
+def network_options() -> list[str]:
+    network = os.environ.get("NETWORK")
+    return [f"--network={network}"] if network else []
 
 
 def mounts(run: Path, channels: Mapping[str, Path]) -> list[str]:
@@ -106,46 +181,9 @@ def mounts(run: Path, channels: Mapping[str, Path]) -> list[str]:
     ]
 
 
-def serve(arguments: Sequence[str]) -> int:
-    """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
-    named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
-    model = Path(named[-1]) if named else RUNS / LATEST / "model"
-    if not model.is_dir():
-        raise UserError(
-            f"model_dir={model}: there is no such folder; name the model folder of a finished run"
-        )
-    port, network = os.environ.get("PORT") or "8080", os.environ.get("NETWORK")
-    engine = find_engine()
-    image = find_image(engine, "docker-serve")
-    return run_container(
-        engine,
-        "docker-serve",
-        f"serve-{os.getpid()}",
-        SERVE_STOP_SECONDS,
-        # Only this machine reaches the port.
-        f"--network={network}" if network else f"--publish=127.0.0.1:{port}:{port}",
-        f"--env=SAGEMAKER_BIND_TO_PORT={port}",
-        bind(model.resolve(), "/opt/ml/model", "readonly"),
-        "--read-only",
-        # The operator is compiled there, unless the image has it for this processor.
-        "--tmpfs=/tmp:exec",
-        *gpu_options(),
-        *owner_options(engine),
-        image,
-        "serve",
-        *(each for each in arguments if not each.startswith("model_dir=")),
-    )
-
-
-def find_image(engine: Engine, program: str) -> str:
-    """Returns the image of this tree; a line says if the tree has changed since. Raises
-    UserError."""
-    image = image_reference()
-    built = built_revision(engine, image)
-    # An image without a revision is another project's, named on purpose.
-    if built not in (None, revision()):
-        say(program, f"{image} was built from {built}; `make image` builds this tree, {revision()}")
-    return image
+def bind(source: Path, target: str, *options: str) -> str:
+    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root."""
+    return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
@@ -154,48 +192,28 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     overrides: list[str] = []
     for argument in arguments:
         key, _, value = argument.partition("=")
-        path = Path(value)
-        if key.startswith("channel."):
-            channels[key.removeprefix("channel.")] = path
-        elif key in CHANNELS and value not in ("", "null"):
-            name = CHANNELS[key]
-            # A table lies in its channel.
-            channels[name] = path.parent if path.is_file() else path
-            inside = IN_CONTAINER / name / (path.name if path.is_file() else "")
-            if inside != IN_CONTAINER / "training":  # where the job looks by default
-                overrides.append(f"{key}={inside}")
-        else:
+        name = CHANNELS.get(key) or key.removeprefix("channel.")
+        if name == key or value in ("", "null"):
             overrides.append(argument)
-    for name, folder in channels.items():
-        if not folder.is_dir():
+            continue
+        path = Path(value).resolve()
+        is_table = key in CHANNELS and path.is_file()
+        channels[name] = path.parent if is_table else path
+        if not channels[name].is_dir():
             raise UserError(
-                f"{folder}: no such folder for the channel {name}; set data.root or channel.NAME "
+                f"{value}: no such folder for the channel {name}; set data.root or channel.NAME "
                 "to a folder on this machine"
             )
-    return {name: folder.resolve() for name, folder in channels.items()}, overrides
+        if is_table:
+            overrides.append(f"{key}={IN_CONTAINER / name / path.name}")
+        elif key in CHANNELS and name != "training":  # where the job looks by default
+            overrides.append(f"{key}={IN_CONTAINER / name}")
+    return channels, overrides
 
 
-def bind(source: Path, target: str, *options: str) -> str:
-    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root."""
-    return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
-
-
-def owner_options(engine: Engine) -> list[str]:
-    """Make the user the owner of the files that the job writes."""
-    # In a rootless engine, root in the container is the user outside.
-    user = "0:0" if engine.is_rootless else f"{os.getuid()}:{os.getgid()}"
-    # SELinux would otherwise deny podman's containers access to the mounted folders.
-    return [f"--user={user}", *(["--security-opt=label=disable"] if engine.is_podman else [])]
-
-
-def gpu_options() -> list[str]:
-    """Options for ``$GPUS`` GPUs: by default all, if the machine has NVIDIA's driver."""
-    count = os.environ.get("GPUS") or ("all" if shutil.which("nvidia-smi") else "0")
-    if not count.isdecimal() and count != "all":
-        raise UserError(f"GPUS={count}: must be a number or unset")
-    if count == "0":
-        return []
-    return [f"--gpus={count}"]
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:

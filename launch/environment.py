@@ -16,8 +16,7 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from entry_point.job.program import counted
@@ -50,18 +49,6 @@ def say(text: str) -> None:
     """Print one line of progress, unbuffered even if stdout is a pipe."""
     sys.stdout.write(f"setup: {text}\n")
     sys.stdout.flush()
-
-
-@contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``, so that only one setup writes to an environment."""
-    with path.open("a") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            say("waiting for another setup in this folder")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def fingerprint(files: Sequence[str]) -> str:
@@ -214,7 +201,12 @@ def main(extras: Sequence[str]) -> int:
             message = retired(*(f"EXTRAS={extra}" for extra in unknown))
             message = message or f"must be one or more of {', '.join(REQUIREMENTS)}"
             raise SetupError(f"extras={','.join(unknown)}: {message}")
-        with locked(ROOT / ".setup.lock"):
+        with (ROOT / ".setup.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                say("waiting for another setup in this folder")
+                fcntl.flock(lock, fcntl.LOCK_EX)
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
     except SetupError as error:

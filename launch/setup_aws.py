@@ -9,13 +9,13 @@ has another role. Role and output are written to configs/target/mine.yaml, which
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from entry_point.config.retired import retired
 from entry_point.job.program import UserError, asks_for_help, run_for_reader, run_program
-from launch.aws_cli import is_dry_run, run_aws
+from launch.aws_cli import ask_aws, is_dry_run, run_aws
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
 STACK = "managed-training-template"
@@ -34,8 +34,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     for argument in arguments:
-        if "=" not in argument:
-            raise UserError(f'{argument}: must be PARAMETER=VALUE, as in ARGS="Bucket=my-bucket"')
+        name, equals, _ = argument.partition("=")
+        form = "" if equals else 'must be PARAMETER=VALUE, as in ARGS="Bucket=my-bucket"'
+        if message := form or retired(f"setup-aws {name}"):
+            raise UserError(f"{argument}: {message}")
     parameters = dict(argument.split("=", 1) for argument in arguments)
     stack = parameters.pop("stack", STACK)
     command = [
@@ -47,7 +49,9 @@ def _run(arguments: Sequence[str]) -> int:
         command += ["--parameter-overrides", *(f"{k}={v}" for k, v in parameters.items())]
     if (code := run_aws(command)) or is_dry_run():
         return code
-    made = outputs(stack)
+    query = ("--stack-name", stack, "--query=Stacks[0].Outputs", "--output=json")
+    outputs = json.loads(ask_aws("cloudformation", "describe-stacks", *query))
+    made = {output["OutputKey"]: output["OutputValue"] for output in outputs}
     if MINE.is_file() and not MINE.read_text().startswith(_HEADER):
         raise UserError(
             f"{MINE}: is not from setup-aws, so it stays: move it, run this again, or set "
@@ -60,16 +64,6 @@ def _run(arguments: Sequence[str]) -> int:
         f"next: `make image push` pushes the image to {made['Repository']}\n"
     )
     return 0
-
-
-def outputs(stack: str) -> dict[str, str]:
-    """Returns the outputs of a stack by their names in the template; raises UserError."""
-    command = ["aws", "cloudformation", "describe-stacks", "--stack-name", stack]
-    done = subprocess.run([*command, "--output", "json"], capture_output=True, text=True)
-    if done.returncode:
-        raise UserError(" ".join(done.stderr.split()))
-    listed = json.loads(done.stdout)["Stacks"][0]["Outputs"]
-    return {output["OutputKey"]: output["OutputValue"] for output in listed}
 
 
 if __name__ == "__main__":

@@ -50,7 +50,6 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
 from entry_point.job.hosts import describe_driver, has_gpus
 from entry_point.job.program import UserError, run_program
-from launch.revision import files_hash
 
 MINUTES = 9.5
 """For one part: what does not fit into them is skipped."""
@@ -345,7 +344,7 @@ def origin(device: str) -> dict[str, str]:
     """Returns which code ran where."""
     versions = measure.versions(("torchvision", "torchcodec", "timm", "nvidia-dali-cuda130"))
     return {
-        "files": files_hash(*gpu_page.SOURCES),
+        "files": gpu_page.sources_hash(),
         "machine": measure.hardware(),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else "",
         "date": datetime.date.today().isoformat(),

@@ -18,10 +18,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks import measure
+from entry_point.job.own_code import content_hash
 from entry_point.job.program import UserError
-from launch.revision import CONTEXT, commit, files_hash
+from launch.revision import ROOT, commit
 
-SOURCES = ("benchmarks", "tests", *CONTEXT)
+SOURCES = (
+    *("benchmarks", "tests", "Dockerfile", "launch/image_packages.py", "requirements"),
+    *("configs", "custom_op", "entry_point", "project"),
+)
 ROUNDS = 3
 """Contenders that are judged by 2 % alternate this many times."""
 PEER_CORES, CORES = 4, 8
@@ -65,6 +69,13 @@ back.
 A promise holds or breaks if all of the 95 % interval of {ROUNDS} values does. Options change the
 compiled ResNet-50, and alternate with it; one pays if all of that interval is above {WORTH}.
 """
+
+
+def sources_hash() -> str:
+    """Returns 16 hexadecimal digits for the files that are measured, whatever git says."""
+    paths = [path for top in SOURCES for path in (ROOT / top, *(ROOT / top).rglob("*"))]
+    files = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
+    return content_hash({path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files})
 
 
 @dataclass
@@ -247,7 +258,7 @@ def write_page(results: Results, folder: Path) -> int:
     path = (
         measure.RESULTS if first["gpu"] else folder
     ) / f"{'-'.join(['gpu', *words, *others])}.md"
-    known = files_hash(*SOURCES) == first["files"]
+    known = sources_hash() == first["files"]
     code = f"commit {commit()}" if known else "which this clone no longer has"
     made = f"files {first['files']}, {code}; {first['machine']}; {first['system']}; {first['date']}"
     rows = [(promise, f"**{word}**", _cell(reason)) for promise, word, reason in verdicts]

@@ -21,12 +21,17 @@ from pathlib import Path
 
 from benchmarks import measure
 from entry_point.job.program import ExitCode, UserError
-from launch import image, revision
-from launch.docker import WRITTEN, mounts, owner_options
+from launch import image
+from launch.docker import WRITTEN, machine_options, mounts
 from launch.engine import Engine, find_engine
+from launch.revision import ROOT
 
 STARTUP = re.compile(r"\bstartup: (.+)")
 PART = re.compile(r"(\w+)=([0-9.]+)s")
+CONTEXT = (
+    *(".dockerignore", "Dockerfile", "launch/image_packages.py", "requirements"),
+    *("configs", "custom_op", "entry_point", "project"),
+)
 OVERRIDES = ("data=folder", "data.image_size=64", "trainer.epochs=1000")
 TITLE = "The image: start, stop, rebuild, size"
 
@@ -41,7 +46,7 @@ def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -
     for part in WRITTEN:
         (folder / part).mkdir(parents=True)
     name = f"job-start-{os.getpid()}"
-    options = [*owner_options(engine), *mounts(folder, {"training": photos})]
+    options = [*machine_options(), *mounts(folder, {"training": photos})]
     job = ["--network=none", reference, "train", *OVERRIDES]
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -77,8 +82,8 @@ def build_images(engine: Engine, context: Path) -> dict[str, str]:
 
 def copy_context(folder: Path) -> Path:
     """Copy the files that a build reads, so that they can be changed."""
-    for name in (".dockerignore", *revision.CONTEXT):
-        source, target = revision.ROOT / name, folder / name
+    for name in CONTEXT:
+        source, target = ROOT / name, folder / name
         target.parent.mkdir(exist_ok=True)
         if source.is_dir():
             shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
@@ -90,7 +95,7 @@ def copy_context(folder: Path) -> Path:
 def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator[list[object]]:
     """Rows: column title, seconds to rebuild after a code change, megabytes above the base."""
     name_of_base = os.environ.get("BASE_IMAGE")
-    base = engine.image(name_of_base) if name_of_base else None
+    base = size(engine, name_of_base) if name_of_base else 0
     for prebuild, (column, name) in enumerate(images.items()):
         os.environ["PREBUILD"] = str(prebuild)
         code = context / "project/models.py"
@@ -98,9 +103,14 @@ def builds(engine: Engine, context: Path, images: Mapping[str, str]) -> Iterator
         started = time.perf_counter()
         image.build_image(engine, name, context)
         seconds = time.perf_counter() - started
-        size = (engine.image(name) or {})["Size"]
-        own = (int(str(size)) - int(str(base["Size"]))) / 1e6 if base else "base not pulled"
+        own = (size(engine, name) - base) / 1e6 if base else "base not pulled"
         yield [column, seconds, own]
+
+
+def size(engine: Engine, image: str) -> int:
+    """Returns the bytes of an image; 0 if the engine does not have it."""
+    listed = engine.call("image", "ls", "--quiet", image)
+    return int(engine.call("image", "inspect", "--format={{.Size}}", image)) if listed else 0
 
 
 def report(

@@ -27,14 +27,6 @@ TORCH = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 """Number of hosts, number of this host, address of the first, port; as PyTorchJob sets them."""
 TORCHRUN = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """The same as torchrun reads it."""
-BATCH = (
-    "AWS_BATCH_JOB_NUM_NODES",
-    "AWS_BATCH_JOB_NODE_INDEX",
-    "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS",
-    "AWS_BATCH_JOB_MAIN_NODE_INDEX",
-)
-"""Number of nodes, number of this node, address of the main node (not set on the main node
-itself), number of the main node."""
 LOCAL_RANK = "LOCAL_RANK"
 _LOST = re.compile(
     r"gloo/transport|DistNetworkError|failed to pass monitoredBarrier|remote process exited"
@@ -59,8 +51,8 @@ class Hosts:
 def read_hosts(folder: Path) -> Hosts:
     """Returns the job's hosts. Raises ContractError.
 
-    The first that is there counts: resourceconfig.json in `folder`, the variables of AWS Batch, of
-    torchrun, of `torch.distributed`. Without any of them this is the only host.
+    The first that is there counts: resourceconfig.json in `folder`, the variables of torchrun, of
+    `torch.distributed`. Without any of them this is the only host.
     """
     path = folder / "resourceconfig.json"
     if content := read_json(path):
@@ -72,8 +64,6 @@ def read_hosts(folder: Path) -> Hosts:
         # The list is sorted as text: algo-10 before algo-2.
         interface = content.get("network_interface_name")
         return Hosts(names.index(current), len(names), names, interface=interface)
-    if BATCH[0] in os.environ:
-        return _batch_hosts()
     return _torch_hosts(*(TORCHRUN if TORCHRUN[0] in os.environ else TORCH))
 
 
@@ -98,26 +88,12 @@ def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
     return Hosts(number, count, (_first_address(address, f"{rank}=0"),), rendezvous_port)
 
 
-def _batch_hosts() -> Hosts:
-    """Returns the nodes of a multi-node parallel job. The main node comes first, whatever its index
-    is."""
-    size, index, address, main_index = BATCH
-    count = _number(size, "the number of nodes", least=1)
-    which = f"from 0 to {count - 1} as {size} is {count}"
-    number = _number(index, f"the index of this node, {which}", most=count - 1)
-    main = _number(main_index, f"the index of the main node, {which}", most=count - 1, default=0)
-    if number == main:  # its address is only where its own ranks find it
-        return Hosts(0, count, ("127.0.0.1",))
-    first = _first_address(address, f"{index}={main}")
-    return Hosts((number - main) % count, count, (first,))
-
-
 def _number(
     name: str, meaning: str, least: int = 0, most: int | None = None, default: int | None = None
 ) -> int:
     """Returns the value of a variable; `default` if it is not set or empty. Raises
     ContractError."""
-    text = os.environ.get(name) or ("" if default is None else str(default))
+    text = _value(name) or ("" if default is None else str(default))
     if not text:
         raise ContractError(f"{name}: is not set; set it to {meaning}")
     if text.isascii() and text.isdigit():
@@ -128,11 +104,16 @@ def _number(
 
 
 def _first_address(name: str, first: str) -> str:
-    if address := os.environ.get(name):
+    if address := _value(name):
         return address
     raise ContractError(
         f"{name}: is not set; set it to the name or address of the host with {first}"
     )
+
+
+def _value(name: str) -> str:
+    """Returns the value of a variable, which may name others, as `$AWS_BATCH_JOB_NUM_NODES`."""
+    return os.path.expandvars(os.environ.get(name, ""))
 
 
 def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:

@@ -17,7 +17,7 @@ from entry_point import model_folder
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
-from entry_point.model_folder import ModelError, load_model, load_trained
+from entry_point.model_folder import ModelError, load_model
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
@@ -86,18 +86,16 @@ def test_a_model_that_version_1_0_saved_loads(tmp_path: Path) -> None:
     """Its settings that are retired do not count."""
     folder = write_model(tmp_path)
     change(folder, trainer__onnx=False, augment__name="rand")
+    with (folder / "config.yaml").open("a") as file:
+        file.write("base_image: sha256:abc\n")
     assert load_model(folder, CPU).names == CLASSES
 
 
-def test_a_folder_names_the_image_and_the_metric_and_every_user_may_read_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_names_the_metric_and_every_user_may_read_it(tmp_path: Path) -> None:
     """An image that serves as another user than the one who trained needs the weights."""
-    monkeypatch.setenv("IMAGE_BASE_DIGEST", "sha256:abc")
     folder = write_model(tmp_path)
     modes = {path.name: oct(path.stat().st_mode) for path in folder.iterdir()}
     assert modes["model.safetensors"] == modes["config.yaml"] == modes["classes.json"]
-    assert load_trained(folder, CPU).config.base_image == "sha256:abc"
     assert load_model(folder, CPU).validation is None
     weights = folder / "model.safetensors"
     save_file(load_file(weights), weights, {"validation": "accuracy 84.67 %"})

@@ -91,7 +91,7 @@ def test_help_of_a_command_prints_its_usage_and_settings(name: str, tmp_path: Pa
     require_settings(told, *SETTINGS.get(name, ()))
 
 
-@pytest.mark.parametrize("name", ["docker", "image", "local", "setup_aws", "upload"])
+@pytest.mark.parametrize("name", ["docker", "image", "local", "setup_aws"])
 def test_help_of_a_launcher_prints_its_usage(name: str, tmp_path: Path) -> None:
     told = help_of([f"launch.{name}"], tmp_path)
     assert f"python -m launch.{name}" in told

@@ -16,7 +16,7 @@ from botocore.validate import ParamValidator
 
 from entry_point.__main__ import COMMANDS
 from entry_point.config.train_config import load_train_config
-from entry_point.job.hosts import BATCH, MASTER_PORT, TORCH, TORCHRUN
+from entry_point.job.hosts import TORCH, TORCHRUN, read_hosts
 from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import TINY, read_records
 from tests.forked_python import forked_python
@@ -68,13 +68,8 @@ def require_training(command: list[str], volumes: list[Any], mounts: list[Any]) 
 
 
 def test_the_table_names_the_variables_that_the_code_reads() -> None:
-    rows = [
-        re.findall(r"`(\w+)`|(\d+)", line)
-        for line in SECTION.splitlines()
-        if re.match(r"\| .*`(AWS_BATCH|PET_|WORLD)", line)
-    ]
-    told = [tuple(name or port for name, port in row) for row in rows]
-    assert told == [(*BATCH[:3], str(MASTER_PORT)), TORCHRUN, TORCH]
+    lines = re.findall(r"^\| .*`(?:PET_|WORLD).*", SECTION, re.MULTILINE)
+    assert [tuple(re.findall(r"`(\w+)`", line)) for line in lines] == [TORCHRUN, TORCH]
 
 
 def test_the_pods_of_the_manifest_train_in_their_own_folders() -> None:
@@ -130,7 +125,9 @@ def test_the_manifest_has_only_members_that_every_release_of_the_trainer_knows()
     ]
 
 
-def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_kept() -> None:
+def test_the_job_definition_fits_batchs_service_model_and_its_nodes_find_the_main_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     definition = json.loads(example("aws_batch.json"))
     model = ServiceModel(botocore.loaders.Loader().load_service_model("batch", "service-2"))
     shape = model.operation_model("RegisterJobDefinition").input_shape
@@ -142,7 +139,18 @@ def test_the_job_definition_fits_batchs_service_model_and_the_main_nodes_run_is_
         require_training(container["command"], container["volumes"], container["mountPoints"])
     assert main["command"] == others["command"] and main["image"] == others["image"]
     assert "/opt/ml" in {mount["containerPath"] for mount in main["mountPoints"]}
-    assert [each["name"] for each in others["environment"]] == ["ML_ROOT"]
+    monkeypatch.setenv("AWS_BATCH_JOB_NUM_NODES", f"{nodes['numNodes']}")
+    for number, container in enumerate((main, others)):
+        monkeypatch.setenv("AWS_BATCH_JOB_NODE_INDEX", f"{number}")
+        if number:  # Batch does not set it on the main node itself
+            monkeypatch.setenv("AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS", "10.0.0.7")
+        variables = {each["name"]: each["value"] for each in container["environment"]}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        hosts = read_hosts(tmp_path)
+        assert (hosts.rank, hosts.count) == (number, 2)
+        assert hosts.names == (("127.0.0.1", "10.0.0.7")[number],)
+        assert variables.keys() - {*TORCHRUN} == ({"ML_ROOT"} if number else set())
 
 
 @pytest.fixture

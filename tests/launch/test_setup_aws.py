@@ -99,14 +99,11 @@ def test_a_dry_run_prints_the_command_and_needs_no_aws_cli(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DRY_RUN", "1")
-    assert (
-        setup_aws.main([*ARGUMENTS, "ReadBuckets=arn:aws:s3:::a,arn:aws:s3:::a/*", "stack=second"])
-        == 0
-    )
+    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY},{KEY}2", "stack=second"]) == 0
     command = shlex.split(capsys.readouterr().out)
     assert command[:3] == ["aws", "cloudformation", "deploy"]
     assert {"CAPABILITY_NAMED_IAM", "--no-fail-on-empty-changeset", "second"} <= {*command}
-    assert command[-3:] == [*ARGUMENTS, "ReadBuckets=arn:aws:s3:::a,arn:aws:s3:::a/*"]
+    assert command[-3:] == [*ARGUMENTS, f"KmsKeys={KEY},{KEY}2"]
     assert Path(command[command.index("--template-file") + 1]).resolve() == TEMPLATE
     assert not aws.calls
 
@@ -120,11 +117,20 @@ def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
     assert "cloudformation:CreateChangeSet" in told.err and "job.role" not in told.out
 
 
+@pytest.mark.parametrize(
+    ("word", "reason"),
+    [
+        ("--vpc", "must be PARAMETER=VALUE"),
+        ("ReadBuckets=arn:aws:s3:::a", "retired: use ManagedPolicies"),
+    ],
+)
 @pytest.mark.usefixtures("aws")
-def test_a_word_that_is_no_parameter_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert setup_aws.main([*ARGUMENTS, "--vpc"]) == ExitCode.USAGE
+def test_a_word_that_is_no_parameter_is_one_line(
+    word: str, reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert setup_aws.main([*ARGUMENTS, word]) == ExitCode.USAGE
     line = capsys.readouterr().err
-    assert "--vpc: must be PARAMETER=VALUE" in line and line.count("\n") == 1
+    assert f"{word}: {reason}" in line and line.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -155,8 +161,7 @@ def test_without_version_2_of_the_aws_cli_one_line_says_where_to_get_it(
 
 
 def test_the_role_is_limited_to_the_named_resources(aws_cli: Aws) -> None:
-    read = "ReadBuckets=arn:aws:s3:::shared,arn:aws:s3:::shared/*"
-    assert setup_aws.main([*ARGUMENTS, read, f"KmsKeys={KEY}"]) == 0
+    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
     found = statements(aws_cli)
     everywhere = {sid for sid, each in found.items() if each["Resource"] == "*"}
     assert everywhere == {
@@ -170,12 +175,6 @@ def test_the_role_is_limited_to_the_named_resources(aws_cli: Aws) -> None:
     assert found["Read"]["Action"] == "s3:GetObject"
     assert found["Write"]["Resource"] == f"arn:aws:s3:::{NEW}/jobs/*"
     assert found["Bucket"]["Resource"] == f"arn:aws:s3:::{NEW}"
-    assert found["read-buckets"]["Resource"] == ["arn:aws:s3:::shared", "arn:aws:s3:::shared/*"]
-    assert found["read-buckets"]["Action"] == [
-        "s3:GetObject",
-        "s3:ListBucket",
-        "s3:GetBucketLocation",
-    ]
     assert found["Keys"]["Resource"] == found["Grants"]["Resource"] == [KEY]
     place = f"{REGION}:{ACCOUNT}"
     assert found["Image"]["Resource"] == f"arn:aws:ecr:{place}:repository/{REPOSITORY}"
@@ -203,7 +202,7 @@ def test_only_sagemaker_may_assume_the_role_and_only_for_this_account(aws_cli: A
     (statement,) = role(aws_cli)["AssumeRolePolicyDocument"]["Statement"]
     assert statement["Principal"] == {"Service": "sagemaker.amazonaws.com"}
     assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
-    assert {*statements(aws_cli)}.isdisjoint({"read-buckets", "Keys", "Grants"})
+    assert {*statements(aws_cli)}.isdisjoint({"Keys", "Grants"})
 
 
 def test_the_template_keeps_data_private_and_never_deletes_it() -> None:

@@ -1,16 +1,18 @@
-"""Uploading a folder is `aws s3 sync` without hidden files, and the next command."""
+"""`make upload` is `aws s3 sync` without hidden files, and the next command."""
 
 import os
 import shlex
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from entry_point.job.program import ExitCode
-from launch import upload
 from tests.launch.conftest import BUCKET, Aws
 
+ROOT = Path(__file__).resolve().parents[2]
 PREFIX = f"s3://{BUCKET}/data"
 NAMES = ["train/a b/größe +&.jpg", "train/empty", "val/large.tar", "val/link"]
 
@@ -39,17 +41,32 @@ def stored(s3: Any) -> dict[str, bytes]:
     return {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
 
 
+def upload(*words: str) -> tuple[int, str]:
+    """Exit code and output of `make upload`."""
+    command = ["make", f"PYTHON={sys.executable}", "upload"]
+    done = subprocess.run(
+        [*command, f"ARGS={shlex.join(words)}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout
+
+
 def test_all_files_but_hidden_ones_arrive_and_the_next_command_is_said(
-    aws_cli: Aws, bucket: Any, folder: Path, capsys: pytest.CaptureFixture[str]
+    aws_cli: Aws, bucket: Any, folder: Path
 ) -> None:
     bucket.put_object(Bucket=BUCKET, Key="data/other", Body=b"other")
-    assert upload.main([str(folder), PREFIX]) == 0
+    code, said = upload(str(folder), f"{PREFIX}/")
+    assert code == 0, said
     files = {f"data/{name}": (folder / name).read_bytes() for name in NAMES}
     assert stored(bucket) == {**files, "data/other": b"other"}
-    said = f'make sagemaker-train ARGS="job.channels.training={PREFIX}/ ..."'
-    assert said in capsys.readouterr().out
+    assert said.endswith(
+        f'next: make sagemaker-train ARGS="job.channels.training={PREFIX}/ ..." trains on it\n'
+    )
     aws_cli.calls.clear()
-    assert upload.main([str(folder), PREFIX]) == 0  # sends nothing
+    assert upload(str(folder), PREFIX)[0] == 0  # sends nothing
     assert not [call for call in aws_cli.calls if call.operation.startswith("PUT ")]
 
 
@@ -57,40 +74,29 @@ def test_all_files_but_hidden_ones_arrive_and_the_next_command_is_said(
 def test_options_of_the_sync_are_passed_on_and_filters_decide(bucket: Any, folder: Path) -> None:
     bucket.put_object(Bucket=BUCKET, Key="data/other", Body=b"other")
     options = ["--delete", "--exclude", "*.tar", "--include", ".DS_Store"]
-    assert upload.main([str(folder), PREFIX, *options]) == 0
+    assert upload(str(folder), PREFIX, *options)[0] == 0
     names = {".DS_Store", *NAMES} - {"val/large.tar"}
     assert {*stored(bucket)} == {f"data/{name}" for name in names}
 
 
-def test_a_dry_run_prints_the_command(
-    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("DRY_RUN", "1")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert upload.main(["my photos", PREFIX]) == 0
-    command = shlex.split(capsys.readouterr().out)
-    assert command == ["aws", "s3", "sync", "my photos", PREFIX, "--exclude=.*", "--exclude=*/.*"]
-    assert not aws.calls
-
-
-@pytest.mark.parametrize("arguments", [["nowhere", PREFIX], [".", "s3://no-such-bucket/x"]])
+@pytest.mark.parametrize("words", [[], ["nowhere", PREFIX], [".", "s3://no-such-bucket/x"]])
 @pytest.mark.usefixtures("aws_cli")
-def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
-    arguments: list[str],
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(folder)
-    assert upload.main(arguments) != 0
-    told = capfd.readouterr()
-    assert told.err.strip() and "sagemaker-train" not in told.out
+def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(words: list[str]) -> None:
+    code, said = upload(*words)
+    assert code and said.strip() and "sagemaker-train" not in said
 
 
-@pytest.mark.parametrize("arguments", [[], ["photos"], [".", "bucket/x"], [PREFIX, "photos"]])
-def test_anything_but_a_folder_and_a_prefix_is_one_line(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
+def test_a_dry_run_prints_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    code, said = upload("my photos", PREFIX)
+    expected = ["aws", "s3", "sync", "--exclude=.*", "--exclude=*/.*", "my photos", PREFIX]
+    assert code == 0 and shlex.split(said) == expected
+
+
+def test_without_the_aws_cli_a_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    assert upload.main(arguments) == ExitCode.USAGE
-    line = capsys.readouterr().err
-    assert "must be FOLDER s3://" in line and line.count("\n") == 1
+    (tmp_path / "make").symlink_to(shutil.which("make") or "")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    code, said = upload("photos", PREFIX)
+    assert code and said.startswith("upload: no command aws: install the AWS CLI\n")

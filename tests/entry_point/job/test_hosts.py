@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.job.hosts import (
-    BATCH,
     LOCAL_RANK,
     MASTER_PORT,
     TORCH,
@@ -23,19 +22,11 @@ from entry_point.job.run_folder import ContractError
 def hosts_of(**variables: object) -> Hosts:
     """The hosts of a job in an environment with only these variables."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in (*BATCH, *TORCHRUN, *TORCH, LOCAL_RANK):
+        for name in (*TORCHRUN, *TORCH, LOCAL_RANK):
             patch.delenv(name, raising=False)
         for name, value in variables.items():
             patch.setenv(name, str(value))
         return read_hosts(Path("/no/such/folder"))
-
-
-def batch_node(index: int, count: int, main: int = 0) -> dict[str, object]:
-    """The variables that AWS Batch sets on a node of a multi-node parallel job."""
-    node = dict(zip(BATCH, (count, index, "10.0.0.7", main), strict=True))
-    if index == main:
-        del node[BATCH[2]]
-    return node
 
 
 def write_resources(folder: Path, current: str, *names: str) -> None:
@@ -78,32 +69,23 @@ def test_the_port_has_a_default() -> None:
     assert hosts_of(WORLD_SIZE=2, RANK=1, MASTER_ADDR="a").port == MASTER_PORT
 
 
-@given(
-    st.integers(1, 50).flatmap(
-        lambda n: st.tuples(st.just(n), st.integers(0, n - 1), st.integers(0, n - 1))
-    )
-)
-def test_batch_nodes_have_each_number_once_and_the_main_node_is_the_first(
-    job: tuple[int, int, int],
+def test_a_variable_may_name_another_one() -> None:
+    found = {"NODES": 2, "NODE": 1, "FIRST": "10.0.0.7"}
+    named = dict(zip(TORCHRUN, ("$NODES", "${NODE}", "$FIRST", 7), strict=True))
+    assert hosts_of(**found, **named) == Hosts(1, 2, ("10.0.0.7",), 7)
+
+
+def test_sagemakers_file_wins_over_torchrun_and_torchrun_over_torchs_variables(
+    tmp_path: Path,
 ) -> None:
-    count, _, main = job
-    nodes = [hosts_of(**batch_node(index, count, main)) for index in range(count)]
-    assert sorted(node.rank for node in nodes) == list(range(count))
-    assert nodes[main] == Hosts(0, count, ("127.0.0.1",))
-    others = {node.names for node in nodes if node.rank}
-    assert others <= {("10.0.0.7",)}
-
-
-def test_sagemakers_file_wins_over_batch_and_batch_over_torchs_variables(tmp_path: Path) -> None:
     torch = dict(zip(TORCH, (4, 3, "torch", 1), strict=True))
     torchrun = dict(zip(TORCHRUN, (3, 2, "torchrun", 2), strict=True))
     assert hosts_of(**torch).names == ("torch",)
     # A PyTorchJob with nprocPerNode=2 multiplies WORLD_SIZE by it, and not PET_NNODES.
     assert hosts_of(**torch, **torchrun).names == ("torchrun",)
-    assert hosts_of(**torch, **torchrun, **batch_node(1, 2)).names == ("10.0.0.7",)
     write_resources(tmp_path, "algo-1", "algo-1")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in (torch | torchrun | batch_node(1, 2)).items():
+        for name, value in (torch | torchrun).items():
             patch.setenv(name, str(value))
         assert read_hosts(tmp_path).names == ("algo-1",)
 
@@ -128,12 +110,7 @@ def test_sagemakers_file_wins_over_batch_and_batch_over_torchs_variables(tmp_pat
             "MASTER_PORT=70000: must be a TCP port",
         ),
         ({"PET_NNODES": "1:3"}, "PET_NNODES=1:3: must be the number of hosts"),
-        ({"AWS_BATCH_JOB_NUM_NODES": 2}, "AWS_BATCH_JOB_NODE_INDEX: is not set"),
-        (batch_node(2, 2), "AWS_BATCH_JOB_NODE_INDEX=2: must be .* from 0 to 1"),
-        (
-            {"AWS_BATCH_JOB_NUM_NODES": 2, "AWS_BATCH_JOB_NODE_INDEX": 1},
-            "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS: is not set",
-        ),
+        ({"PET_NNODES": "$NONE"}, r"PET_NNODES=\$NONE: must be the number of hosts"),
         (
             {"LOCAL_RANK": 0, "WORLD_SIZE": 2, "RANK": 0, "MASTER_ADDR": "a"},
             "LOCAL_RANK=0: this program starts the ranks of its host itself",

@@ -109,13 +109,8 @@ TORCH = [
     {"RANK": f"{rank}", "WORLD_SIZE": "2", "MASTER_ADDR": HOSTS[0], "MASTER_PORT": "23456"}
     for rank in (0, 1)
 ]
-BATCH = [
-    {"AWS_BATCH_JOB_NUM_NODES": "2", "AWS_BATCH_JOB_NODE_INDEX": "0"},
-    {
-        "AWS_BATCH_JOB_NUM_NODES": "2",
-        "AWS_BATCH_JOB_NODE_INDEX": "1",
-        "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS": HOSTS[0],
-    },
+TORCHRUN = [
+    {"PET_NNODES": "2", "PET_NODE_RANK": f"{rank}", "PET_MASTER_ADDR": HOSTS[0]} for rank in (0, 1)
 ]
 
 
@@ -123,7 +118,7 @@ def test_two_hosts_of_another_launcher_train_as_two_ranks_of_one_host(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     """Equal weights: together, the hosts see each image once, and both apply every gradient."""
-    ended = run_hosts(tmp_path, photo_folder, (1, 1), variables=BATCH)
+    ended = run_hosts(tmp_path, photo_folder, (1, 1), variables=TORCHRUN)
     assert [code for code, _ in ended] == [ExitCode.FINISHED] * 2, ended
     assert "2 x CPU" in ended[0][1]
     run_job(tmp_path / "one", photo_folder, ["trainer.nproc_per_host=2"])

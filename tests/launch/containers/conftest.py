@@ -1,7 +1,6 @@
 """A fake engine: these tests run no container."""
 
 import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from launch import docker, local
 
 FakeEngine = Callable[..., Path]
 IMAGE = "job:1"
-# An engine that has the image and whose containers print nothing and exit with 0.
+# An engine that has every image, and whose containers print nothing and exit with 0.
 IDLE = """
     case $1 in
-        image) echo '[{"Id": "x", "Config": {}}]';;
+        image) echo 0123;;
         run) exit 0;;
     esac
 """
@@ -32,21 +31,15 @@ def settings_are_unset(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def fake_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeEngine:
-    """Put a shell script on the PATH as ``docker``; returns the file that logs its arguments.
+    """Put a shell script on the PATH as ``docker``; returns the file that logs its arguments."""
 
-    It looks like Docker running as root, unless the script answers ``info`` itself.
-    """
-
-    def make(script: str, name: str = "docker") -> Path:
-        folder = tmp_path / "bin"
-        folder.mkdir(exist_ok=True)
+    def make(script: str) -> Path:
+        (folder := tmp_path / "engine").mkdir(exist_ok=True)
         calls = tmp_path / "calls"
-        program = folder / name
-        answer = "" if "info)" in script else "[ $1 = info ] && { echo '{}'; exit; }"
-        program.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{answer}\n{script}\n')
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        program = folder / "docker"
+        program.write_text(f'#!/bin/sh\necho "$*" >>{calls}\n{script}\n')
+        program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-        monkeypatch.setenv("ENGINE", str(program))
         return calls
 
     return make

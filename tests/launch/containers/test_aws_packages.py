@@ -3,12 +3,12 @@
 import os
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from launch import image_packages
+from tests.launch.containers.test_image_packages import write_wheel
 
 REQUIREMENTS = Path(__file__).resolve().parents[3] / "requirements"
 LIST = Path(__file__).with_name("aws_image_packages.txt")
@@ -25,19 +25,9 @@ def aws_packages() -> dict[str, str]:
     return dict(line.split("==") for line in lines)
 
 
-def write_wheel(folder: Path, name: str, version: str) -> None:
-    """Write an empty package."""
-    stem = f"{name.replace('-', '_')}-{version}"
-    with zipfile.ZipFile(folder / f"{stem}-py3-none-any.whl", "w") as wheel:
-        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
-        wheel.writestr(f"{stem}.dist-info/METADATA", about)
-        wheel.writestr(f"{stem}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-        wheel.writestr(f"{stem}.dist-info/RECORD", "")
-
-
 def test_the_stand_in_base_of_the_container_tests_has_versions_of_aws_image() -> None:
-    text = (LIST.parents[1] / "real_engine/stand_in/requirements.txt").read_text()
-    stand_in = {r.name: str(r.specifier) for r in image_packages.parse(text)}
+    file = LIST.parents[1] / "real_engine/stand_in/requirements.txt"
+    stand_in = {r.name: str(r.specifier) for r in image_packages.read(file)}
     present = aws_packages()
     differ = {name for name, pin in stand_in.items() if pin != f"=={present[name]}"}
     assert differ == {"torch", "torchvision"}
@@ -52,9 +42,9 @@ def test_pip_finds_versions_for_the_job_dali_and_all_extras_in_aws_image(tmp_pat
     for name in GIVEN:
         write_wheel(tmp_path, name, present[name])
     names = ["job", *EXTRAS]
-    wanted = image_packages.requirements(REQUIREMENTS, names, ".in")
-    locked = image_packages.requirements(REQUIREMENTS, names, ".txt")
-    lines = image_packages.constraints(wanted, locked, present)
+    wanted = image_packages.read(*(REQUIREMENTS / f"{name}.in" for name in names))
+    pins = image_packages.read(*(REQUIREMENTS / f"{name}.txt" for name in names))
+    lines = image_packages.constraints(wanted, pins, present)
     chosen = dict(line.split("==") for line in lines)
     assert {name for name in chosen if present.get(name, chosen[name]) != chosen[name]} == REPLACED
     (tmp_path / "constraints.txt").write_text("\n".join(lines))

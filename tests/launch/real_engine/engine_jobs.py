@@ -1,5 +1,6 @@
 """One-host jobs started as SageMaker does, and launcher processes, for tests to interrupt."""
 
+import json
 import os
 import re
 import subprocess
@@ -7,9 +8,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from launch.containers import LABEL
 from launch.engine import Engine
 from tests.platform_files import write_input_config
 
@@ -28,6 +28,8 @@ OVERRIDES = (
 ENDLESS = ("trainer.epochs=100000",)
 WRITTEN = ("model", "output", "checkpoints")
 HOSTS = ("algo-1", "algo-2")
+# Marks the networks of these tests.
+LABEL = "managed-training-template.job"
 # Long enough for a busy machine.
 PATIENCE_SECONDS = 600.0
 STEP_LINE = re.compile(r"\bepoch=(\d+) step=(\d+) loss=")
@@ -207,19 +209,21 @@ class Launch(Protocol):
     ) -> Launcher: ...
 
 
-def leftovers(engine: Engine) -> str:
-    """IDs of the launchers' containers and networks that still exist."""
-    return engine.call("ps", "--all", *_OURS) + engine.call("network", "ls", *_OURS)
+def leftovers(engine: Engine, *names: str) -> str:
+    """IDs of the containers of launchers with these names that still exist."""
+    return engine.call("ps", "--all", "--quiet", *(f"--filter=name=^{name}-" for name in names))
 
 
 def remove_leftovers(engine: Engine) -> None:
     """Remove what a killed session left in the private engine, whose images are kept."""
-    containers = engine.call("ps", "--all", *_OURS).split()
-    if containers:
+    if containers := engine.call("ps", "--all", "--quiet").split():
         engine.call("rm", "--force", "--volumes", *containers)
-    networks = engine.call("network", "ls", *_OURS).split()
-    if networks:
+    if networks := engine.call("network", "ls", "--quiet", f"--filter=label={LABEL}").split():
         engine.call("network", "rm", *networks)
 
 
-_OURS = ("--quiet", "--filter", f"label={LABEL}")
+def described(engine: Engine, image: str) -> dict[str, Any]:
+    """The engine's description of an image."""
+    (found,) = json.loads(engine.call("image", "inspect", image))
+    assert isinstance(found, dict)
+    return found

@@ -27,7 +27,7 @@ def reference() -> str:
 def ensure_base(engine: Engine) -> str:
     """Build the base unless the engine has it, in about four minutes; returns its name."""
     name = reference()
-    if engine.image(name) is None:
+    if not engine.call("image", "ls", "--quiet", name):
         with TemporaryDirectory(prefix="stand-in-") as folder:
             rootfs = make_rootfs(engine, Path(folder))
             build(engine, Path(folder), rootfs, name)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from entry_point.job.program import ExitCode
 from launch.engine import Engine
-from launch.image import INPUT_LABELS, REVISION_LABEL
 from tests.launch.real_engine.conftest import build_image
-from tests.launch.real_engine.engine_jobs import ROOT
+from tests.launch.real_engine.engine_jobs import ROOT, described
+
+REVISION = "org.opencontainers.image.revision"
 
 
 def in_container(engine: Engine, image: str, *command: str, options: tuple[str, ...] = ()) -> str:
@@ -28,8 +29,7 @@ def versions(engine: Engine, image: str) -> dict[str, str]:
 
 
 def test_the_project_adds_little_to_the_base(engine: Engine, base_image: str, image: str) -> None:
-    built, base = engine.image(image), engine.image(base_image)
-    assert built and base
+    built, base = described(engine, image), described(engine, base_image)
     # Packages that the base lacks take 223 MB, 180 of it polars.
     assert int(str(built["Size"])) - int(str(base["Size"])) <= 230e6
 
@@ -63,22 +63,15 @@ def test_compiling_writes_only_to_its_cache(
 
 
 def labels_of(engine: Engine, image: str) -> dict[str, str]:
-    config = (engine.image(image) or {})["Config"]
-    assert isinstance(config, dict)
-    return dict(config["Labels"])
+    return dict(described(engine, image)["Config"]["Labels"])
 
 
-def test_labels_name_version_revision_and_the_other_inputs(
-    engine: Engine, base_image: str, image: str
-) -> None:
+def test_labels_name_version_revision_and_the_other_inputs(engine: Engine, image: str) -> None:
     labels = labels_of(engine, image)
     assert labels["org.opencontainers.image.version"] != "unknown"
-    assert re.fullmatch(
-        "[0-9a-f]{12}(-dirty-[0-9a-f]{8})?|untracked-[0-9a-f]{8}", labels[REVISION_LABEL]
-    )
-    base = (engine.image(base_image) or {})["Id"]
-    expected = {"BASE_DIGEST": base, "EXTRAS": "", "PREBUILD": "0"}
-    assert {name: labels[label] for name, label in INPUT_LABELS.items()} == expected
+    assert re.fullmatch("[0-9a-f]{12}(-dirty)?|untracked", labels[REVISION])
+    inputs = {name: labels[f"managed-training-template.{name}"] for name in ("extras", "prebuild")}
+    assert inputs == {"extras": "", "prebuild": "0"}
 
 
 def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
@@ -90,7 +83,7 @@ def test_env_prints_versions_and_the_operator_build(engine: Engine, prebuilt_ima
     output = engine.call("run", "--rm", "--network=none", prebuilt_image)
     for word in ("PyTorch version: 2.", "torchvision", "numpy", "/opt/custom_op_cache"):
         assert word in output
-    assert f"IMAGE_REVISION={labels_of(engine, prebuilt_image)[REVISION_LABEL]}\n" in output
+    assert f"IMAGE_REVISION={labels_of(engine, prebuilt_image)[REVISION]}\n" in output
 
 
 def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
@@ -147,4 +140,4 @@ def test_a_line_in_project_costs_a_small_layer(
 
 def layers(engine: Engine, image: str) -> list[str]:
     """The digests of an image's layers, from the base up."""
-    return list((engine.image(image) or {})["RootFS"]["Layers"])
+    return list(described(engine, image)["RootFS"]["Layers"])

@@ -86,4 +86,4 @@ def test_ctrl_c_stops_the_job_with_a_checkpoint(
     os.killpg(launcher.process.pid, signal.SIGINT)
     assert launcher.wait() == STOPPED, launcher.text()
     assert checkpoints(launcher.run_folder)
-    assert leftovers(engine) == ""
+    assert leftovers(engine, "interrupted") == ""

@@ -80,7 +80,7 @@ def test_docker_serve_answers_for_a_model_that_docker_train_made(
         assert "custom_op: compiling" not in log.read_text()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE_SECONDS) == 0, log.read_text()
-    assert leftovers(engine) == ""
+    assert leftovers(engine, "served", "serve") == ""
 
 
 def test_a_job_without_a_command_trains_and_its_model_is_served_in_confinement(

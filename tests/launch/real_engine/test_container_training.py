@@ -47,7 +47,7 @@ def test_one_host_trains_to_completion_and_compiles_once(
     assert (run / "model/model.safetensors").stat().st_size > 0
     owners = {path.stat().st_uid for path in run.rglob("*")}
     assert owners == {os.getuid()}
-    assert leftovers(engine) == ""
+    assert leftovers(engine, "one") == ""
 
 
 def test_two_isolated_hosts_train_together_and_compile_once_each(job: Job, image: str) -> None:

@@ -1,13 +1,12 @@
-"""The image under launchers other than SageMaker's: one container per host, variables only."""
+"""The image under other launchers than SageMaker: one container per host, variables only."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from launch.containers import LABEL
 from launch.engine import Engine
-from tests.launch.real_engine.engine_jobs import OVERRIDES, Job
+from tests.launch.real_engine.engine_jobs import LABEL, OVERRIDES, Job
 from tests.launch.real_engine.test_container_training import STEPS, metrics
 
 NETWORK = "other-launchers"
@@ -31,12 +30,16 @@ def pod_variables(rank: int) -> list[str]:
 
 
 def node_variables(index: int, main_address: str) -> list[str]:
-    """What AWS Batch sets; here the main node is the second."""
+    """What AWS Batch sets, and what examples/aws_batch.json makes of it."""
+    address = "AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS"
     return [
         "AWS_BATCH_JOB_NUM_NODES=2",
-        "AWS_BATCH_JOB_MAIN_NODE_INDEX=1",
-        f"AWS_BATCH_JOB_NODE_INDEX={1 - index}",
-        *([f"AWS_BATCH_JOB_MAIN_NODE_PRIVATE_IPV4_ADDRESS={main_address}"] if index else []),
+        f"AWS_BATCH_JOB_NODE_INDEX={index}",
+        "PET_NNODES=$AWS_BATCH_JOB_NUM_NODES",
+        "PET_NODE_RANK=$AWS_BATCH_JOB_NODE_INDEX",
+        "PET_MASTER_PORT=29400",
+        *([f"{address}={main_address}", f"PET_MASTER_ADDR=${address}"] if index else []),
+        *([] if index else ["PET_MASTER_ADDR=127.0.0.1"]),
     ]
 
 
