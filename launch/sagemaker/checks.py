@@ -18,6 +18,7 @@ from entry_point.job import own_code
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED
 from launch.sagemaker.aws import aws_client, region_of
+from launch.sagemaker.config import LaunchConfig
 from launch.sagemaker.plan import DATA_CHANNEL, Plan, holds_data
 from launch.sagemaker.s3 import require_bucket, require_objects
 from launch.sagemaker.training_request import KEPT, WRITTEN, is_gpu
@@ -57,21 +58,14 @@ def require_valid(plan: Plan, session: Any) -> None:
 def problems(plan: Plan, region: str | None) -> Iterator[str]:
     """Yields what is wrong with a training job; `region` is None if unknown."""
     request, config, given = plan.request, plan.config, plan.config.job.request
-    resources, image = request["ResourceConfig"], "AlgorithmSpecification.TrainingImage"
     role, output = request.get("RoleArn"), member_of(request, "OutputDataConfig.S3OutputPath")
     yield from missing({"job.role": role, "job.output": output})
-    yield from machine_problems(
-        (key_of(given, image, "target.image"), member_of(request, image)),
-        (
-            key_of(given, "ResourceConfig.InstanceType", "target.instance_type"),
-            resources.get("InstanceType", config.target.instance_type),
-        ),
-        region,
-    )
+    image, kind = "AlgorithmSpecification.TrainingImage", "ResourceConfig.InstanceType"
+    yield from machine_problems(request, config, image, kind, region)
     if config.job.name in (KEPT, own_code.CHANNEL):
         key = f"job.name={config.job.name}"
         yield f"{key}: that folder of job.output is for every job's; choose another"
-    groups = [resources, *resources.get("InstanceGroups", [])]
+    groups = [request["ResourceConfig"], *request["ResourceConfig"].get("InstanceGroups", [])]
     hosts = sum(each.get("InstanceCount", 0) for each in groups) or 1
     yield from _channel_problems(plan, hosts)
     is_given = "InputDataConfig" in given
@@ -128,10 +122,16 @@ def missing(settings: Mapping[str, Any]) -> Iterator[str]:
 
 
 def machine_problems(
-    image: tuple[str, str | None], instance_type: tuple[str, str], region: str | None
+    request: dict[str, Any], config: LaunchConfig, image: str, kind: str, region: str | None
 ) -> Iterator[str]:
-    """Yields what is wrong with an image and the machines that run it, each with its key."""
-    (image_key, uri), (type_key, kind) = image, instance_type
+    """Yields what is wrong with the image and the machines that run it.
+
+    `image` and `kind` are the paths of these members of the request.
+    """
+    given = config.job.request
+    image_key = key_of(given, image, "target.image")
+    type_key = key_of(given, kind, "target.instance_type")
+    uri, kind = member_of(request, image), member_of(request, kind) or config.target.instance_type
     match = _ECR_IMAGE.fullmatch(uri or "")
     if not uri:
         yield from missing({"target.image": uri})

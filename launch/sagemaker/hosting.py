@@ -10,7 +10,6 @@ The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and t
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from botocore import xform_name
@@ -39,6 +38,7 @@ from launch.sagemaker.training_request import (
     machines,
     merged,
     require_types,
+    stamped,
 )
 
 VARIANT = "AllTraffic"
@@ -48,7 +48,6 @@ GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
 STARTUP_S = 600
 """That a container may take to load the model."""
 _DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
-_LONGEST_NAME = 63
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
 # Members of CreateEndpointConfig that hold S3 prefixes to write to.
@@ -113,11 +112,10 @@ def _as_launched(name: str, config: LaunchConfig) -> dict[str, Any]:
 def requests(
     job: dict[str, Any], endpoint: str, config: DeployConfig, tags: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Operation -> request, in the order in which to send them.
+    """Returns the requests by operation, in the order in which to send them.
 
-    `job` is SageMaker's description of the training job.
-    """
-    unique = stamped(endpoint, datetime.now(UTC))
+    `job` is SageMaker's description of the training job."""
+    unique = stamped(endpoint)
     tagged = {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
     model = {
         "ModelName": unique,
@@ -151,12 +149,6 @@ def requests(
         "CreateEndpointConfig": merged(drop_empty(endpoint_config), config.request),
         "CreateEndpoint": drop_empty(created),
     }
-
-
-def stamped(name: str, now: datetime) -> str:
-    """Returns a new name for each deployment: the name, shortened if need be, and the time."""
-    stamp = f"-{now:%y%m%d-%H%M%S}"
-    return name[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 
 
 def _on_gpu(job: dict[str, Any]) -> bool:
@@ -266,7 +258,7 @@ def _delete_own(sagemaker: Any, config: str) -> bool:
 
     False, without deleting, if `stamped` did not make the name: another tool made the config.
     """
-    if not re.search(r"-\d{6}-\d{6}$", config):
+    if not re.search(r"-\d{6}-\d{6}(-\d{3})?$", config):
         return False
     for delete, members in (
         (sagemaker.delete_endpoint_config, {"EndpointConfigName": config}),

@@ -101,27 +101,23 @@ def latest(session: Any) -> list[str]:
     """Returns one line for each of the latest jobs, newest first, then one for each endpoint."""
     sagemaker = aws_client(session, "sagemaker")
 
-    def listed(noun: str, member: str, most: int | None) -> list[tuple[Any, str]]:
+    def listed(noun: str, member: str, most: int | None) -> list[tuple[Any, str, str, str]]:
         pages = sagemaker.get_paginator(xform_name(f"List{noun}s")).paginate(
             SortBy="CreationTime", SortOrder="Descending", PaginationConfig={"MaxItems": most}
         )
-        kind = noun.removesuffix("Job")
         return [
-            (
-                each["CreationTime"],
-                f"{each['CreationTime']:%Y-%m-%d %H:%M}  {kind:<10}  "
-                f"{each[f'{noun}Status']:<10}  {each[f'{noun}Name']}",
-            )
+            (each["CreationTime"], noun, each[f"{noun}Status"], each[f"{noun}Name"])
             for each in pages.search(f"{member}[]")
         ]
 
-    jobs = [
-        *listed("TrainingJob", "TrainingJobSummaries", _SHOWN),
-        *listed("ProcessingJob", "ProcessingJobSummaries", _SHOWN),
-    ]
+    kinds = ("TrainingJob", "ProcessingJob")
+    jobs = [each for kind in kinds for each in listed(kind, f"{kind}Summaries", _SHOWN)]
     newest = sorted(jobs, key=itemgetter(0), reverse=True)[:_SHOWN]
     # Endpoints are billed until they are deleted: all of them.
-    return [line for _, line in [*newest, *listed("Endpoint", "Endpoints", None)]]
+    return [
+        f"{created:%Y-%m-%d %H:%M}  {noun.removesuffix('Job'):<10}  {state:<10}  {name}"
+        for created, noun, state, name in [*newest, *listed("Endpoint", "Endpoints", None)]
+    ]
 
 
 def summary(job: Job, description: dict[str, Any]) -> Iterator[str]:

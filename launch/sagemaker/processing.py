@@ -22,7 +22,6 @@ from entry_point.job.run_folder import SHARDED
 from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
 from launch.sagemaker.checks import (
     environment_problems,
-    key_of,
     machine_problems,
     member_of,
     missing,
@@ -46,6 +45,7 @@ REPLICATED = "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
 _DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 _SPLITS = ("train", "val", "test")
+_CLUSTER = "ProcessingResources.ClusterConfig"
 # Members of the request that say what the job reads, does and writes.
 _OURS = (
     "ProcessingInputs",
@@ -62,26 +62,29 @@ def pack(arguments: Sequence[str]) -> Job | None:
     config, others = load_launch_config(arguments, OptimizeConfig)
     uris, overrides = _split_uris(others, "source", "output")
     packing = load_config("optimize", OptimizeConfig, overrides)
-    found = [f"part={packing.part}: set by the launcher; drop it"] if packing.part else []
+    source, output = uris["source"], uris["output"]
+    session, found = session_unless_dry(), _part_problems(packing.part)
     if packing.output_format != "shards":
         form = packing.output_format
         found.append(f"output_format={form}: must be shards in a job; drop it")
-    session = session_unless_dry()
-    source, output = uris["source"], uris["output"]
-    inputs = {"input": (f"{source}/", SHARDED)}
-    request = _request(config, inputs, output, ["optimize", *overrides])
-    _require_valid(request, config, uris, found, session)
-    if session and member_of(request, "ProcessingResources.ClusterConfig.InstanceCount") > 1:
+    request = _request(config, {"input": (f"{source}/", SHARDED)}, output, ["optimize", *overrides])
+    if session and member_of(request, f"{_CLUSTER}.InstanceCount") != 1:
         names = first_names(aws_client(session, "s3"), source, "source")
         # Of tar and Parquet files, a host's share may lack a split.
         if names and all(name.lower().endswith((".tar", ".parquet")) for name in names):
-            raise UserError(
+            found.append(
                 f"source={source}: holds {names[0].rpartition('/')[2]}; several hosts can share "
                 "only folders of images: set target.instance_count=1"
             )
-    advice = f"  data=shards data.access=stream job.channels.training={output}/"
-    what = f"packs {source} into {output}; when it has completed, train on it with\n{advice}"
-    return _send(request, what, session)
+    return _launch(
+        request,
+        config,
+        uris,
+        found,
+        session,
+        f"packs {source} into {output}; when it has completed, train on it with\n"
+        f"  data=shards data.access=stream job.channels.training={output}/",
+    )
 
 
 def predict(arguments: Sequence[str]) -> Job | None:
@@ -95,13 +98,12 @@ def predict(arguments: Sequence[str]) -> Job | None:
     uris, others = _split_uris(others, "input", "output_dir", "images")
     source, images = uris["input"], uris.pop("images", None)
     predicting = load_config("predict", PredictConfig, others)
-    found = [f"part={predicting.part}: set by the launcher; drop it"] if predicting.part else []
+    session, found = session_unless_dry(), _part_problems(predicting.part)
     is_table = source.lower().endswith(TABLES)
     if is_table and not images:
         found.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
     if images and not is_table:
         found.append(f"images={images}: only for a table; drop it")
-    session = session_unless_dry()
     model, config = _model(name, config, session)
     command = ["predict", *others]
     if is_table:
@@ -116,8 +118,12 @@ def predict(arguments: Sequence[str]) -> Job | None:
         inputs["images"] = (f"{images}/", REPLICATED)
         command.append(f"images={ROOT}/images")
     request = _request(config, inputs, uris["output_dir"], command)
-    _require_valid(request, config, uris, found, session)
-    return _send(request, f"predicts {source} into {uris['output_dir']}", session)
+    what = f"predicts {source} into {uris['output_dir']}"
+    return _launch(request, config, uris, found, session, what)
+
+
+def _part_problems(part: str | None) -> list[str]:
+    return [f"part={part}: set by the launcher; drop it"] if part else []
 
 
 def _split_uris(
@@ -172,10 +178,7 @@ def _is_packed(s3: Any, uri: str) -> bool:
 
 
 def _request(
-    config: LaunchConfig,
-    inputs: dict[str, tuple[str, str]],
-    output: str,
-    arguments: list[str],
+    config: LaunchConfig, inputs: dict[str, tuple[str, str]], output: str, arguments: list[str]
 ) -> dict[str, Any]:
     """Returns the request for one job that runs the container with these arguments.
 
@@ -214,38 +217,45 @@ def _request(
     return sent
 
 
-def _require_valid(
+def _launch(
     request: dict[str, Any],
     config: LaunchConfig,
     uris: dict[str, str],
     found: Sequence[str],
     session: Any,
-) -> None:
-    """Raise UserError with one line for each problem, which names the config key.
+    what: str,
+) -> Job | None:
+    """Check and send the request, and say `what` the job does; without a session, print it.
 
-    `uris` are those of the source and of the output, which must be empty.
+    `uris` are those of the source and of the output, which must be empty. Raises UserError with one
+    line for each problem, those that were `found` first.
     """
     require_types(request, "CreateProcessingJob")
     if lines := [*found, *_problems(request, config, uris, region_of(session))]:
         raise UserError(*lines)
-    _, (key, output) = uris.items()
-    if session:
-        s3 = aws_client(session, "s3")
-        if names := first_names(s3, output, key):
-            raise UserError(
-                f"{key}={output}: not empty, the first object is {output}/{names[0]}; choose "
-                "another prefix, or delete the objects"
-            )
-        for each in request["ProcessingInputs"]:
-            name = next(iter(uris)) if each["InputName"] == "input" else each["InputName"]
-            require_objects(s3, each["S3Input"]["S3Uri"], name)
+    (source_key, _), (key, output) = uris.items()
     warn_of_outputs({key: output}, config.job.output)
+    if session is None:
+        print_request(request)
+        return None
+    s3 = aws_client(session, "s3")
+    if names := first_names(s3, output, key):
+        raise UserError(
+            f"{key}={output}: not empty, the first object is {output}/{names[0]}; choose another "
+            "prefix, or delete the objects"
+        )
+    for each in request["ProcessingInputs"]:
+        name = each["InputName"].replace("input", source_key)
+        require_objects(s3, each["S3Input"]["S3Uri"], name)
+    aws_client(session, "sagemaker").create_processing_job(**request)
+    name = request["ProcessingJobName"]
+    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
+    return Job(session, name, "Processing")
 
 
 def _problems(
     request: dict[str, Any], config: LaunchConfig, uris: dict[str, str], region: str | None
 ) -> Iterator[str]:
-    given = config.job.request
     yield from missing({"job.role": request.get("RoleArn")})
     # Settings that a Processing job does not have.
     for key, value in {
@@ -256,27 +266,12 @@ def _problems(
         if value:
             yield f"{key}: not available for Processing jobs; drop it"
     for member in _OURS:
-        if member_of(given, member) is not None:
+        if member_of(config.job.request, member) is not None:
             yield f"job.request.{member}: set by the launcher; drop it"
     (source_key, source), (key, output) = uris.items()
     # What a job writes must not become part of what the next one reads.
     if f"{output}/".startswith(f"{source}/"):
         yield f"{key}={output}: must not be inside {source_key}={source}; choose another prefix"
-    image, kind = "AppSpecification.ImageUri", "ProcessingResources.ClusterConfig.InstanceType"
-    yield from machine_problems(
-        (key_of(given, image, "target.image"), member_of(request, image)),
-        (key_of(given, kind, "target.instance_type"), member_of(request, kind)),
-        region,
-    )
+    image, kind = "AppSpecification.ImageUri", f"{_CLUSTER}.InstanceType"
+    yield from machine_problems(request, config, image, kind, region)
     yield from environment_problems(request)
-
-
-def _send(request: dict[str, Any], what: str, session: Any) -> Job | None:
-    """Send a checked request, and say what the job does; without a session, print it."""
-    if session is None:
-        print_request(request)
-        return None
-    aws_client(session, "sagemaker").create_processing_job(**request)
-    name: str = request["ProcessingJobName"]
-    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
-    return Job(session, name, "Processing")

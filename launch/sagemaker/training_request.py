@@ -22,6 +22,7 @@ WRITTEN = {
     "TensorBoardOutputConfig": "/opt/ml/output/data/tensorboard",
 }
 """Members of the request -> the folder that the job writes for them."""
+_LONGEST_NAME = 63
 _GPU_TYPE = re.compile(r"ml\.[pg]\d")
 # What these lines name, `checks` names by its setting.
 _NAMED_BY_SETTING = (
@@ -95,9 +96,10 @@ def merged(base: Any, extra: Any) -> Any:
 
 
 def stamped(base: str) -> str:
-    """Returns a new name: the base with the time in milliseconds."""
+    """Returns a new name: the base, shortened if need be, and the time in milliseconds."""
     now = datetime.now(UTC)
-    return f"{base}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+    stamp = f"-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+    return base[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 
 
 def is_gpu(instance_type: str) -> bool:

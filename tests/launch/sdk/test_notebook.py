@@ -246,12 +246,12 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
 
 def test_a_member_without_an_argument_is_refused_by_name(aws: Aws, tmp_path: Path) -> None:
     arguments = [*COMMON, f"target.image={aws.push_image()}"]
-    members = ["ExperimentConfig.ExperimentName=a"]
-    members += ["AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true"]
-    asked = [f"job.request.{each}" for each in members]
-    done = run_python("3", aws, tmp_path, "-c", MAKE, *arguments, *asked)
-    for line in asked:
-        assert f"{line.partition('=')[0]}: ModelTrainer has no argument for it" in done.stderr
+    asked = ["ExperimentConfig.ExperimentName=a"]
+    asked += ["AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true"]
+    members = [f"job.request.{each}" for each in asked]
+    done = run_python("3", aws, tmp_path, "-c", MAKE, *arguments, *members)
+    for member in ("ExperimentConfig", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"):
+        assert f"job.request.{member}: ModelTrainer has no argument for it" in done.stderr
     assert not aws.made("CreateTrainingJob")
 
 
