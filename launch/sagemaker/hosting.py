@@ -129,7 +129,7 @@ def requests(
         "EnableNetworkIsolation": job.get("EnableNetworkIsolation") or None,
         **tagged,
     }
-    variant = {"VariantName": VARIANT, "ModelName": unique}
+    variant: dict[str, Any] = {"VariantName": VARIANT, "ModelName": unique}
     if "ServerlessConfig" not in config.variant:
         kind = config.instance_type or _DEFAULT_INSTANCES[_on_gpu(job)]
         variant |= {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -123,7 +123,7 @@ def _as_read_by_the_job(request: dict[str, Any]) -> TrainConfig:
     return load_train_config(overrides, has_channels=holds_data(channels))[0]
 
 
-def holds_data(channels: Sequence[str]) -> bool:
+def holds_data(channels: Collection[str]) -> bool:
     """Returns whether a job finds a dataset in these channels, see `RunFolder.has_data`."""
     return DATA_CHANNEL in channels or "train" in channels
 

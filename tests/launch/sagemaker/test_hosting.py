@@ -165,15 +165,6 @@ def test_a_job_on_cpus_gets_no_gpu(job: Aws, capsys: pytest.CaptureFixture[str],
     assert not job.made("CreateModel")
 
 
-def test_a_dry_run_undeploys_nothing(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(capsys, JOB)
-    monkeypatch.setenv("DRY_RUN", "1")
-    assert "DRY_RUN=1: undeploy has no dry run" in refused(capsys, "undeploy", JOB)
-    assert JOB in left(job)
-
-
 @pytest.mark.parametrize("dry", ["0", "1"])
 def test_what_boto3_would_not_send_is_refused_before_anything_is_created(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dry: str
@@ -258,12 +249,6 @@ def test_an_endpoint_that_exists_is_left_as_it_is(
     assert left(job) == before
 
 
-def test_asking_an_endpoint_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "invoke", JOB, "photo.jpg")
-    assert err.startswith("invoke: retired: use `aws sagemaker-runtime invoke-endpoint")
-    assert err.count("\n") == 1
-
-
 @pytest.mark.parametrize("model", ["missing/model.tar.gz", "output/model/"])
 def test_what_is_no_archive_is_refused_before_anything_is_created(
     job: Aws, capsys: pytest.CaptureFixture[str], model: str
@@ -315,23 +300,21 @@ def test_a_job_on_gpus_gets_a_gpu_and_the_job_network(
     assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
 
 
-def test_an_unknown_job_is_one_line(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind in ("Training", "Processing"):
-        aws.refuse(f"Describe{kind}Job", "ValidationException", "Requested resource not found.")
-    err = refused(capsys, "nothing")
-    assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
-
-
-@pytest.mark.usefixtures("aws")
-def test_an_unknown_endpoint_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "undeploy", "nothing")
-    assert "Could not find endpoint" in err and "nothing" in err and err.count("\n") == 1
+def test_a_dry_run_undeploys_nothing(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert "DRY_RUN=1: undeploy has no dry run" in refused(capsys, "undeploy", JOB)
+    assert not job.made("DeleteEndpoint")
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["undeploy"], "no endpoint given"),
+        (["undeploy", "nothing"], "Could not find endpoint"),
+        (["nothing"], f"nothing: no such job in {REGION}"),
+        (["invoke", JOB, "a.jpg"], "invoke: retired: use `aws sagemaker-runtime invoke-endpoint"),
         ([], "no job given"),
         (["one", "two"], "one two: must be the name of one job"),
         ([JOB, "--wiat"], "--wiat: must be the name of one job"),
@@ -425,18 +408,6 @@ def test_members_without_a_setting_reach_the_endpoints_config(planned: Planned) 
     assert config["ProductionVariants"][0]["InferenceAmiVersion"].endswith("gpu-2")
     container = requests["CreateModel"]["PrimaryContainer"]
     assert container["Environment"] == {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "512"}
-
-
-def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
-    planned: Planned,
-) -> None:
-    network = [
-        "job.network.VpcConfig={Subnets:[subnet-1],SecurityGroupIds:[sg-1]}",
-        "job.network.EnableNetworkIsolation=true",
-    ]
-    model = planned(*network)["CreateModel"]
-    assert model["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    assert model["EnableNetworkIsolation"] is True
 
 
 @pytest.mark.parametrize(
