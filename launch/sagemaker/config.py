@@ -1,5 +1,6 @@
 """The launch config: on which machines (`target`) and as what (`job`) a job runs on SageMaker."""
 
+import difflib
 import re
 from collections.abc import Sequence
 from dataclasses import fields
@@ -9,7 +10,7 @@ from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.compose import load_config, parse_overrides
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.schema import SETTINGS, Bool, Count, Int
 from entry_point.config.train_config import TrainConfig
 from entry_point.job.program import UserError
@@ -141,8 +142,9 @@ def load_launch_config(
             raise ConfigError(text, message=message)
         key = override.key_or_group.replace("/", ".")
         first = key.partition(".")[0]
-        if first not in known and (hint := _meant(key)):
-            raise ConfigError(override.key_or_group, override.value(), f"no such key{hint}")
+        if first not in known and (meant := _meant(key)):
+            message = f"no such key; did you mean {meant}?"
+            raise ConfigError(override.key_or_group, override.value(), message)
         if first in _LAUNCH_KEYS:
             launch.append(_SHORT.sub(r"\1.s3=", text))
         else:
@@ -151,11 +153,13 @@ def load_launch_config(
 
 
 def _meant(key: str) -> str:
-    """Returns `; did you mean job.role?` for `role` and `jbo.role`, else an empty text."""
-    groups = {"target": Target, "job": Job}
-    keys = [f"{name}.{item.name}" for name, group in groups.items() for item in fields(group)]
-    inside = [each for each in keys if each.partition(".")[2] == key]
-    return near(inside[0] if inside else key, [*keys, "resume_from"])
+    """Returns `job.role` for `role` and for `jbo.role`; empty if it is near no key."""
+    for name, group in {"target": Target, "job": Job}.items():
+        if key in {item.name for item in fields(group)}:
+            return f"{name}.{key}"
+    first, dot, rest = key.partition(".")
+    match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
+    return f"{match[0]}{dot}{rest}" if match else ""
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str, list[str]]:

@@ -114,9 +114,9 @@ def requests(
 ) -> dict[str, dict[str, Any]]:
     """Returns the requests by operation, in the order in which to send them.
 
-    `job` is SageMaker's description of the training job."""
+    `job` is SageMaker's description of the training job.
+    """
     unique = stamped(endpoint)
-    tagged = {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
     model = {
         "ModelName": unique,
         "ExecutionRoleArn": job["RoleArn"],
@@ -127,7 +127,6 @@ def requests(
         },
         "VpcConfig": job.get("VpcConfig"),
         "EnableNetworkIsolation": job.get("EnableNetworkIsolation") or None,
-        **tagged,
     }
     variant: dict[str, Any] = {"VariantName": VARIANT, "ModelName": unique}
     if "ServerlessConfig" not in config.variant:
@@ -138,16 +137,16 @@ def requests(
             "ContainerStartupHealthCheckTimeoutInSeconds": STARTUP_S,
             "InferenceAmiVersion": GPU_AMI if is_gpu(kind) else None,
         }
-    endpoint_config = {
-        "EndpointConfigName": unique,
-        "ProductionVariants": [merged(drop_empty(variant), config.variant)],
-        **tagged,
+    variants = [merged(drop_empty(variant), config.variant)]
+    planned = {
+        "CreateModel": model,
+        "CreateEndpointConfig": {"EndpointConfigName": unique, "ProductionVariants": variants},
+        "CreateEndpoint": {"EndpointName": endpoint, "EndpointConfigName": unique},
     }
-    created = {"EndpointName": endpoint, "EndpointConfigName": unique, **tagged}
-    return {
-        "CreateModel": drop_empty(model),
-        "CreateEndpointConfig": merged(drop_empty(endpoint_config), config.request),
-        "CreateEndpoint": drop_empty(created),
+    tagged = {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    planned = {name: drop_empty({**each, **tagged}) for name, each in planned.items()}
+    return planned | {
+        "CreateEndpointConfig": merged(planned["CreateEndpointConfig"], config.request)
     }
 
 

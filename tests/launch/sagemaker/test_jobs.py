@@ -268,6 +268,20 @@ def test_resumed_job_gets_the_checkpoint_prefix_of_the_earlier_job(aws: Aws) -> 
     launch(aws, "resume_from=the-job", name="next")
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"
+    assert len(aws.made("DescribeTrainingJob")) == 1
+
+
+def test_the_checkpoints_that_were_found_are_checked_before_the_launch(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/expired"}}
+    aws.answers["DescribeTrainingJob"] = [(200, description("Stopped", **kept))]
+    minimal = [f"target.image={aws.pretend_image()}", f"job.role={ROLE}"]
+    output = f"job.output=s3://{BUCKET}/x"
+    assert sagemaker.main(["train", *minimal, output, "resume_from=the-job"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"resume_from=s3://{BUCKET}/expired: S3 has no object there")
+    assert not aws.made("CreateTrainingJob")
 
 
 @pytest.mark.parametrize(
