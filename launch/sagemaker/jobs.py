@@ -42,7 +42,7 @@ class Job:
     """Or Processing."""
 
     def ask(self, verb: str, attempts: int = ATTEMPTS) -> dict[str, Any]:
-        """Returns what the service answers to `describe`, or does at `stop`."""
+        """Asks the service to `describe` or to `stop` the job; returns the answer."""
         sagemaker = aws_client(self.session, "sagemaker", attempts=attempts)
         call = getattr(sagemaker, f"{verb}_{self.kind.lower()}_job")
         answer: dict[str, Any] = call(**{f"{self.kind}JobName": self.name})
@@ -53,6 +53,7 @@ class Job:
         return str(description[f"{self.kind}JobStatus"])
 
     def log(self, attempts: int = ATTEMPTS) -> "Log":
+        """Returns a reader of the lines that the job's hosts write."""
         logs = aws_client(self.session, "logs", attempts=attempts)
         return Log(logs, f"/aws/sagemaker/{self.kind}Jobs", self.name)
 
