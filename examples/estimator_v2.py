@@ -11,9 +11,11 @@ import sys
 from sagemaker.estimator import Estimator
 from sagemaker.inputs import TrainingInput
 
-from entry_point.job.metrics_line import METRIC_REGEXES
+from entry_point.job.metrics_line import metric_regexes
 
 bucket = f"s3://{os.environ['BUCKET']}"
+settings = {"data": "folder", **dict(each.split("=", 1) for each in sys.argv[1:])}
+metrics = metric_regexes(settings.get("task.name", "classification"))
 estimator = Estimator(
     image_uri=os.environ["IMAGE"],
     role=os.environ["ROLE"],
@@ -26,8 +28,8 @@ estimator = Estimator(
     checkpoint_s3_uri=f"{bucket}/jobs/checkpoints",
     # Each job keeps its checkpoints below its own name.
     environment={"CHECKPOINTS_PER_JOB": "true"},
-    hyperparameters={"data": "folder", **dict(each.split("=", 1) for each in sys.argv[1:])},
-    metric_definitions=[{"Name": name, "Regex": regex} for name, regex in METRIC_REGEXES.items()],
+    hyperparameters=settings,
+    metric_definitions=[{"Name": name, "Regex": regex} for name, regex in metrics.items()],
     disable_profiler=True,
     debugger_hook_config=False,
 )

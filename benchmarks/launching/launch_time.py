@@ -38,7 +38,7 @@ def commands() -> Commands:
     found: Commands = {
         "python alone": ([*code, "pass"], None),
         "import launch.sagemaker": ([*code, "import launch.sagemaker.__main__"], 0.5),
-        "import all that a launch needs": ([*code, "import launch.sagemaker.training"], 0.5),
+        "import all that a launch needs": ([*code, "import launch.sagemaker.plan"], 0.5),
         "training, DRY_RUN=1": ([*run, "launch.sagemaker", "train", *TRAINING], 2.0),
         "packing, DRY_RUN=1": ([*run, "launch.sagemaker", "dataset", *PACKING], 2.0),
     }

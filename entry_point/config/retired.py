@@ -23,7 +23,8 @@ RETIRED = {
     "channel of distribution FullyReplicated in mode FastFile, or a shared file system)",
     "job.queue": "the SageMaker SDK's TrainingQueue with the object of launch.notebook.trainer",
     "hydra_overrides_000": "a hyperparameter for each override, optim.lr with the value 0.05",
-    "tuning": "launch.notebook.tuner, which returns the SageMaker SDK's HyperparameterTuner",
+    "tuning": "the SageMaker SDK's HyperparameterTuner with the object of launch.notebook.trainer, "
+    "as in examples/tuner.ipynb",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",
     "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",
     "augment.name=rand": "rand_timm, whose strength m is of 10, or "

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from entry_point.job.known_tasks import ALL_METRICS
+from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS
 
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
@@ -41,13 +41,20 @@ def _regex(key: str) -> str:
 
 
 METRIC_REGEXES: dict[str, str] = {name: _regex(key) for name, key in METRICS.items()}
-"""Metric name -> regular expression whose one group is the number. SageMaker takes at most 40
-expressions of at most 500 characters. NaN and infinity match none of them."""
+"""Name of each metric of the known tasks -> regular expression whose one group is the number. NaN
+and infinity match none of them."""
 
 
-def metric_regexes(own: Iterable[str] = ()) -> dict[str, str]:
-    """`METRIC_REGEXES`, and those of an own task's metrics (`task.metrics`)."""
-    return {**METRIC_REGEXES, **{f"validation:{name}": _regex(f"val_{name}") for name in own}}
+def metric_regexes(task: str, own: Iterable[str] = ()) -> dict[str, str]:
+    """Returns the expressions for a job of this `task.name`, whose `task.metrics` are `own`.
+
+    SageMaker takes at most 40 of at most 500 characters. A known task gets those of its own
+    metrics. A task of your own may inherit any of theirs, so it gets all of them and its own.
+    """
+    printed = (LOSS, *TASKS[task].metrics) if task in TASKS else ALL_METRICS
+    others = {f"validation:{metric.name}" for metric in ALL_METRICS if metric not in printed}
+    known = {name: regex for name, regex in METRIC_REGEXES.items() if name not in others}
+    return {**known, **{f"validation:{name}": _regex(f"val_{name}") for name in own}}
 
 
 def metrics_line(values: dict[str, float | int]) -> str:

@@ -17,9 +17,20 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from launch.sagemaker import jobs, processing, training
-from launch.sagemaker.aws import open_session, refuse_dry_run, run_and_explain
+from entry_point.job.program import UserError
+from launch.sagemaker import jobs, processing
+from launch.sagemaker.aws import (
+    open_session,
+    print_request,
+    refuse_dry_run,
+    run_and_explain,
+    session_unless_dry,
+)
+from launch.sagemaker.checks import require_valid
+from launch.sagemaker.config import split_name
+from launch.sagemaker.plan import plan, send
 
 COMMANDS = ("train", "dataset", "predict", "status", "logs", "stop", "download")
 
@@ -46,40 +57,62 @@ def main(arguments: Sequence[str]) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     starts: dict[str, Callable[[Sequence[str]], jobs.Job | None]] = {
-        "train": training.launch,
+        "train": train,
         "dataset": processing.pack,
         "predict": processing.predict,
     }
-    command, arguments, lines = options.command, options.arguments, list[str]()
+    command, arguments = options.command, options.arguments
     if command in starts:
-        return _watch(starts[command](arguments), options.wait)
+        started = starts[command](arguments)
+        return jobs.follow(started) if started and options.wait else 0
+    if command == "status" and not arguments:
+        session = open_session()
+        return _print(jobs.latest(session) or [f"no jobs in {session.region_name}"])
+    if command in ("stop", "download"):
+        refuse_dry_run(command)
+    name, others = split_name(arguments)
+    if others:
+        raise UserError(f"{others[0]}: {command} takes the name of a job, and no settings")
+    job, description = jobs.find_job(open_session(), name)
     if command == "status":
-        lines = _status(arguments)
-    elif command == "stop":
-        refuse_dry_run("stop")
-        lines = [jobs.stop(*jobs.open_job(arguments))]
-    elif command == "download":
-        lines = jobs.download(*jobs.open_job(arguments), checkpoints=options.checkpoints)
-    else:
-        job, _ = jobs.open_job(arguments)
-        if options.wait:
-            return _watch(job, True)
-        lines = [f"{host} {text}" for host, text in job.log().new_lines()]
+        return _print(jobs.summary(job, description))
+    if command == "stop":
+        return _print([jobs.stop(job, description)])
+    if command == "download":
+        return _print(jobs.download(job, description, checkpoints=options.checkpoints))
+    return jobs.follow(job) if options.wait else _print(job.log().new_lines())
+
+
+def train(arguments: Sequence[str]) -> jobs.Job | None:
+    """Launch a training job; a dry run prints its request, without any call, and returns None.
+
+    Raises UserError with one line for each problem; AWS errors pass through.
+    """
+    session = session_unless_dry()
+    planned = plan(arguments, session)
+    require_valid(planned, session)
+    if session is None:
+        print_request(planned.request)
+        return None
+    name = send(planned, session)
+    _print([f"job {name} created", *next_steps(name, session.region_name)])
+    return jobs.Job(session, name)
+
+
+def next_steps(name: str, region: str) -> list[str]:
+    """Returns the commands for a job, and its page in the console."""
+    domains = {"cn": "amazonaws.cn", "us-gov": "amazonaws-us-gov.com"}
+    domain = domains.get(region.rsplit("-", 2)[0], "aws.amazon.com")
+    return [
+        f'  make sagemaker ARGS="status {name}"     make sagemaker ARGS="logs {name} --follow"',
+        f'  make sagemaker ARGS="download {name}"   make sagemaker ARGS="stop {name}"',
+        f"  https://{region}.console.{domain}/sagemaker/home?region={region}#/jobs/{name}",
+    ]
+
+
+def _print(lines: Any) -> int:
     sys.stdout.writelines(f"{line}\n" for line in lines)
     return 0
-
-
-def _watch(job: jobs.Job | None, wait: bool) -> int:
-    """Exit code 1 if a job that is watched fails."""
-    return int(jobs.follow(job) not in ("Completed", None)) if job and wait else 0
-
-
-def _status(arguments: Sequence[str]) -> list[str]:
-    """Returns the summary of a job; without a name, the latest jobs and endpoints."""
-    if arguments:
-        return jobs.summary(*jobs.open_job(arguments))
-    session = open_session()
-    return jobs.latest(session) or [f"no jobs in {session.region_name}"]
 
 
 if __name__ == "__main__":

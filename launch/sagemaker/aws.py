@@ -1,4 +1,4 @@
-"""boto3 sessions and clients, and AWS's errors as one line that says what to do."""
+"""boto3 sessions and clients, and AWS's errors as one line."""
 
 import json
 import os
@@ -13,7 +13,6 @@ from launch.aws_cli import is_dry_run
 
 ATTEMPTS = 6
 """Of a call that is throttled, or gets no answer."""
-NO_REGION = "no AWS region: set AWS_DEFAULT_REGION or the profile's region"
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
 _NO_LOGIN = (
     exceptions.NoCredentialsError,
@@ -22,49 +21,31 @@ _NO_LOGIN = (
     exceptions.TokenRetrievalError,
     exceptions.CredentialRetrievalError,
 )
-# (prefixes of the error code, part of the message or "", what to do) where AWS's message does not
-# say it; the first match applies.
-_ADVICE: list[tuple[tuple[str, ...], str, str]] = [
+# (beginning of the error code, part of AWS's message, what to do); else AWS's message is enough.
+_ADVICE = (
+    ("ExpiredToken", "", _LOGIN),
+    ("UnrecognizedClient", "", _LOGIN),
+    ("InvalidClientTokenId", "", _LOGIN),
     (
-        ("ExpiredToken", "UnrecognizedClient", "InvalidClientTokenId", "InvalidAccessKeyId"),
-        "",
-        _LOGIN,
-    ),
-    (
-        ("ResourceLimitExceeded",),
+        "ResourceLimitExceeded",
         "",
         "raise this quota in the Service Quotas console, or choose another target.instance_type, "
         "fewer instances, or target.spot=true (a separate quota)",
     ),
     (
-        ("ValidationException",),
-        "already existing endpoint",
-        'add name=ANOTHER, or delete the endpoint: make sagemaker-deploy ARGS="undeploy NAME"; '
-        "the SDK, or `aws sagemaker update-endpoint`, gives it another model",
-    ),
-    (
-        ("ValidationException",),
+        "ValidationException",
         "ould not assume role",
         "SageMaker cannot assume job.role: its trust policy must name sagemaker.amazonaws.com, "
         "and you need iam:PassRole on it; `make setup-aws` creates such a role",
     ),
+    ("AccessDenied", "iam:PassRole", "you need iam:PassRole on job.role"),
     (
-        ("ValidationException",),
+        "ValidationException",
         ".dkr.ecr",
         "SageMaker cannot read target.image: push it with `make push`, and allow job.role "
         "ecr:BatchGetImage on it",
     ),
-    (
-        ("ValidationException",),
-        "VolumeKmsKeyId",
-        "add job.request.ResourceConfig.VolumeKmsKeyId=null for a type with local disks",
-    ),
-    (
-        ("403", "AccessDenied"),
-        "",
-        "ask for this permission, or use another profile with AWS_PROFILE",
-    ),
-]
+)
 
 
 def run_and_explain(command: Callable[[], int]) -> int:
@@ -92,25 +73,14 @@ def explain(error: BaseException) -> str | None:
         return str(error)
     if isinstance(error, OSError) and error.filename:
         return f"{error.filename}: {error.strerror}"
+    text = " ".join(str(error).split())
     if isinstance(error, exceptions.ClientError):
-        return _explain_response(error.response.get("Error", {}), error.operation_name)
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        advice = (do for start, part, do in _ADVICE if code.startswith(start) and part in text)
+        return "; ".join([text, *list(advice)[:1]])
     if isinstance(error, exceptions.BotoCoreError):
-        advice = f"; {_LOGIN}" if isinstance(error, _NO_LOGIN) else ""
-        return _one_line(error) + advice
+        return f"{text}; {_LOGIN}" if isinstance(error, _NO_LOGIN) else text
     return None
-
-
-def _explain_response(error: dict[str, Any], operation: str) -> str:
-    code, message = str(error.get("Code", "")), _one_line(error.get("Message", ""))
-    line = f"{operation} failed: {message} [{code}]"
-    for prefixes, part, advice in _ADVICE:
-        if code.startswith(prefixes) and part.lower() in message.lower():
-            return f"{line}; {advice}"
-    return line
-
-
-def _one_line(text: object) -> str:
-    return " ".join(str(text).split())
 
 
 def refuse_dry_run(command: str) -> None:
@@ -141,7 +111,7 @@ def open_session() -> Any:
 
     session = boto3.Session()
     if not session.region_name:
-        raise UserError(NO_REGION)
+        raise UserError("no AWS region: set AWS_DEFAULT_REGION or the profile's region")
     return session
 
 

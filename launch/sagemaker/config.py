@@ -2,17 +2,17 @@
 
 import difflib
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import compose_plain, load_config, parse_overrides
+from entry_point.config.compose import load_config, parse_overrides
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.override_text import quote
 from entry_point.config.schema import SETTINGS, Bool, Count, Int
+from entry_point.config.train_config import TrainConfig
 from entry_point.job.program import UserError
 
 
@@ -122,90 +122,55 @@ class DeployConfig:
 
 
 _LAUNCH_KEYS = {item.name for item in fields(LaunchConfig)}
-_CHANNEL_FIELD = re.compile(r"\+*job\.channels\.[^.=]+\.")
+# A channel that is only an S3 prefix.
+_SHORT = re.compile(r"(\+*job\.channels\.[^.=]+)=(?!\{)")
 
 
 def load_launch_config(
-    arguments: Sequence[str], job_schema: type | None = None
+    arguments: Sequence[str], job_schema: type = TrainConfig
 ) -> tuple[LaunchConfig, list[str]]:
-    """Return the launch config and the job's overrides.
+    """Return the launch config, and the overrides of the job, which has the settings `job_schema`.
 
-    Raises ConfigError, also for a key that is not in `job_schema`, the job's settings, and looks
-    like a misspelt one of the launch config.
+    Raises ConfigError, also for a key of the job that looks like a misspelt one of the launch.
     """
-    launch, job = split_overrides(arguments)
-    if job_schema:
-        _refuse_misspelt(job, cast(Any, job_schema).__pydantic_fields__)
-    return load_config("launch", LaunchConfig, _with_long_channels(launch)), job
+    launch: list[str] = []
+    job: list[str] = []
+    known = {*_LAUNCH_KEYS, "experiment", *(item.name for item in fields(job_schema))}
+    for text, override in zip(arguments, parse_overrides(arguments), strict=True):
+        if override.is_sweep_override():
+            message = "has several values; start a job for each, or see examples/tuner.ipynb"
+            raise ConfigError(text, message=message)
+        key = override.key_or_group.replace("/", ".")
+        first = key.partition(".")[0]
+        if first not in known and (meant := _meant(key)):
+            message = f"no such key; did you mean {meant}?"
+            raise ConfigError(override.key_or_group, override.value(), message)
+        if first in _LAUNCH_KEYS:
+            launch.append(_SHORT.sub(r"\1.s3=", text))
+        else:
+            job.append(text)
+    return load_config("launch", LaunchConfig, launch), job
 
 
-def _refuse_misspelt(overrides: Sequence[str], known: Collection[str]) -> None:
-    inside = {
-        name: f"{group}.{name}"
-        for group, schema in (("target", Target), ("job", Job))
-        for name in cast(Any, schema).__pydantic_fields__
-    }
-    for override in parse_overrides(overrides):
-        key = override.key_or_group
-        first, dot, rest = key.partition(".")
-        if first in known or "/" in key:
-            continue
-        match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
-        meant = f"{match[0]}{dot}{rest}" if match else inside.get(key, "")
-        if meant:
-            raise ConfigError(key, override.value(), f"no such key; did you mean {meant}?")
+def _meant(key: str) -> str:
+    """Returns `job.role` for `role` and for `jbo.role`; empty if it is near no key."""
+    for name, group in {"target": Target, "job": Job}.items():
+        if key in {item.name for item in fields(group)}:
+            return f"{name}.{key}"
+    first, dot, rest = key.partition(".")
+    match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
+    return f"{match[0]}{dot}{rest}" if match else ""
 
 
-def _with_long_channels(overrides: Sequence[str]) -> list[str]:
-    """Returns the overrides, with each channel that is only a prefix as `{s3: prefix}`.
+def split_name(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """Return the one name of a job, or URI of a model, among the arguments, and the overrides.
 
-    So `job.channels.NAME=s3://...`, here or in a file, goes together with `.mode=File`.
+    Raises UserError without a name, and for several.
     """
-    fields_of_channels = [each for each in overrides if _CHANNEL_FIELD.match(each)]
-    if not fields_of_channels:
-        return [*overrides]
-    others = [each for each in overrides if each not in fields_of_channels]
-    job = compose_plain("launch", LaunchConfig, others).get("job") or {}
-    long = [
-        f"job.channels.{name}={{s3:{quote(prefix)}}}"
-        for name, prefix in (job.get("channels") or {}).items()
-        if isinstance(prefix, str)
-    ]
-    return [*others, *long, *fields_of_channels]
-
-
-def one_name(names: Sequence[str]) -> str:
-    """Returns the only one of the names; raises UserError."""
-    if len(names) != 1 or "=" in names[0]:
+    names = [each for each in arguments if "=" not in each or each.startswith("s3://")]
+    if len(names) != 1:
         raise UserError(
             f"{' '.join(names) or 'no job given'}: must be the name of one job; "
             "`make sagemaker ARGS=status` lists the latest"
         )
-    return names[0]
-
-
-def split_names(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the names of jobs or S3 objects among the arguments, and the overrides."""
-
-    def is_name(argument: str) -> bool:
-        return "=" not in argument or argument.startswith("s3://")
-
-    overrides = [argument for argument in arguments if not is_name(argument)]
-    return list(filter(is_name, arguments)), overrides
-
-
-def split_overrides(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the overrides of the launch config and those of the job, each in the given order."""
-    launch: list[str] = []
-    job: list[str] = []
-    for text, override in zip(arguments, parse_overrides(arguments), strict=True):
-        if override.is_sweep_override():
-            raise ConfigError(
-                text, message="is a sweep; launch.notebook.tuner trains a job for each value"
-            )
-        first = override.key_or_group.replace("/", ".").split(".")[0]
-        if first in _LAUNCH_KEYS:
-            launch.append(text)
-        else:
-            job.append(text)
-    return launch, job
+    return names[0], [each for each in arguments if each not in names]

@@ -10,7 +10,6 @@ The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and t
 import re
 import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from botocore import xform_name
@@ -29,17 +28,18 @@ from launch.sagemaker.aws import (
     run_and_explain,
     session_unless_dry,
 )
-from launch.sagemaker.checks import is_gpu, require_sendable, warn_of_outputs
-from launch.sagemaker.config import (
-    DeployConfig,
-    load_launch_config,
-    one_name,
-    split_names,
-)
-from launch.sagemaker.jobs import JobLog
+from launch.sagemaker.checks import member_of, warn_of_outputs
+from launch.sagemaker.config import DeployConfig, LaunchConfig, load_launch_config, split_name
+from launch.sagemaker.jobs import Log, find_trained
 from launch.sagemaker.s3 import require_objects
-from launch.sagemaker.training import find_trained
-from launch.sagemaker.training_request import drop_empty, merged
+from launch.sagemaker.training_request import (
+    drop_empty,
+    is_gpu,
+    machines,
+    merged,
+    require_types,
+    stamped,
+)
 
 VARIANT = "AllTraffic"
 # The system image with the newest driver, which runs containers with any older CUDA. SageMaker's
@@ -48,11 +48,13 @@ GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
 STARTUP_S = 600
 """That a container may take to load the model."""
 _DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
-# Where SageMaker puts the model.
-_NEEDED = {"model_dir": "/opt/ml/model", "ML_ROOT": "/opt/ml"}
-_LONGEST_NAME = 63
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
+# Members of CreateEndpointConfig that hold S3 prefixes to write to.
+_OUTPUTS = (
+    *(f"AsyncInferenceConfig.OutputConfig.{name}" for name in ("S3OutputPath", "S3FailurePath")),
+    "DataCaptureConfig.DestinationS3Uri",
+)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -73,56 +75,48 @@ def _deploy(arguments: Sequence[str]) -> int:
     placeholders for them, and does not know on what machine the job trained."""
     if arguments and (message := retired(f"sagemaker-deploy {arguments[0]}")):
         raise UserError(f"{arguments[0]}: {message}")
-    names, overrides = split_names(arguments)
-    job_name = one_name(names)
-    launch, others = load_launch_config(overrides)
+    name, overrides = split_name(arguments)
+    launch, others = load_launch_config(overrides, DeployConfig)
     config = load_config("deploy", DeployConfig, others)
     session = session_unless_dry()
-    job = find_trained(job_name, launch, session)
-    state = job.get("TrainingJobStatus", "Completed")  # a dry run does not know it
-    if state != "Completed" and not config.unfinished:
-        raise UserError(
-            f"{job_name}: the job is {state}, so its model is unfinished; finish it in a new job: "
-            f'make sagemaker-train ARGS="resume_from={job_name} ..."; or deploy it as it is: add '
-            "unfinished=true"
-        )
-    instance_type = config.variant.get("InstanceType", config.instance_type)
-    if session and instance_type and is_gpu(instance_type) and not _on_gpu(job):
-        raise UserError(
-            f"instance_type={instance_type}: must be a CPU type, as {job_name} trained on CPUs "
-            "and its image is built for them"
-        )
-    _check_server(config.environment)
-    config.name = config.name or job_name
-    planned = requests(job, config, launch.job.tags)
-    # All before the first is sent, which creates something.
-    for operation, request in planned.items():
-        require_sendable(request, operation)
-    if session:
-        model = job["ModelArtifacts"]["S3ModelArtifacts"]
-        require_objects(aws_client(session, "s3"), {f"{job_name}: its model": model})
-    _warn_of_outputs(planned["CreateEndpointConfig"], job)
+    job = find_trained(session, name) if session else _as_launched(name, launch)
+    endpoint = config.name or name
+    planned = requests(job, endpoint, config, launch.job.tags)
+    _require_valid(job, config, planned, session)
     if session is None:
         print_request(planned)
         return 0
-    _create(session, config.name, planned)
+    _create(session, endpoint, planned)
     _say(
-        f"endpoint {config.name} serves; try it: aws sagemaker-runtime invoke-endpoint "
-        f"--endpoint-name {config.name} --content-type image/jpeg --body fileb://IMAGE.jpg "
-        "answer.json"
+        f"endpoint {endpoint} serves; try it: aws sagemaker-runtime invoke-endpoint "
+        f"--endpoint-name {endpoint} --content-type image/jpeg --body fileb://IMAGE.jpg answer.json"
     )
     return 0
 
 
+def _as_launched(name: str, config: LaunchConfig) -> dict[str, Any]:
+    """Returns what SageMaker would describe of a job of this config that has completed."""
+    output = (config.job.output or f"s3://OUTPUT-OF-{name}").rstrip("/")
+    return {
+        "TrainingJobName": name,
+        "TrainingJobStatus": "Completed",
+        "AlgorithmSpecification": {"TrainingImage": config.target.image or f"IMAGE-OF-{name}"},
+        "RoleArn": config.job.role or f"arn:aws:iam::000000000000:role/ROLE-OF-{name}",
+        "ResourceConfig": machines(config),
+        "OutputDataConfig": {"S3OutputPath": output},
+        "ModelArtifacts": {"S3ModelArtifacts": f"{output}/{name}/output/model.tar.gz"},
+        **config.job.network,
+    }
+
+
 def requests(
-    job: dict[str, Any], config: DeployConfig, tags: dict[str, str]
+    job: dict[str, Any], endpoint: str, config: DeployConfig, tags: dict[str, str]
 ) -> dict[str, dict[str, Any]]:
-    """Operation -> request, in the order in which to send them.
+    """Returns the requests by operation, in the order in which to send them.
 
     `job` is SageMaker's description of the training job.
     """
-    unique = stamped(config.name or "", datetime.now(UTC))
-    tagged = {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    unique = stamped(endpoint)
     model = {
         "ModelName": unique,
         "ExecutionRoleArn": job["RoleArn"],
@@ -133,23 +127,65 @@ def requests(
         },
         "VpcConfig": job.get("VpcConfig"),
         "EnableNetworkIsolation": job.get("EnableNetworkIsolation") or None,
-        **tagged,
     }
-    variant = {"VariantName": VARIANT, "ModelName": unique, **_capacity(job, config)}
-    endpoint_config = {
-        "EndpointConfigName": unique,
-        "ProductionVariants": [merged(variant, config.variant)],
-        **tagged,
+    variant: dict[str, Any] = {"VariantName": VARIANT, "ModelName": unique}
+    if "ServerlessConfig" not in config.variant:
+        kind = config.instance_type or _DEFAULT_INSTANCES[_on_gpu(job)]
+        variant |= {
+            "InstanceType": kind,
+            "InitialInstanceCount": 1,
+            "ContainerStartupHealthCheckTimeoutInSeconds": STARTUP_S,
+            "InferenceAmiVersion": GPU_AMI if is_gpu(kind) else None,
+        }
+    variants = [merged(drop_empty(variant), config.variant)]
+    planned = {
+        "CreateModel": model,
+        "CreateEndpointConfig": {"EndpointConfigName": unique, "ProductionVariants": variants},
+        "CreateEndpoint": {"EndpointName": endpoint, "EndpointConfigName": unique},
     }
-    endpoint = {"EndpointName": config.name, "EndpointConfigName": unique, **tagged}
-    return {
-        "CreateModel": drop_empty(model),
-        "CreateEndpointConfig": merged(drop_empty(endpoint_config), config.request),
-        "CreateEndpoint": drop_empty(endpoint),
+    tagged = {"Tags": [{"Key": key, "Value": value} for key, value in tags.items()]}
+    planned = {name: drop_empty({**each, **tagged}) for name, each in planned.items()}
+    return planned | {
+        "CreateEndpointConfig": merged(planned["CreateEndpointConfig"], config.request)
     }
 
 
-def _check_server(environment: dict[str, str]) -> None:
+def _on_gpu(job: dict[str, Any]) -> bool:
+    """Returns whether the job trained on GPUs, and its image is thus built for them."""
+    resources = job["ResourceConfig"]
+    groups = [resources, *resources.get("InstanceGroups", [])]
+    return any(is_gpu(each.get("InstanceType", "")) for each in groups)
+
+
+def _require_valid(
+    job: dict[str, Any], config: DeployConfig, planned: dict[str, dict[str, Any]], session: Any
+) -> None:
+    """Raise UserError before the first request is sent, which creates something."""
+    name, state = job["TrainingJobName"], job["TrainingJobStatus"]
+    if state != "Completed" and not config.unfinished:
+        raise UserError(
+            f"{name}: the job is {state}, so its model is unfinished; finish it in a new job: "
+            f'make sagemaker-train ARGS="resume_from={name} ..."; or deploy it as it is: add '
+            "unfinished=true"
+        )
+    for operation, request in planned.items():
+        require_types(request, operation)
+    endpoint_config = planned["CreateEndpointConfig"]
+    kind = endpoint_config["ProductionVariants"][0].get("InstanceType", "")
+    if session and is_gpu(kind) and not _on_gpu(job):
+        raise UserError(
+            f"instance_type={kind}: must be a CPU type, as {name} trained on CPUs and its image is "
+            "built for them"
+        )
+    _require_server(config.environment)
+    if session:
+        model = job["ModelArtifacts"]["S3ModelArtifacts"]
+        require_objects(aws_client(session, "s3"), model, f"{name}: its model")
+    outputs = {f"request.{member}": member_of(endpoint_config, member) for member in _OUTPUTS}
+    warn_of_outputs(outputs, member_of(job, "OutputDataConfig.S3OutputPath"))
+
+
+def _require_server(environment: dict[str, str]) -> None:
     """Raise UserError for variables with which the server would not start, or not be reached."""
     try:
         config = load_serve_config([], environment)
@@ -159,49 +195,14 @@ def _check_server(environment: dict[str, str]) -> None:
     for key, value, needed in (
         ("serve.host", config.serve.host, default.host),
         ("serve.port", config.serve.port, default.port),
-        ("model_dir", config.model_dir, None),
-        ("ML_ROOT", environment.get("ML_ROOT"), None),
+        ("model_dir", config.model_dir or "/opt/ml/model", "/opt/ml/model"),
+        ("ML_ROOT", environment.get("ML_ROOT", "/opt/ml"), "/opt/ml"),
     ):
-        if value not in (needed, _NEEDED.get(key)):
+        if value != needed:
             raise UserError(
                 f"environment: {key}={value}: SageMaker asks port {default.port} on all addresses, "
-                f"and puts the model into {_NEEDED['model_dir']}; drop it"
+                "and puts the model into /opt/ml/model; drop it"
             )
-
-
-def _warn_of_outputs(endpoint_config: dict[str, Any], job: dict[str, Any]) -> None:
-    answers = endpoint_config.get("AsyncInferenceConfig", {}).get("OutputConfig", {})
-    captured = endpoint_config.get("DataCaptureConfig", {}).get("DestinationS3Uri")
-    start = "request.AsyncInferenceConfig.OutputConfig"
-    names = ("S3OutputPath", "S3FailurePath")
-    places = {f"{start}.{name}": answers.get(name) for name in names}
-    places["request.DataCaptureConfig.DestinationS3Uri"] = captured
-    warn_of_outputs(places, job.get("OutputDataConfig", {}).get("S3OutputPath"))
-
-
-def _capacity(job: dict[str, Any], config: DeployConfig) -> dict[str, Any]:
-    if "ServerlessConfig" in config.variant:
-        return {}
-    instance_type = config.instance_type or _DEFAULT_INSTANCES[_on_gpu(job)]
-    return {
-        "InstanceType": instance_type,
-        "InitialInstanceCount": 1,
-        "ContainerStartupHealthCheckTimeoutInSeconds": STARTUP_S,
-        **({"InferenceAmiVersion": GPU_AMI} if is_gpu(instance_type) else {}),
-    }
-
-
-def _on_gpu(job: dict[str, Any]) -> bool:
-    """Returns whether the job trained on GPUs, and its image is thus built for them."""
-    resources = job["ResourceConfig"]
-    machines = [resources, *resources.get("InstanceGroups", [])]
-    return any(is_gpu(each.get("InstanceType", "")) for each in machines)
-
-
-def stamped(name: str, now: datetime) -> str:
-    """Returns a new name for each deployment: the name, shortened if need be, and the time."""
-    stamp = f"-{now:%y%m%d-%H%M%S}"
-    return name[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
 
 
 def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None:
@@ -216,10 +217,8 @@ def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None
     except ClientError:
         _delete_own(sagemaker, planned["CreateEndpointConfig"]["EndpointConfigName"])
         raise
-    _say(
-        f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until "
-        f'make sagemaker-deploy ARGS="undeploy {name}"'
-    )
+    undeploy = f'make sagemaker-deploy ARGS="undeploy {name}"'
+    _say(f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until {undeploy}")
     try:
         sagemaker.get_waiter("endpoint_in_service").wait(
             EndpointName=name, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _MOST_POLLS}
@@ -229,12 +228,10 @@ def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None
         if endpoint["EndpointStatus"] != "Failed":
             raise
         # What the container printed last often says more than SageMaker's reason.
-        log = JobLog(aws_client(session, "logs"), VARIANT, f"/aws/sagemaker/Endpoints/{name}")
-        sys.stderr.writelines(f"{text}\n" for _, text in log.new_lines()[-_LAST_LINES:])
-        raise UserError(
-            f"endpoint {name}: {endpoint.get('FailureReason', 'failed')}; "
-            f'make sagemaker-deploy ARGS="undeploy {name}" deletes it'
-        ) from error
+        log = Log(aws_client(session, "logs"), f"/aws/sagemaker/Endpoints/{name}", VARIANT)
+        sys.stderr.writelines(f"{line}\n" for line in [*log.new_lines()][-_LAST_LINES:])
+        reason = endpoint.get("FailureReason", "failed")
+        raise UserError(f"endpoint {name}: {reason}; {undeploy} deletes it") from error
 
 
 # Undeploy
@@ -260,14 +257,14 @@ def _delete_own(sagemaker: Any, config: str) -> bool:
 
     False, without deleting, if `stamped` did not make the name: another tool made the config.
     """
-    if not re.search(r"-\d{6}-\d{6}$", config):
+    if not re.search(r"-\d{6}-\d{6}(-\d{3})?$", config):
         return False
-    for delete in (
-        lambda: sagemaker.delete_endpoint_config(EndpointConfigName=config),
-        lambda: sagemaker.delete_model(ModelName=config),
+    for delete, members in (
+        (sagemaker.delete_endpoint_config, {"EndpointConfigName": config}),
+        (sagemaker.delete_model, {"ModelName": config}),
     ):
         try:
-            delete()
+            delete(**members)
         except ClientError as error:
             if not error.response["Error"]["Code"].startswith("Validation"):
                 raise

@@ -1,35 +1,35 @@
-"""Jobs on SageMaker, of whichever kind: status, logs, following, stop, download."""
+"""Jobs on SageMaker: status, logs, following, stop, download."""
 
 import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from botocore import exceptions, xform_name
 
-from entry_point.job.archive import unpack
+from entry_point.job.archive import unpack_file
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import PER_JOB
-from launch.sagemaker.aws import ATTEMPTS, aws_client, open_session
-from launch.sagemaker.config import one_name
-from launch.sagemaker.s3 import list_objects, split_prefix, split_s3
+from launch.aws_cli import run_aws
+from launch.sagemaker.aws import ATTEMPTS, aws_client
+from launch.sagemaker.s3 import split_s3
 
 # Where local runs are, too.
 RUNS = Path("runs")
 FINAL = ("Completed", "Failed", "Stopped")
-TUNING = "HyperParameterTuning"
-KINDS = ("Training", "Processing", TUNING)
-# How SageMaker reports an unknown job; the second, for tuning jobs.
-_UNKNOWN = ("ValidationException", "ResourceNotFound")
 # Of each call while a job is followed: outages of some minutes.
 _PATIENT_ATTEMPTS = 50
 _SHOWN = 10
+_PAUSE_S = 5.0
+# After the end of a job, its last lines may still be on their way.
+_QUIET_POLLS = 3
+# While a job is followed, lines of one host may come so much later than newer ones of another.
+_LATE_MS = 600_000
 
 
 @dataclass(frozen=True)
@@ -39,44 +39,33 @@ class Job:
     session: Any
     name: str
     kind: str = "Training"
-    attempts: int = ATTEMPTS
-    """Of each call."""
+    """Or Processing."""
 
-    @cached_property
-    def sagemaker(self) -> Any:
-        return aws_client(self.session, "sagemaker", attempts=self.attempts)
-
-    def describe(self) -> dict[str, Any]:
-        """Returns the service's description of the job."""
-        description: dict[str, Any] = self._call("describe")
-        return description
-
-    def stop(self) -> None:
-        """Ask the job to stop: its container gets SIGTERM, then 120 s."""
-        self._call("stop")
+    def ask(self, verb: str, attempts: int = ATTEMPTS) -> dict[str, Any]:
+        """Asks the service to `describe` or to `stop` the job; returns the answer."""
+        sagemaker = aws_client(self.session, "sagemaker", attempts=attempts)
+        call = getattr(sagemaker, f"{verb}_{self.kind.lower()}_job")
+        answer: dict[str, Any] = call(**{f"{self.kind}JobName": self.name})
+        return answer
 
     def state(self, description: dict[str, Any]) -> str:
         """InProgress, Stopping, or one of FINAL."""
         return str(description[f"{self.kind}JobStatus"])
 
-    def log(self) -> "JobLog":
+    def log(self, attempts: int = ATTEMPTS) -> "Log":
         """Returns a reader of the lines that the job's hosts write."""
-        logs = aws_client(self.session, "logs", attempts=self.attempts)
-        return JobLog(logs, self.name, f"/aws/sagemaker/{self.kind}Jobs")
-
-    def _call(self, verb: str) -> Any:
-        operation = getattr(self.sagemaker, xform_name(f"{verb.title()}{self.kind}Job"))
-        return operation(**{f"{self.kind}JobName": self.name})
+        logs = aws_client(self.session, "logs", attempts=attempts)
+        return Log(logs, f"/aws/sagemaker/{self.kind}Jobs", self.name)
 
 
 def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
     """Returns the job of that name and its description; raises UserError if there is none."""
-    for kind in KINDS:
+    for kind in ("Training", "Processing"):
         job = Job(session, name, kind)
         try:
-            return job, job.describe()
+            return job, job.ask("describe")
         except exceptions.ClientError as error:
-            if error.response["Error"]["Code"] not in _UNKNOWN:
+            if error.response["Error"]["Code"] != "ValidationException":
                 raise
     raise UserError(
         f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
@@ -84,11 +73,26 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
     )
 
 
-def open_job(arguments: Sequence[str]) -> tuple[Job, dict[str, Any]]:
-    """Returns the job that the command line names, and its description; raises UserError without
-    one."""
-    name = one_name(arguments)
-    return find_job(open_session(), name)
+def find_trained(session: Any, name: str) -> dict[str, Any]:
+    """Returns SageMaker's description of a training job with a model; raises UserError."""
+    job, description = find_job(session, name)
+    if job.kind != "Training":
+        raise UserError(f"{name}: is a {job.kind} job, and only training jobs leave a model")
+    if not description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
+        raise UserError(f"{name}: has no model, the job is {job.state(description)}")
+    require_archive(description)
+    return description
+
+
+def require_archive(description: dict[str, Any]) -> None:
+    """Raise UserError for a training job whose model is not in a model.tar.gz."""
+    model, name = description["ModelArtifacts"]["S3ModelArtifacts"], description["TrainingJobName"]
+    kind = description.get("OutputDataConfig", {}).get("CompressionType", "GZIP")
+    if kind == "NONE" or not model.endswith(".tar.gz"):
+        raise UserError(
+            f"{name}: its output is not compressed (CompressionType={kind}), and this reads "
+            f"model.tar.gz: aws s3 sync {model} runs/{name}/model copies the model here"
+        )
 
 
 # Status
@@ -99,8 +103,7 @@ def latest(session: Any) -> list[str]:
     sagemaker = aws_client(session, "sagemaker")
 
     def listed(noun: str, member: str, most: int | None) -> list[tuple[Any, str, str, str]]:
-        listing = sagemaker.get_paginator(xform_name(f"List{noun}s"))
-        pages = listing.paginate(
+        pages = sagemaker.get_paginator(xform_name(f"List{noun}s")).paginate(
             SortBy="CreationTime", SortOrder="Descending", PaginationConfig={"MaxItems": most}
         )
         return [
@@ -108,59 +111,50 @@ def latest(session: Any) -> list[str]:
             for each in pages.search(f"{member}[]")
         ]
 
-    jobs = [each for kind in KINDS for each in listed(f"{kind}Job", f"{kind}JobSummaries", _SHOWN)]
+    kinds = ("TrainingJob", "ProcessingJob")
+    jobs = [each for kind in kinds for each in listed(kind, f"{kind}Summaries", _SHOWN)]
+    newest = sorted(jobs, key=itemgetter(0), reverse=True)[:_SHOWN]
     # Endpoints are billed until they are deleted: all of them.
-    found = [*sorted(jobs, reverse=True)[:_SHOWN], *listed("Endpoint", "Endpoints", None)]
     return [
-        f"{created:%Y-%m-%d %H:%M}  {noun.removesuffix('Job'):<20}  {state:<10}  {name}"
-        for created, noun, state, name in found
+        f"{created:%Y-%m-%d %H:%M}  {noun.removesuffix('Job'):<10}  {state:<10}  {name}"
+        for created, noun, state, name in [*newest, *listed("Endpoint", "Endpoints", None)]
     ]
 
 
-def summary(job: Job, description: dict[str, Any]) -> list[str]:
-    """Lines for the user: state, machines, results, billed time, failure reason."""
-    detail = description.get("SecondaryStatus")
-    lines = [f"{job.name}: {job.state(description)}" + (f" ({detail})" if detail else "")]
+def summary(job: Job, description: dict[str, Any]) -> Iterator[str]:
+    """Yields lines for the user: state, machines, results, billed time, failure reason."""
+    yield f"{job.name}: {_state(job, description)}"
     processing = description.get("ProcessingResources", {}).get("ClusterConfig", {})
-    resources = description.get("ResourceConfig", processing)
+    machines = description.get("ResourceConfig", processing)
     # The second, if the job named several types.
-    instance_type = resources.get("InstanceType") or resources.get("SelectedInstanceType")
-    if instance_type:
-        lines.append(f"machines: {resources['InstanceCount']} x {instance_type}")
-    if job.kind == "Training":
-        lines += _training_results(description)
-    elif job.kind == TUNING:
-        lines += _trials(job)
-    outputs = description.get("ProcessingOutputConfig", {}).get("Outputs", [])
-    lines += [f"output: {each['S3Output']['S3Uri']}" for each in outputs]
-    for member in ("FailureReason", "ExitMessage"):
-        if description.get(member):
-            lines.append(f"reason: {description[member]}")
-    return lines
-
-
-def _training_results(description: dict[str, Any]) -> Iterator[str]:
+    kind = machines.get("InstanceType") or machines.get("SelectedInstanceType")
+    if kind:
+        yield f"machines: {machines['InstanceCount']} x {kind}"
     for metric in description.get("FinalMetricDataList", []):
         yield f"{metric['MetricName']}: {metric['Value']:.6g}"
     trained = description.get("TrainingTimeInSeconds")
     billed = description.get("BillableTimeInSeconds")
     if trained is not None and billed is not None:
         # The service reports the time of one machine and bills it for each.
-        machines = description.get("ResourceConfig", {}).get("InstanceCount", 1)
+        count = machines.get("InstanceCount", 1)
         line = f"trained {trained} s, billed {billed} s"
-        line += f" on each of {machines} machines" if machines > 1 else ""
-        if description.get("EnableManagedSpotTraining") and trained:
-            line += f": spot saved {100 * (1 - billed / trained):.0f} %"
-        yield line
-    if pool := description.get("WarmPoolStatus"):
-        billed = pool.get("ResourceRetainedBillableTimeInSeconds")
-        line = f"warm pool: {pool['Status']}" + (f", billed {billed} s" if billed else "")
-        yield f"{line}, by {pool['ReusedByJob']}" if "ReusedByJob" in pool else line
+        line += f" on each of {count} machines" if count > 1 else ""
+        is_spot = description.get("EnableManagedSpotTraining") and trained
+        yield line + (f": spot saved {100 * (1 - billed / trained):.0f} %" if is_spot else "")
     if checkpoints := checkpoints_uri(description):
         yield f"checkpoints: {checkpoints}"
     if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
-        name = description["TrainingJobName"]
-        yield f'model: {model}    make sagemaker ARGS="download {name}"'
+        yield f'model: {model}    make sagemaker ARGS="download {job.name}"'
+    for output in description.get("ProcessingOutputConfig", {}).get("Outputs", []):
+        yield f"output: {output['S3Output']['S3Uri']}"
+    for member in ("FailureReason", "ExitMessage"):
+        if description.get(member):
+            yield f"reason: {description[member]}"
+
+
+def _state(job: Job, description: dict[str, Any]) -> str:
+    detail = description.get("SecondaryStatus")
+    return job.state(description) + (f" ({detail})" if detail else "")
 
 
 def checkpoints_uri(description: dict[str, Any]) -> str | None:
@@ -176,153 +170,114 @@ def checkpoints_uri(description: dict[str, Any]) -> str | None:
     return uri
 
 
-def _trials(job: Job) -> list[str]:
-    """Returns one line for each trial of a tuning job, best first: objective, state, name and
-    values."""
-    listing = "list_training_jobs_for_hyper_parameter_tuning_job"
-    pages = job.sagemaker.get_paginator(listing).paginate(HyperParameterTuningJobName=job.name)
-    scored, others = [], []
-    for trial in pages.search("TrainingJobSummaries[]"):
-        values = trial.get("TunedHyperParameters", {})
-        text = f"{trial['TrainingJobStatus']:<10}  {trial['TrainingJobName']}  "
-        text += " ".join(f"{key}={values[key]}" for key in sorted(values))
-        if objective := trial.get("FinalHyperParameterTuningJobObjectiveMetric"):
-            sign = 1 if objective.get("Type") == "Minimize" else -1
-            scored.append((sign * objective["Value"], f"{objective['Value']:<10.6g}  {text}"))
-        else:
-            others.append(f"{'-':<10}  {text}")
-    return [*(line for _, line in sorted(scored)), *others]
-
-
 # Logs
 
 
-class JobLog:
+class Log:
     """Reads each line of a job once, from CloudWatch, which has one stream per host."""
 
-    def __init__(self, logs: Any, job: str, group: str) -> None:
-        self._logs, self._job, self._group = logs, job, group
-        self._tokens: dict[str, str] = {}
+    def __init__(self, logs: Any, group: str, job: str) -> None:
+        self._pages = logs.get_paginator("filter_log_events")
+        self._group, self._prefix = group, f"{job}/"
+        self._seen: set[str] = set()
+        self._newest = 0
 
-    def new_lines(self) -> list[tuple[str, str]]:
-        """(host, line) of all lines since the last call, by time; empty before the first line."""
-        found = []
-        for stream in self._streams():
-            host = stream.removeprefix(f"{self._job}/").split("/")[0].rsplit("-", 1)[0]
-            found += [(moment, host, text) for moment, text in self._events(stream)]
-        return [(host, text) for _, host, text in sorted(found, key=itemgetter(0))]
+    def new_lines(self, *, late: bool = True) -> Iterator[str]:
+        """Yields `HOST LINE` for each line since the last call; none before the first line.
 
-    def _streams(self) -> Iterator[str]:
-        paginator = self._logs.get_paginator("describe_log_streams")
-        pages = paginator.paginate(
-            logGroupName=self._group, logStreamNamePrefix=f"{self._job}/", PaginationConfig={}
+        `late`: also those that are much older than the newest one.
+        """
+        start = 0 if late else max(0, self._newest - _LATE_MS)
+        pages = self._pages.paginate(
+            logGroupName=self._group, logStreamNamePrefix=self._prefix, startTime=start
         )
         try:
-            yield from pages.search("logStreams[].logStreamName")
+            for event in pages.search("events[]"):
+                if event["eventId"] not in self._seen:
+                    self._seen.add(event["eventId"])
+                    self._newest = max(self._newest, event["timestamp"])
+                    host = event["logStreamName"].removeprefix(self._prefix).split("/")[0]
+                    yield f"{host.rsplit('-', 1)[0]} {event['message'].rstrip()}"
         except exceptions.ClientError as error:
             # Group and streams do not exist before the first line.
             if error.response["Error"]["Code"] != "ResourceNotFoundException":
                 raise
 
-    def _events(self, stream: str) -> Iterator[tuple[int, str]]:
-        while True:
-            token = self._tokens.get(stream)
-            page = self._logs.get_log_events(
-                logGroupName=self._group,
-                logStreamName=stream,
-                startFromHead=True,
-                **({"nextToken": token} if token else {}),
-            )
-            for event in page["events"]:
-                yield event["timestamp"], event["message"].rstrip("\n")
-            self._tokens[stream] = page["nextForwardToken"]
-            # At the end of the stream, CloudWatch returns the same token again.
-            if page["nextForwardToken"] == token:
-                return
 
+def follow(job: Job) -> int:
+    """Print the job's lines and states until it ends; returns 0 for Completed, else 1.
 
-def follow(job: Job, *, interval_s: float = 5.0) -> str | None:
-    """Print the job's lines and states until it ends; returns its final state.
-
-    Throttling and lost connections are retried for some minutes. Ctrl-C leaves the job running, and
-    returns None.
+    Throttling and lost connections are retried for some minutes. Ctrl-C leaves the job running.
     """
-    job = replace(job, attempts=_PATIENT_ATTEMPTS)
-    log, shown = job.log(), ""
+    log, shown, quiet = job.log(_PATIENT_ATTEMPTS), "", 0
     try:
         while True:
-            description = job.describe()
-            _show(f"{host} {text}" for host, text in log.new_lines())
-            detail = description.get("SecondaryStatus")
-            state = job.state(description) + (f" ({detail})" if detail else "")
-            if state != shown:
-                _show([state])
-            shown = state
-            time.sleep(interval_s)
-            if job.state(description) in FINAL:
-                # The last lines may reach CloudWatch after the job has ended.
-                _show(f"{host} {text}" for host, text in log.new_lines())
+            description = job.ask("describe", _PATIENT_ATTEMPTS)
+            has_ended = job.state(description) in FINAL
+            count = _show(log.new_lines(late=has_ended))
+            quiet = quiet + 1 if has_ended and not count else 0
+            if _state(job, description) != shown:
+                shown = _state(job, description)
+                _show([shown])
+            if quiet == _QUIET_POLLS:
                 break
+            time.sleep(_PAUSE_S)
     except KeyboardInterrupt:
         _show([f'{job.name} keeps running; make sagemaker ARGS="stop {job.name}" stops it'])
-        return None
+        raise
     _show(summary(job, description))
-    return job.state(description)
+    return int(job.state(description) != "Completed")
 
 
-def _show(lines: Iterable[str]) -> None:
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+def _show(lines: Iterable[str]) -> int:
+    """Print lines at once; returns their number."""
+    count = 0
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+        count += 1
     sys.stdout.flush()
+    return count
 
 
 # Stop and download
 
 
 def stop(job: Job, description: dict[str, Any]) -> str:
-    """Ask the job to stop, unless it has ended."""
+    """Ask the job to stop, unless it has ended: its container gets SIGTERM, then 120 s."""
     if job.state(description) in FINAL:
         return f"{job.name} has already ended: {job.state(description)}"
-    job.stop()
+    job.ask("stop")
     return f"{job.name} is stopping: it has 120 s to shut down"
 
 
 def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> list[str]:
     """Download model, output and, if asked, checkpoints into `runs/<name>`; returns the paths.
 
-    Each part is complete or absent; existing parts are not downloaded again. Raises UserError if
-    the job has produced nothing yet.
+    Model and output are each complete or absent; existing ones are not downloaded again. Raises
+    UserError if the job has produced nothing yet.
     """
     name, folder, fetched = job.name, RUNS / job.name, list[Path]()
     if job.kind != "Training":
         raise UserError(
             f'{name}: not a training job; `make sagemaker ARGS="status {name}"` shows its output'
         )
-    s3 = aws_client(job.session, "s3")
     if model := description.get("ModelArtifacts", {}).get("S3ModelArtifacts"):
         require_archive(description)
+        s3 = aws_client(job.session, "s3")
         output = model.removesuffix("model.tar.gz") + "output.tar.gz"
         fetched += _fetch_archive(s3, model, folder / "model")
         fetched += _fetch_archive(s3, output, folder / "output" / "data")
     kept = checkpoints_uri(description)
     if checkpoints and kept:
-        fetched += _fetch_prefix(s3, kept, folder / "checkpoints")
+        if run_aws(["s3", "sync", f"{kept.rstrip('/')}/", str(folder / "checkpoints")]):
+            raise UserError(f"{name}: `aws s3 sync` of its checkpoints has failed; try again")
+        fetched.append(folder / "checkpoints")
     if not fetched:
         raise UserError(
             f"{name}: nothing to download yet, the job is {job.state(description)}"
             + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
     return [str(path) for path in fetched]
-
-
-def require_archive(description: dict[str, Any]) -> None:
-    """Raise UserError for a training job whose model is not in a model.tar.gz."""
-    model, name = description["ModelArtifacts"]["S3ModelArtifacts"], description["TrainingJobName"]
-    kind = description.get("OutputDataConfig", {}).get("CompressionType", "GZIP")
-    if kind == "NONE" or not model.endswith(".tar.gz"):
-        raise UserError(
-            f"{name}: its output is not compressed (CompressionType={kind}), and this reads "
-            f"model.tar.gz: aws s3 sync {model} runs/{name}/model copies the model here"
-        )
 
 
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
@@ -336,28 +291,13 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
         unpacked.mkdir()
         try:
             s3.download_file(bucket, key, str(archive))
+            unpack_file(archive, unpacked)
         except exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "404":
                 return []
             raise
-        try:
-            with tarfile.open(archive) as tar:
-                unpack(tar, unpacked)
         except tarfile.TarError as error:
             raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.
         unpacked.rename(target)
     return [target]
-
-
-def _fetch_prefix(s3: Any, uri: str, target: Path) -> list[Path]:
-    """Download every object below the prefix that lies inside `target`."""
-    bucket, prefix = split_prefix(uri, "CheckpointConfig")
-    for name in list_objects(s3, bucket, prefix):
-        path = target / name
-        if not name or name.endswith("/") or not path.resolve().is_relative_to(target.resolve()):
-            continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # boto3 downloads to a temporary name, then renames.
-        s3.download_file(bucket, prefix + name, str(path))
-    return [target] if target.is_dir() else []

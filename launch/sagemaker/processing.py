@@ -9,7 +9,7 @@ predict.
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -19,45 +19,39 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import SHARDED
-from launch.sagemaker.aws import aws_client, region_of, session_unless_dry
+from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
 from launch.sagemaker.checks import (
     environment_problems,
-    input_shape,
+    machine_problems,
     member_of,
     missing,
-    registry_problems,
-    require_sendable,
-    role_problems,
-    typed,
     warn_of_outputs,
 )
-from launch.sagemaker.config import LaunchConfig, load_launch_config, one_name, split_names
-from launch.sagemaker.jobs import Job
-from launch.sagemaker.s3 import require_objects, split_prefix
-from launch.sagemaker.training import find_trained, submit
+from launch.sagemaker.config import LaunchConfig, load_launch_config, split_name
+from launch.sagemaker.jobs import Job, find_trained
+from launch.sagemaker.s3 import first_names, require_objects
 from launch.sagemaker.training_request import (
+    BASE_NAME,
     drop_empty,
-    job_name,
     machines,
     merged,
     permissions,
+    require_types,
+    stamped,
 )
 
-OPERATION = "CreateProcessingJob"
 ROOT = "/opt/ml/processing"
 REPLICATED = "FullyReplicated"
 TABLES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
-DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
-SPLITS = ("train", "val", "test")
+_DESCRIPTION = re.compile(r"dataset(-\d+-of-\d+)?\.json")
+_SPLITS = ("train", "val", "test")
+_CLUSTER = "ProcessingResources.ClusterConfig"
 # Members of the request that say what the job reads, does and writes.
 _OURS = (
     "ProcessingInputs",
     "ProcessingOutputConfig.Outputs",
     "AppSpecification.ContainerArguments",
 )
-_ARCHIVES = (".tar.gz", ".tgz", ".tar")
-_FIRST = 100
-"""Objects that show what a source holds."""
 
 
 def pack(arguments: Sequence[str]) -> Job | None:
@@ -66,23 +60,27 @@ def pack(arguments: Sequence[str]) -> Job | None:
     Raises UserError, also if the output has objects.
     """
     config, others = load_launch_config(arguments, OptimizeConfig)
-    config = _as_sent(config)
     uris, overrides = _split_uris(others, "source", "output")
-    source, output = uris["source"], uris["output"]
     packing = load_config("optimize", OptimizeConfig, overrides)
-    problems = []
+    source, output = uris["source"], uris["output"]
+    session, found = session_unless_dry(), _part_problems(packing.part)
     if packing.output_format != "shards":
-        problems.append(f"output_format={packing.output_format}: must be shards in a job; drop it")
-    session = session_unless_dry()
-    _require_valid(config, uris, packing.part, problems, session)
-    if session:
-        require_objects(aws_client(session, "s3"), {"source": f"{source}/"})
-        if config.target.instance_count > 1:
-            _require_class_folders(aws_client(session, "s3"), source)
-    inputs = [_input("input", f"{source}/", SHARDED)]
+        form = packing.output_format
+        found.append(f"output_format={form}: must be shards in a job; drop it")
+    request = _request(config, {"input": (f"{source}/", SHARDED)}, output, ["optimize", *overrides])
+    if session and member_of(request, f"{_CLUSTER}.InstanceCount") != 1:
+        names = first_names(aws_client(session, "s3"), source, "source")
+        # Of tar and Parquet files, a host's share may lack a split.
+        if names and all(name.lower().endswith((".tar", ".parquet")) for name in names):
+            found.append(
+                f"source={source}: holds {names[0].rpartition('/')[2]}; several hosts can share "
+                "only folders of images: set target.instance_count=1"
+            )
     return _launch(
-        _request(config, inputs, output, ["optimize", *overrides]),
+        request,
         config,
+        uris,
+        found,
         session,
         f"packs {source} into {output}; when it has completed, train on it with\n"
         f"  data=shards data.access=stream job.channels.training={output}/",
@@ -95,115 +93,37 @@ def predict(arguments: Sequence[str]) -> Job | None:
     Of a folder's images, each host gets a share; of all else, everything. A dry run takes image,
     role and output from the launch config, and a prefix for a folder of images. Raises UserError.
     """
-    names, overrides = split_names(arguments)
-    name = one_name(names)
+    name, overrides = split_name(arguments)
     config, others = load_launch_config(overrides, PredictConfig)
     uris, others = _split_uris(others, "input", "output_dir", "images")
     source, images = uris["input"], uris.pop("images", None)
     predicting = load_config("predict", PredictConfig, others)
-    session = session_unless_dry()
-    model, config = _model(name, _as_sent(config), session)
+    session, found = session_unless_dry(), _part_problems(predicting.part)
     is_table = source.lower().endswith(TABLES)
-    problems = []
     if is_table and not images:
-        problems.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
+        found.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
     if images and not is_table:
-        problems.append(f"images={images}: only for a table; drop it")
-    _require_valid(config, uris, predicting.part, problems, session)
+        found.append(f"images={images}: only for a table; drop it")
+    model, config = _model(name, config, session)
     command = ["predict", *others]
     if is_table:
-        inputs = [_input("input", source, REPLICATED)]
+        inputs = {"input": (source, REPLICATED)}
         command.append(f"input='{ROOT}/input/{PurePosixPath(source).name}'")
     else:
-        packed = session and _is_packed(aws_client(session, "s3"), source)
-        inputs = [_input("input", f"{source}/", REPLICATED if packed else SHARDED)]
-    if session:
-        places = {"input": inputs[0]["S3Input"]["S3Uri"], f"{name}: its model": model}
-        places |= {"images": f"{images}/"} if images else {}
-        require_objects(aws_client(session, "s3"), places)
-    inputs.append(_input("model", model, REPLICATED))
+        is_packed = session and _is_packed(aws_client(session, "s3"), source)
+        inputs = {"input": (f"{source}/", REPLICATED if is_packed else SHARDED)}
+    inputs["model"] = (model, REPLICATED)
     command.append(f"model_dir='{ROOT}/model/{PurePosixPath(model).name}'")
     if images:
-        inputs.append(_input("images", f"{images}/", REPLICATED))
+        inputs["images"] = (f"{images}/", REPLICATED)
         command.append(f"images={ROOT}/images")
     request = _request(config, inputs, uris["output_dir"], command)
-    return _launch(request, config, session, f"predicts {source} into {uris['output_dir']}")
+    what = f"predicts {source} into {uris['output_dir']}"
+    return _launch(request, config, uris, found, session, what)
 
 
-# The request
-
-
-def _as_sent(config: LaunchConfig) -> LaunchConfig:
-    """Returns the config with what `job.request` changes of image, role and machines."""
-    cluster = "ProcessingResources.ClusterConfig"
-    changes: dict[str, Any] = {
-        name: value
-        for name, member, kind in (
-            ("image", "AppSpecification.ImageUri", str),
-            ("instance_type", f"{cluster}.InstanceType", str),
-            ("instance_count", f"{cluster}.InstanceCount", int),
-        )
-        if isinstance(value := member_of(config.job.request, member), kind)
-    }
-    role = config.job.request.get("RoleArn") or config.job.role
-    target = replace(config.target, **changes)
-    return replace(config, target=target, job=replace(config.job, role=role))
-
-
-def _request(
-    config: LaunchConfig, inputs: list[dict[str, Any]], output: str, arguments: list[str]
-) -> dict[str, Any]:
-    """Returns the request for one job that runs the container with these arguments.
-
-    `output` is the S3 prefix, without a slash at the end, that gets the files of all hosts.
-    """
-    target, job = config.target, config.job
-    s3_output = {"S3Uri": output, "LocalPath": f"{ROOT}/output", "S3UploadMode": "EndOfJob"}
-    request: dict[str, Any] = {
-        "ProcessingJobName": job_name(job),
-        "ProcessingInputs": inputs,
-        "ProcessingOutputConfig": {
-            "Outputs": [{"OutputName": "parts", "S3Output": s3_output}],
-            "KmsKeyId": job.kms_key,
-        },
-        "ProcessingResources": {"ClusterConfig": machines(config)},
-        "StoppingCondition": {"MaxRuntimeInSeconds": target.max_runtime_s},
-        "AppSpecification": {"ImageUri": target.image, "ContainerArguments": arguments},
-        "NetworkConfig": job.network,
-        **permissions(job),
-    }
-    sent: dict[str, Any] = merged(drop_empty(request), job.request)
-    return sent
-
-
-def _input(name: str, uri: str, distribution: str) -> dict[str, Any]:
-    """Returns what each host gets in ROOT/NAME: a share of the objects, or all."""
-    return {
-        "InputName": name,
-        "S3Input": {
-            "S3Uri": uri,
-            "LocalPath": f"{ROOT}/{name}",
-            "S3DataType": "S3Prefix",
-            "S3InputMode": "File",
-            "S3DataDistributionType": distribution,
-        },
-    }
-
-
-def _launch(request: dict[str, Any], config: LaunchConfig, session: Any, what: str) -> Job | None:
-    """Check and send the request; `what` tells the user what the job does."""
-    require_sendable(request, OPERATION, config.job.request)
-    if found := list(environment_problems(request)):
-        raise UserError(*found)
-    submit(session, OPERATION, request)
-    if session is None:
-        return None
-    name: str = request["ProcessingJobName"]
-    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
-    return Job(session, name, "Processing")
-
-
-# Checks
+def _part_problems(part: str | None) -> list[str]:
+    return [f"part={part}: set by the launcher; drop it"] if part else []
 
 
 def _split_uris(
@@ -223,87 +143,22 @@ def _split_uris(
     return uris, others
 
 
-def _require_valid(
-    config: LaunchConfig,
-    uris: dict[str, str],
-    part: str | None,
-    problems: list[str],
-    session: Any,
-) -> None:
-    """Raise UserError with one line for each problem, which names the config key.
-
-    `uris` are those of the source and of the output, which must be empty.
-    """
-    found = [*role_problems(config.job.role)]
-    # Settings that a Processing job does not have.
-    for key, value in {
-        "target.spot": config.target.spot,
-        "job.code": config.job.code,
-        "resume_from": config.resume_from,
-    }.items():
-        if value:
-            found.append(f"{key}: not available for Processing jobs; drop it")
-    members = input_shape(OPERATION).members
-    for member, value in config.job.request.items():
-        if value is not None and member not in members:
-            found.append(
-                f"job.request.{member}: Processing jobs have no such member; set it to null"
-            )
-    for member in _OURS:
-        if member_of(config.job.request, member) is not None:
-            found.append(f"job.request.{member}: set by the launcher; drop it")
-    (source_key, source), (key, output) = uris.items()
-    # What a job writes must not become part of what the next one reads.
-    if f"{output}/".startswith(f"{source}/"):
-        found.append(
-            f"{key}={output}: must not be inside {source_key}={source}; choose another prefix"
-        )
-    if part:
-        found.append(f"part={part}: set by the launcher; drop it")
-    found += [*problems, *registry_problems(config.target, region_of(session))]
-    if found:
-        raise UserError(*(typed(line, config.job.request) for line in found))
-    if session:
-        _require_empty(aws_client(session, "s3"), key, output)
-    warn_of_outputs({key: output}, config.job.output)
-
-
-def _require_empty(s3: Any, key: str, uri: str) -> None:
-    """Raise UserError, which names the setting `key`, if the prefix holds another object."""
-    bucket, prefix = split_prefix(uri, key)
-    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=1).get("Contents", [])
-    if found:
-        raise UserError(
-            f"{key}={uri}: not empty, the first object is s3://{bucket}/{found[0]['Key']}; "
-            "choose another prefix, or delete the objects"
-        )
-
-
-def _require_class_folders(s3: Any, source: str) -> None:
-    """Raise UserError for tar and Parquet files, of which a host's share may lack a split."""
-    bucket, prefix = split_prefix(source, "source")
-    found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, MaxKeys=_FIRST).get("Contents", [])
-    if found and all(item["Key"].lower().endswith((".tar", ".parquet")) for item in found):
-        raise UserError(
-            f"source={source}: holds {found[0]['Key'].rpartition('/')[2]}; several hosts can share "
-            "only folders of images: set target.instance_count=1"
-        )
-
-
 def _model(name: str, config: LaunchConfig, session: Any) -> tuple[str, LaunchConfig]:
     """Returns the model's archive; and the config, with image and role of its job where it has
     none."""
     if name.startswith("s3://"):
-        if not name.endswith(_ARCHIVES):
+        if not name.endswith((".tar.gz", ".tgz", ".tar")):
             raise UserError(f"{name}: must be a model.tar.gz, as a training job leaves it")
         return name, config
-    known = {"target.image": config.target.image, "job.role": config.job.role}
-    if session is None and (lacking := list(missing({**known, "job.output": config.job.output}))):
-        raise UserError(*lacking)
-    trained = find_trained(name, config, session)
-    image = config.target.image or trained["AlgorithmSpecification"]["TrainingImage"]
-    role = config.job.role or trained["RoleArn"]
-    target, job = replace(config.target, image=image), replace(config.job, role=role)
+    target, job = config.target, config.job
+    if session is None:
+        needed = {"target.image": target.image, "job.role": job.role, "job.output": job.output}
+        if lacking := [*missing(needed)]:
+            raise UserError(*lacking)
+        return f"{str(job.output).rstrip('/')}/{name}/output/model.tar.gz", config
+    trained = find_trained(session, name)
+    image = target.image or trained["AlgorithmSpecification"]["TrainingImage"]
+    target, job = replace(target, image=image), replace(job, role=job.role or trained["RoleArn"])
     return trained["ModelArtifacts"]["S3ModelArtifacts"], replace(config, target=target, job=job)
 
 
@@ -311,12 +166,112 @@ def _is_packed(s3: Any, uri: str) -> bool:
     """Returns whether `make dataset` wrote it. Raises UserError for one of its splits."""
 
     def has_description(folder: str) -> bool:
-        found = s3.list_objects_v2(Bucket=bucket, Prefix=f"{folder}dataset", Delimiter="/")
-        names = [item["Key"].removeprefix(folder) for item in found.get("Contents", [])]
-        return any(DESCRIPTION.fullmatch(name) for name in names)
+        return any(map(_DESCRIPTION.fullmatch, first_names(s3, folder, "input")))
 
-    bucket, prefix = split_prefix(uri, "input")
-    folder, _, split = prefix.rstrip("/").rpartition("/")
-    if split in SPLITS and has_description(f"{folder}/".lstrip("/")):
+    folder, _, split = uri.rpartition("/")
+    if split in _SPLITS and has_description(folder):
         raise UserError(f"input={uri}: is part of a packed dataset; name all of it")
-    return has_description(prefix)
+    return has_description(uri)
+
+
+# The request
+
+
+def _request(
+    config: LaunchConfig, inputs: dict[str, tuple[str, str]], output: str, arguments: list[str]
+) -> dict[str, Any]:
+    """Returns the request for one job that runs the container with these arguments.
+
+    `inputs`: by name, an S3 prefix and how it is distributed: each host gets a share of the objects
+    in ROOT/NAME, or all. `output` is the S3 prefix, without a slash at the end, that gets the files
+    of all hosts.
+    """
+    job = config.job
+    s3_output = {"S3Uri": output, "LocalPath": f"{ROOT}/output", "S3UploadMode": "EndOfJob"}
+    request: dict[str, Any] = {
+        "ProcessingJobName": job.name or stamped(BASE_NAME),
+        "ProcessingInputs": [
+            {
+                "InputName": name,
+                "S3Input": {
+                    "S3Uri": uri,
+                    "LocalPath": f"{ROOT}/{name}",
+                    "S3DataType": "S3Prefix",
+                    "S3InputMode": "File",
+                    "S3DataDistributionType": distribution,
+                },
+            }
+            for name, (uri, distribution) in inputs.items()
+        ],
+        "ProcessingOutputConfig": {
+            "Outputs": [{"OutputName": "parts", "S3Output": s3_output}],
+            "KmsKeyId": job.kms_key,
+        },
+        "ProcessingResources": {"ClusterConfig": machines(config)},
+        "StoppingCondition": {"MaxRuntimeInSeconds": config.target.max_runtime_s},
+        "AppSpecification": {"ImageUri": config.target.image, "ContainerArguments": arguments},
+        "NetworkConfig": job.network,
+        **permissions(job),
+    }
+    sent: dict[str, Any] = merged(drop_empty(request), job.request)
+    return sent
+
+
+def _launch(
+    request: dict[str, Any],
+    config: LaunchConfig,
+    uris: dict[str, str],
+    found: Sequence[str],
+    session: Any,
+    what: str,
+) -> Job | None:
+    """Check and send the request, and say `what` the job does; without a session, print it.
+
+    `uris` are those of the source and of the output, which must be empty. Raises UserError with one
+    line for each problem, those that were `found` first.
+    """
+    require_types(request, "CreateProcessingJob")
+    if lines := [*found, *_problems(request, config, uris, region_of(session))]:
+        raise UserError(*lines)
+    (source_key, _), (key, output) = uris.items()
+    warn_of_outputs({key: output}, config.job.output)
+    if session is None:
+        print_request(request)
+        return None
+    s3 = aws_client(session, "s3")
+    if names := first_names(s3, output, key):
+        raise UserError(
+            f"{key}={output}: not empty, the first object is {output}/{names[0]}; choose another "
+            "prefix, or delete the objects"
+        )
+    for each in request["ProcessingInputs"]:
+        name = each["InputName"].replace("input", source_key)
+        require_objects(s3, each["S3Input"]["S3Uri"], name)
+    aws_client(session, "sagemaker").create_processing_job(**request)
+    name = request["ProcessingJobName"]
+    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
+    return Job(session, name, "Processing")
+
+
+def _problems(
+    request: dict[str, Any], config: LaunchConfig, uris: dict[str, str], region: str | None
+) -> Iterator[str]:
+    yield from missing({"job.role": request.get("RoleArn")})
+    # Settings that a Processing job does not have.
+    for key, value in {
+        "target.spot": config.target.spot,
+        "job.code": config.job.code,
+        "resume_from": config.resume_from,
+    }.items():
+        if value:
+            yield f"{key}: not available for Processing jobs; drop it"
+    for member in _OURS:
+        if member_of(config.job.request, member) is not None:
+            yield f"job.request.{member}: set by the launcher; drop it"
+    (source_key, source), (key, output) = uris.items()
+    # What a job writes must not become part of what the next one reads.
+    if f"{output}/".startswith(f"{source}/"):
+        yield f"{key}={output}: must not be inside {source_key}={source}; choose another prefix"
+    image, kind = "AppSpecification.ImageUri", f"{_CLUSTER}.InstanceType"
+    yield from machine_problems(request, config, image, kind, region)
+    yield from environment_problems(request)

@@ -1,19 +1,22 @@
-"""S3: URIs, the objects below a prefix, and your own code for a job."""
+"""S3: what the prefixes of a job hold, and your own code for it."""
 
+import os
+import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from botocore.exceptions import ClientError
 
+from entry_point.job import own_code
 from entry_point.job.program import UserError
+from launch.aws_cli import require_version_2
 from launch.own_code import OwnCode
-from launch.sagemaker.aws import aws_client
 
 _FIRST = 100
 """Names that show what a prefix holds."""
-PARALLEL = 10  # as many connections as a client keeps
 
 
 def split_s3(uri: str, key: str) -> tuple[str, str]:
@@ -25,70 +28,77 @@ def split_s3(uri: str, key: str) -> tuple[str, str]:
     return bucket, path
 
 
-def split_prefix(uri: str, key: str) -> tuple[str, str]:
-    """As `split_s3`; the prefix ends in `/`, or is empty for the whole bucket."""
+def first_names(s3: Any, uri: str, key: str) -> list[str]:
+    """Returns the names of the first objects below a prefix. Raises as `require_bucket`."""
     bucket, path = split_s3(uri, key)
-    return bucket, f"{path.rstrip('/')}/".lstrip("/")
+    prefix = f"{path.rstrip('/')}/".lstrip("/")
+    asked = {"Bucket": bucket, "Prefix": prefix, "MaxKeys": _FIRST}
+    found = _ask(s3, lambda: s3.list_objects_v2(**asked), uri, key)
+    return [item["Key"].removeprefix(prefix) for item in found.get("Contents", [])]
 
 
-def list_objects(s3: Any, bucket: str, prefix: str) -> Iterator[str]:
-    """Returns the keys of the objects below the prefix, relative to it."""
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-    return (item["Key"].removeprefix(prefix) for item in pages.search("Contents || `[]`"))
+def require_bucket(s3: Any, uri: str, key: str) -> None:
+    """Raise UserError, which names the setting `key`, if the bucket of a URI does not exist, or is
+    in another region than the job."""
+    bucket, _ = split_s3(uri, key)
+    _ask(s3, lambda: s3.head_bucket(Bucket=bucket), uri, key)
 
 
-def require_region(s3: Any, answer: dict[str, Any], setting: str) -> None:
-    """Raise UserError if S3 answers for a bucket of another region than the job's."""
+def require_objects(s3: Any, uri: str, key: str) -> None:
+    """Raise UserError as `require_bucket`, and for a prefix that holds no object or is
+    ambiguous."""
+    bucket, prefix = split_s3(uri, key)
+    asked = {"Bucket": bucket, "Prefix": prefix, "Delimiter": "/", "MaxKeys": _FIRST}
+    found = _ask(s3, lambda: s3.list_objects_v2(**asked), uri, key)
+    names = [item["Key"] for item in found.get("Contents", [])]
+    names += [item["Prefix"] for item in found.get("CommonPrefixes", [])]
+    others = [name for name in names if name not in (prefix, f"{prefix}/")]
+    is_folder = prefix.endswith("/") or not prefix
+    # The console marks a folder with an empty object of its name.
+    if "KeyCount" in found and not (others if is_folder else names):
+        raise UserError(f"{key}={uri}: S3 has no object there; `aws s3 ls {uri}` lists them")
+    if f"{prefix}/" in names and others and not is_folder:
+        raise UserError(
+            f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: {key}={uri}/"
+        )
+
+
+def _ask(s3: Any, call: Callable[[], dict[str, Any]], uri: str, key: str) -> dict[str, Any]:
+    """Returns S3's answer; an empty one if it refuses: what the caller may not see, the job's role
+    may."""
+    try:
+        answer = call()
+    except ClientError as error:
+        if error.response["Error"]["Code"] in ("404", "NoSuchBucket"):
+            raise UserError(f"{key}={uri}: there is no bucket {split_s3(uri, key)[0]}") from error
+        return {}
     headers = answer.get("ResponseMetadata", {}).get("HTTPHeaders", {})
     region, other = s3.meta.region_name, headers.get("x-amz-bucket-region")
     if other and other != region:
         raise UserError(
-            f"{setting}: the bucket is in {other}, must be in the job's region, {region}; use "
+            f"{key}={uri}: the bucket is in {other}, must be in the job's region, {region}; use "
             f"another bucket, or set AWS_DEFAULT_REGION={other}"
         )
-
-
-def require_objects(s3: Any, places: Mapping[str, str]) -> None:
-    """Raise UserError for an S3 prefix, by its setting, that holds no object or is ambiguous.
-
-    What the caller may not list, the job's role may.
-    """
-    for key, uri in places.items():
-        bucket, prefix = split_s3(uri, key)
-        try:
-            found = s3.list_objects_v2(Bucket=bucket, Prefix=prefix, Delimiter="/", MaxKeys=_FIRST)
-        except ClientError as error:
-            if error.response["Error"]["Code"] == "NoSuchBucket":
-                raise UserError(f"{key}={uri}: there is no bucket {bucket}") from error
-            continue
-        require_region(s3, found, f"{key}={uri}")
-        names = [item["Key"] for item in found.get("Contents", [])]
-        names += [item["Prefix"] for item in found.get("CommonPrefixes", [])]
-        others = [name for name in names if name not in (prefix, f"{prefix}/")]
-        is_folder = prefix.endswith("/") or not prefix
-        # The console marks a folder with an empty object of its name.
-        if "KeyCount" in found and not (others if is_folder else names):
-            raise UserError(f"{key}={uri}: S3 has no object there; `aws s3 ls {uri}` lists them")
-        if f"{prefix}/" in names and others and not is_folder:
-            raise UserError(
-                f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: {key}={uri}/"
-            )
+    return answer
 
 
 def send_code(code: OwnCode, uri: str, session: Any) -> None:
-    """Upload the files of your own code that the prefix lacks, and say so.
+    """Upload your own code with the AWS CLI, as the session's user, and say so.
 
-    The prefix has the content's hash in its name: what it has is not sent again. The job compares
-    the hash, too.
+    The prefix has the content's hash in its name: what it has is not sent again.
     """
-    s3 = aws_client(session, "s3")
-    bucket, prefix = split_prefix(uri, "job.output")
-    missing = code.files.keys() - set(list_objects(s3, bucket, prefix))
-
-    def send(name: str) -> None:
-        s3.put_object(Bucket=bucket, Key=prefix + name, Body=code.files[name])
-
-    with ThreadPoolExecutor(PARALLEL) as threads:
-        list(threads.map(send, missing))  # raises what a thread raises
-    done = f"sent {len(missing)} of them to" if missing else "already in"
-    sys.stdout.write(f"{code.describe()}, {done} {uri}\n")
+    require_version_2()
+    keys = session.get_credentials().get_frozen_credentials()
+    account = {
+        "AWS_ACCESS_KEY_ID": keys.access_key,
+        "AWS_SECRET_ACCESS_KEY": keys.secret_key,
+        "AWS_SESSION_TOKEN": keys.token or "",
+        "AWS_DEFAULT_REGION": session.region_name,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        code.write(Path(folder))
+        sync = ["aws", "s3", "sync", f"{folder}/{own_code.CHANNEL}", uri, "--size-only"]
+        done = subprocess.run([*sync, "--only-show-errors"], env={**os.environ, **account})
+    if done.returncode:
+        raise UserError(f"job.code=true: `aws s3 sync` to {uri} has failed; nothing was launched")
+    sys.stdout.write(f"{code.describe()}, in {uri}\n")

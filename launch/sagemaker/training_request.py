@@ -1,40 +1,48 @@
-"""The CreateTrainingJob request for a launch config; makes no AWS call."""
+"""The CreateTrainingJob request for a launch config, and what the requests of other jobs share."""
 
+import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.hyperparameters import encode
-from entry_point.job.metrics_line import metric_regexes
+from entry_point.job.program import UserError
 from launch.revision import commit
-from launch.sagemaker.checks import KEPT, WRITTEN, is_gpu
-from launch.sagemaker.config import Channel, Job, LaunchConfig, Target
+from launch.sagemaker.config import Channel, Job, LaunchConfig
 
 SPOT_WAIT_S = 86400
 BASE_NAME = "image-training"
 PROJECT = "managed-training-template"
 """The tag `project` unless `job.tags.project` is another."""
+KEPT = "checkpoints"
+"""The folder of job.output with the checkpoints of all jobs, which a rule of the bucket deletes."""
+WRITTEN = {
+    "CheckpointConfig": "/opt/ml/checkpoints",
+    "TensorBoardOutputConfig": "/opt/ml/output/data/tensorboard",
+}
+"""Members of the request -> the folder that the job writes for them."""
+_LONGEST_NAME = 63
+_GPU_TYPE = re.compile(r"ml\.[pg]\d")
+# What these lines name, `checks` names by its setting.
+_NAMED_BY_SETTING = (
+    *('"RoleArn"', '"ImageUri"'),  # of job.role and target.image, the others of job.output
+    *('"OutputDataConfig"', '"S3OutputPath"', '"S3Uri"'),
+)
 
 
-def build(
-    config: LaunchConfig, overrides: Sequence[str], name: str, metrics: Sequence[str] = ()
-) -> dict[str, Any]:
-    """Returns the request for one training job that runs with the Hydra overrides.
-
-    `metrics` are the names of an own task's metrics, for SageMaker to read from the log.
+def build(config: LaunchConfig, overrides: Sequence[str], name: str) -> dict[str, Any]:
+    """Returns the request for one training job that runs with the Hydra overrides, but for the
+    metrics, which depend on what the job reads of it.
 
     A null or empty setting is left out. Members of `job.request` replace those of the settings.
     """
     target, job = config.target, config.job
+    # A GPU that does not work is an error, rather than a job that trains on the CPU.
+    device = ["trainer.device=cuda"] if is_gpu(target.instance_type) else []
     request: dict[str, Any] = {
         "TrainingJobName": name,
-        "AlgorithmSpecification": {
-            "TrainingImage": target.image,
-            "TrainingInputMode": "File",
-            "MetricDefinitions": [
-                {"Name": n, "Regex": r} for n, r in metric_regexes(metrics).items()
-            ],
-        },
+        "AlgorithmSpecification": {"TrainingImage": target.image, "TrainingInputMode": "File"},
         "InputDataConfig": [_channel(name, channel) for name, channel in job.channels.items()],
         "OutputDataConfig": {"S3OutputPath": _root(job), "KmsKeyId": job.kms_key},
         "ResourceConfig": machines(config),
@@ -51,7 +59,7 @@ def build(
             "S3OutputPath": _below_output(job, f"{name}/tensorboard"),
             "LocalPath": WRITTEN["TensorBoardOutputConfig"],
         },
-        "HyperParameters": encode([*_device(target), *overrides]),
+        "HyperParameters": encode([*device, *overrides]),
         **job.network,
         **permissions(job),
     }
@@ -87,10 +95,29 @@ def merged(base: Any, extra: Any) -> Any:
     return {key: member for key, member in members.items() if member is not None}
 
 
-def job_name(job: Job, base: str = BASE_NAME) -> str:
-    """`job.name`, or the base with the time in milliseconds."""
+def stamped(base: str) -> str:
+    """Returns a new name: the base, shortened if need be, and the time in milliseconds."""
     now = datetime.now(UTC)
-    return job.name or f"{base}-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+    stamp = f"-{now:%y%m%d-%H%M%S}-{now.microsecond // 1000:03d}"
+    return base[: _LONGEST_NAME - len(stamp)].rstrip("-") + stamp
+
+
+def is_gpu(instance_type: str) -> bool:
+    """Returns whether instances of this type have NVIDIA GPUs."""
+    return bool(_GPU_TYPE.match(instance_type))
+
+
+def require_types(request: dict[str, Any], operation: str) -> None:
+    """Raise UserError for members that boto3 does not know, of another type or missing."""
+    from botocore.loaders import Loader
+    from botocore.model import ServiceModel
+    from botocore.validate import ParamValidator
+
+    service = ServiceModel(Loader().load_service_model("sagemaker", "service-2"))
+    shape = service.operation_model(operation).input_shape
+    lines = ParamValidator().validate(request, shape).generate_report().splitlines()
+    if wrong := [line for line in lines if not line.endswith(_NAMED_BY_SETTING)]:
+        raise UserError(*wrong)
 
 
 def _checkpoints(config: LaunchConfig, name: str) -> str | None:
@@ -98,11 +125,6 @@ def _checkpoints(config: LaunchConfig, name: str) -> str | None:
     if earlier and earlier.startswith("s3://"):
         return earlier
     return _below_output(config.job, f"{KEPT}/{earlier or name}")
-
-
-def _device(target: Target) -> list[str]:
-    """A GPU that does not work is an error, rather than a job that trains on the CPU."""
-    return ["trainer.device=cuda"] if is_gpu(target.instance_type) else []
 
 
 def _root(job: Job) -> str | None:
@@ -114,6 +136,9 @@ def _below_output(job: Job, path: str) -> str | None:
 
 
 def _channel(name: str, channel: Channel) -> dict[str, Any]:
+    if bool(channel.s3) == bool(channel.source):
+        key = f"job.channels.{name}"
+        raise ConfigError(key, message=f"must have {key}.s3 or {key}.source, and not both")
     prefix = {
         "S3DataType": "S3Prefix",
         "S3Uri": channel.s3,

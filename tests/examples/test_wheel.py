@@ -27,9 +27,10 @@ data = torch.frombuffer(bytearray(Path(sys.argv[1]).read_bytes()), dtype=torch.u
 print(custom_op.__file__)
 print(tuple(decode_and_crop_jpeg(data, 10, 20, 30, 40).shape))
 print(build_key(find_toolchain()))
-from launch.sagemaker.training import load_spec
+from launch.sagemaker.checks import require_valid
+from launch.sagemaker.plan import plan
 try:
-    load_spec(["data=folder"]).require_valid(None)
+    require_valid(plan(["data=folder"], None), None)
 except Exception as error:
     print(error)
 """

@@ -19,6 +19,7 @@ import boto3
 import pytest
 from botocore.loaders import JSONFileLoader
 from botocore.retries.standard import ExponentialBackoff
+from moto.logs.responses import LogsResponse
 from moto.moto_server.werkzeug_app import (
     DomainDispatcherApplication,
     MotoRequestHandler,
@@ -28,7 +29,7 @@ from werkzeug.serving import make_server
 
 from entry_point.config.train_config import load_train_config
 from launch import setup_aws
-from launch.sagemaker import training
+from launch.sagemaker import plan
 from tests.needs import lacks
 
 REGION = "eu-west-1"
@@ -169,7 +170,24 @@ def _job_configs_composed_once() -> Iterator[None]:
         def once(overrides: Sequence[str], *, has_channels: bool = False) -> Any:
             return compose(tuple(overrides), has_channels=has_channels)
 
-        patch.setattr(training, "load_train_config", once)
+        patch.setattr(plan, "load_train_config", once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _streams_have_a_prefix() -> Iterator[None]:
+    """FilterLogEvents reads the streams with a prefix; moto's reads all."""
+    usual = LogsResponse._get_param
+
+    def get(self: LogsResponse, name: str, default: Any = None) -> Any:
+        prefix = usual(self, "logStreamNamePrefix")
+        group = self.logs_backend.groups.get(usual(self, "logGroupName"))
+        if name == "logStreamNames" and prefix and group:
+            return [each for each in group.streams if each.startswith(prefix)] or ["none"]
+        return usual(self, name, default)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LogsResponse, "_get_param", get)
         yield
 
 

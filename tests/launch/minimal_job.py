@@ -1,26 +1,26 @@
-"""The smallest launch config, and requests built from it."""
+"""The smallest launch config, and the jobs planned from it."""
 
 from typing import Any
 
-from entry_point.config.train_config import TrainConfig
-from launch.sagemaker import training_request
-from launch.sagemaker.config import LaunchConfig, load_launch_config
-from launch.sagemaker.training import load_spec
+from launch.sagemaker.checks import problems
+from launch.sagemaker.plan import Plan, plan
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE
 
 IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}"
 MINIMAL = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", f"target.image={IMAGE}"]
-NAME = "image-training-260304-050607-089"
 
 
-def built(*arguments: str, minimal: list[str] = MINIMAL) -> tuple[dict[str, Any], LaunchConfig]:
-    """The unchecked request for the overrides, and its config."""
-    config, overrides = load_launch_config([*minimal, *arguments], TrainConfig)
-    return training_request.build(config, overrides, config.job.name or NAME), config
+def planned(*arguments: str) -> Plan:
+    return plan([*MINIMAL, *arguments], None)
 
 
-def checked(*arguments: str, minimal: list[str] = MINIMAL) -> dict[str, Any]:
-    """The checked request, in the tests' region; raises UserError."""
-    spec = load_spec([*minimal, *arguments])
-    spec.require_valid(REGION)
-    return spec.request(spec.config.job.name or NAME)
+def refused(*arguments: str) -> list[str]:
+    """The problems of a launch in the tests' region."""
+    return list(problems(planned(*arguments), REGION))
+
+
+def sent(*arguments: str) -> dict[str, Any]:
+    """The request of a launch without problems."""
+    made = planned(*arguments)
+    assert list(problems(made, REGION)) == []
+    return made.request

@@ -82,7 +82,7 @@ def test_each_host_gets_a_share_of_the_images_and_the_whole_model(
         (["target.spot=true"], "target.spot: not available for Processing jobs"),
         (["output=logits"], "output=logits"),
         (["btch_size=8"], "btch_size=8"),
-        (["job.request.CheckpointConfig={}"], "job.request.CheckpointConfig: Processing jobs have"),
+        (["job.request.CheckpointConfig={}"], 'Unknown parameter in input: "CheckpointConfig"'),
         (["s3://b/a=1/m.tar.gz"], "the-job s3://b/a=1/m.tar.gz: must be the name of one job"),
         (
             ["job.request.ProcessingInputs=[]"],

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from entry_point.config.hyperparameters import decode
-from entry_point.job.metrics_line import METRIC_REGEXES
+from entry_point.job.metrics_line import metric_regexes
 from launch.sagemaker import __main__ as sagemaker
 
 HERE = Path(__file__).parent
@@ -81,14 +81,14 @@ def _changes(minimal: Any, member: Any) -> Any:
 def _normalized(request: dict[str, Any]) -> dict[str, Any]:
     """The request without what differs between two launches of the same job.
 
-    Hyperparameters are compared as the overrides that they mean to the job, and the metrics, which
-    are the same for all jobs, by name.
+    Hyperparameters are compared as the overrides that they mean to the job; the expressions of the
+    metrics are those of a classification.
     """
     if "HyperParameters" in request:
         request["HyperParameters"] = sorted(decode(request["HyperParameters"]))
     algorithm = request["AlgorithmSpecification"]
     metrics = {each["Name"]: each["Regex"] for each in algorithm["MetricDefinitions"]}
-    assert metrics == METRIC_REGEXES
+    assert metrics == metric_regexes("classification")
     algorithm["MetricDefinitions"] = "all"
     tags = {tag["Key"]: tag for tag in request["Tags"]}
     tags["commit"]["Value"] = "COMMIT"

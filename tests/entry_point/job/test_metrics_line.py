@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.config.task_config import MOST_OWN_METRICS
-from entry_point.job.known_tasks import TASKS
+from entry_point.job.known_tasks import LOSS, TASKS
 from entry_point.job.metrics_line import (
     METRIC_REGEXES,
     METRICS,
@@ -52,7 +52,8 @@ def test_only_a_marked_line_has_metrics() -> None:
 
 
 def test_the_expressions_are_within_sagemakers_limits() -> None:
-    regexes = metric_regexes(f"own_{number}" for number in range(MOST_OWN_METRICS))
+    own = [f"own_{number}" for number in range(MOST_OWN_METRICS)]
+    regexes = metric_regexes("project.tasks.Own", own)
     assert len(METRIC_REGEXES) + MOST_OWN_METRICS == len(regexes) <= 40
     assert all(len(regex) <= 500 for regex in regexes.values())
     assert all(re.compile(regex).groups == 1 for regex in regexes.values())
@@ -60,13 +61,17 @@ def test_the_expressions_are_within_sagemakers_limits() -> None:
 
 @pytest.mark.parametrize("task", TASKS)
 def test_every_metric_of_a_task_is_read_back(task: str) -> None:
-    values = {metric.key: 0.5 for metric in TASKS[task].metrics}
-    assert found(metrics_line(values)) == {f"validation:{m.name}": 0.5 for m in TASKS[task].metrics}
+    printed = (LOSS, *TASKS[task].metrics)
+    line = metrics_line({metric.key: 0.5 for metric in printed})
+    regexes = metric_regexes(task).items()
+    read = {name: match[1] for name, regex in regexes if (match := re.search(regex, line))}
+    assert read == {f"validation:{metric.name}": "0.5" for metric in printed}
+    assert {name for name in metric_regexes(task) if name.startswith("validation:")} == {*read}
 
 
 def test_an_own_tasks_metrics_are_read_too() -> None:
     line = metrics_line({"epoch": 1, "val_kappa": 0.25})
-    match = re.search(metric_regexes(["kappa"])["validation:kappa"], line)
+    match = re.search(metric_regexes("project.tasks.Own", ["kappa"])["validation:kappa"], line)
     assert match and match[1] == "0.25"
 
 

@@ -37,7 +37,7 @@ PIECES = [*NAMES, "1", ".5", " ", "\n", "\t", "\x1b", "\udce9", "x", "=", "\x85"
 def test_printable_text_has_no_metric_and_no_control_character(text: str) -> None:
     shown = printable(text)
     shown.encode()
-    regexes = metric_regexes(own=["own"]).values()
+    regexes = metric_regexes("project.tasks.Own", ["own"]).values()
     assert not any(re.search(regex, shown, re.MULTILINE) for regex in regexes)
     assert not re.search(r"[\x00-\x1f\x7f-\x9f]", shown) and printable(shown) == shown
 

@@ -63,12 +63,6 @@ LAUNCHES = [
     ("dataset", [*PACK, "output_format=index"], "drop it", PACK),
     ("dataset", [*PACK, "part=1/2"], "drop it", PACK),
     ("dataset", [*PACK, "target.spot=true"], "drop it", PACK),
-    (
-        "dataset",
-        [*PACK, "job.request.AlgorithmSpecification={}"],
-        "set it to null",
-        [*PACK, "job.request.AlgorithmSpecification=null"],
-    ),
 ]
 
 

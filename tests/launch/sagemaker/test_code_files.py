@@ -1,4 +1,4 @@
-"""What `job.code=true` sends, and the request of a job that runs it."""
+"""What `job.code=true` sends."""
 
 from pathlib import Path
 
@@ -6,17 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entry_point.job.own_code import content_hash
 from entry_point.job.program import UserError
 from launch import own_code
 from launch.own_code import OwnCode, collect, split_code
-from launch.sagemaker.config import load_launch_config
-from launch.sagemaker.training import with_code
-from launch.sagemaker.training_request import build
-from tests.launch.conftest import BUCKET
-from tests.launch.minimal_job import MINIMAL, checked
-
-CODE = OwnCode({"project/a.py": b"x = 1"})
 
 
 def write(folder: Path, *names: str, content: bytes = b"x") -> None:
@@ -65,24 +57,3 @@ def test_docker_train_takes_the_key_of_the_launch_config() -> None:
     assert split_code(["job.code=true", "job.code=false"]) == (None, [])
     with pytest.raises(UserError, match=r"job\.code=yes: must be true or false"):
         split_code(["job.code=yes"])
-
-
-def test_a_job_with_own_code_has_its_channel_its_hash_and_its_tag() -> None:
-    config, overrides = load_launch_config([*MINIMAL, "job.tags.team=vision"])
-    request = build(with_code(config, CODE), overrides, "job")
-    digest = content_hash(CODE.files)
-    (channel,) = request["InputDataConfig"]
-    assert channel["ChannelName"] == "code" and channel["InputMode"] == "File"
-    source = channel["DataSource"]["S3DataSource"]
-    assert source["S3Uri"] == f"s3://{BUCKET}/runs/code/{digest}/"
-    assert request["Environment"] == {"OWN_CODE": digest}
-    tags = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
-    assert tags.items() >= {"code": digest, "team": "vision"}.items()
-
-
-def test_a_channel_of_the_same_name_is_refused() -> None:
-    config, _ = load_launch_config([*MINIMAL, "job.channels.code=s3://bucket/mine/"])
-    with pytest.raises(UserError, match=r"job\.channels\.code: .*give yours another") as caught:
-        with_code(config, CODE)
-    assert "\n" not in str(caught.value)
-    assert checked("job.channels.code=s3://bucket/mine/")

@@ -1,15 +1,19 @@
 """Your own code goes to S3 once per content, and only for a real launch."""
 
+import re
+
 import pytest
 
-from launch import own_code
+from entry_point.job.own_code import content_hash
+from launch.own_code import collect
 from launch.sagemaker import __main__ as sagemaker
 from tests.launch.conftest import BUCKET, ROLE, Aws
 
 
-def launch(image: str, *more: str) -> int:
-    job = [f"target.image={image}", f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs"]
-    return sagemaker.main(["train", *job, "job.code=true", *more])
+def launch(aws: Aws, *more: str) -> int:
+    job = [f"target.image={aws.pretend_image()}", f"job.role={ROLE}"]
+    output = f"job.output=s3://{BUCKET}/runs"
+    return sagemaker.main(["train", *job, output, "job.code=true", "job.tags.team=vision", *more])
 
 
 def uploads(aws: Aws) -> int:
@@ -17,39 +21,56 @@ def uploads(aws: Aws) -> int:
 
 
 def test_code_is_sent_once_and_the_job_reads_what_was_sent(
-    aws: Aws, capsys: pytest.CaptureFixture[str]
+    aws_cli: Aws, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    image, code = aws.pretend_image(), own_code.collect()
-    assert launch(image) == 0
-    assert uploads(aws) == len(code.files)
-    assert f"sent {len(code.files)} of them to" in capsys.readouterr().out
-    (request,) = aws.made("CreateTrainingJob")
+    code, s3 = collect(), aws_cli.client("s3")
+    prefix = f"runs/code/{code.hash}/"
+    # An upload that was cut is completed.
+    there = {"Bucket": BUCKET, "Key": f"{prefix}project/__init__.py"}
+    s3.put_object(**there, Body=code.files["project/__init__.py"])
+    aws_cli.calls.clear()
+    assert launch(aws_cli) == 0
+    assert uploads(aws_cli) == len(code.files) - 1
+    assert f"{code.describe()}, in s3://{BUCKET}/{prefix}" in capsys.readouterr().out
+    (request,) = aws_cli.made("CreateTrainingJob")
     (channel,) = request["InputDataConfig"]
-    prefix = channel["DataSource"]["S3DataSource"]["S3Uri"].removeprefix(f"s3://{BUCKET}/")
-    s3 = aws.client("s3")
-    found = s3.get_object(Bucket=BUCKET, Key=f"{prefix}project/__init__.py")["Body"].read()
-    assert found == code.files["project/__init__.py"]
-    assert launch(image) == 0
-    assert uploads(aws) == len(code.files)
-    assert f"{code.describe()}, already in s3://{BUCKET}/{prefix}" in capsys.readouterr().out
-
-
-def test_an_upload_that_was_cut_is_completed(aws: Aws) -> None:
-    image = aws.pretend_image()
-    code = own_code.collect()
-    key = f"runs/code/{code.hash}/project/__init__.py"
-    aws.client("s3").put_object(Bucket=BUCKET, Key=key, Body=code.files["project/__init__.py"])
-    aws.calls.clear()
-    assert launch(image) == 0
-    assert uploads(aws) == len(code.files) - 1
+    assert channel["ChannelName"] == "code" and channel["InputMode"] == "File"
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://{BUCKET}/{prefix}"
+    assert request["Environment"] == {"OWN_CODE": code.hash}
+    tags = {tag["Key"]: tag["Value"] for tag in request["Tags"]}
+    assert tags.items() >= {"code": code.hash, "team": "vision"}.items()
+    keys = [item["Key"] for item in s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]]
+    found = {key: s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() for key in keys}
+    assert code.hash == content_hash({key.removeprefix(prefix): found[key] for key in found})
+    assert launch(aws_cli) == 0
+    assert uploads(aws_cli) == len(code.files) - 1
 
 
 def test_a_dry_run_and_a_refused_launch_send_no_code(
     aws: Aws, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    image = aws.pretend_image()
-    assert launch(image, "resume_from=s3://not-there/kept") == 1
+    assert launch(aws, "resume_from=s3://not-there/kept") == 1
     monkeypatch.setenv("DRY_RUN", "1")
-    assert launch(image) == 0
+    assert launch(aws) == 0
     assert uploads(aws) == 0
     assert f'"s3://{BUCKET}/runs/code/' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("job.channels.code=s3://bucket/mine/", "job.channels.code: .*give yours another"),
+        ("job.request.InputDataConfig=null", "job.code=true: its channel is not sent"),
+    ],
+)
+def test_a_job_that_would_not_get_the_code_is_refused(
+    aws: Aws,
+    override: str,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert launch(aws, override) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.match(line, said)

@@ -6,15 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from launch.sagemaker import __main__ as sagemaker
-from launch.sagemaker import jobs
-from launch.sagemaker.aws import ATTEMPTS, open_session
-from launch.sagemaker.jobs import Job, follow
+from launch.sagemaker.aws import ATTEMPTS
 from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
 from tests.launch.sagemaker.cloudwatch import write_lines
 
@@ -28,13 +25,16 @@ def state(status: str = "InProgress", **more: Any) -> Answer:
     }
 
 
+Watched = Callable[..., tuple[int, list[str]]]
+
+
 @pytest.fixture
 def watched(
     aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[str | None, list[str]]]:
-    """Follows the job to its end, without pauses; returns its state and what was printed."""
+) -> Watched:
+    """Follows the job to its end, without pauses; returns the exit code and what was printed."""
 
-    def watch(*events: Callable[[], None]) -> tuple[str | None, list[str]]:
+    def watch(*events: Callable[[], None]) -> tuple[int, list[str]]:
         """`events` are called in the pauses, one in each."""
         following = iter(events)
 
@@ -42,47 +42,65 @@ def watched(
             next(following, lambda: None)()
 
         monkeypatch.setattr(time, "sleep", pause)
-        ended = follow(Job(open_session(), "the-job"))
-        return ended, capsys.readouterr().out.splitlines()
+        code = sagemaker.main(["logs", "the-job", "--follow"])
+        return code, capsys.readouterr().out.splitlines()
 
     assert aws
     return watch
 
 
-Watched = Callable[..., tuple[str | None, list[str]]]
-
-
 def test_each_line_is_shown_once_and_the_summary_at_the_end(aws: Aws, watched: Watched) -> None:
-    aws.answers["DescribeTrainingJob"] = [
-        state(),
-        state(),
-        state("Completed", TrainingTimeInSeconds=90, BillableTimeInSeconds=90),
-    ]
-    ended, lines = watched(
+    ended = state("Completed", TrainingTimeInSeconds=90, BillableTimeInSeconds=90)
+    aws.answers["DescribeTrainingJob"] = [state(), state(), state(), ended]
+    write_lines(aws, {"algo-1": [(1, "of another job")]}, job="the-job-2")
+    code, lines = watched(
         lambda: write_lines(aws, {"algo-1": [(1, "first [line]")]}),
-        lambda: write_lines(aws, {"algo-2": [(2, "second")]}),
-        lambda: write_lines(aws, {"algo-1": [(3, "last, after the end")]}),
+        lambda: write_lines(aws, {"algo-2": [(2, "second\n")]}),
     )
-    assert ended == "Completed"
+    assert code == 0
     assert lines == [
         "InProgress (Training)",
         "algo-1 first [line]",
         "algo-2 second",
         "Completed (Completed)",
-        "algo-1 last, after the end",
         "the-job: Completed (Completed)",
         "trained 90 s, billed 90 s",
     ]
 
 
+def test_lines_that_come_late_are_shown_though_the_job_has_ended(
+    aws: Aws, watched: Watched
+) -> None:
+    aws.answers["DescribeTrainingJob"] = [state(), state(), state("Completed")]
+    hour = 3_600_000
+
+    def nothing() -> None:
+        """A pause in which no line comes."""
+
+    _, lines = watched(
+        lambda: write_lines(aws, {"algo-1": [(hour, "newest")]}),
+        lambda: write_lines(aws, {"algo-1": [(hour + 1, "at the end")]}),
+        nothing,
+        lambda: write_lines(aws, {"algo-1": [(hour + 2, "last"), (hour + 3, "last")]}),
+        nothing,
+        # An hour older than what the other host has printed.
+        lambda: write_lines(aws, {"algo-2": [(1, "of a slow host")]}),
+    )
+    shown = [line for line in lines if line.startswith("algo")]
+    assert shown == [
+        *("algo-1 newest", "algo-1 at the end", "algo-1 last", "algo-1 last"),
+        "algo-2 of a slow host",
+    ]
+
+
 @pytest.mark.parametrize("status", ["Failed", "Stopped"])
-def test_failed_or_stopped_job_shows_its_full_reason(
+def test_a_job_that_did_not_complete_shows_its_reason_and_ends_the_command_with_1(
     aws: Aws, watched: Watched, status: str
 ) -> None:
     reason = "AlgorithmError: ExecuteUserScriptError: " + "long " * 200
     aws.answers["DescribeTrainingJob"] = [state(status, FailureReason=reason)]
-    ended, lines = watched()
-    assert ended == status
+    code, lines = watched()
+    assert code == 1
     assert f"reason: {reason}" in lines
 
 
@@ -90,32 +108,22 @@ def test_throttling_and_dropped_connections_lose_no_line(aws: Aws, watched: Watc
     write_lines(aws, {"algo-1": [(1, "one")], "algo-2": [(2, "two")]})
     throttled, down = refusal("ThrottlingException", "Rate exceeded"), (503, {"__type": "X"})
     aws.answers["DescribeTrainingJob"] = [
+        state(),
         *[throttled] * ATTEMPTS,
         *[DROPPED] * ATTEMPTS,
         state(),
         state("Completed"),
     ]
-    # Both pages of the first host (lines, then the end) are read before the second host fails.
-    aws.answers["GetLogEvents"] = [None, None, *[throttled] * ATTEMPTS, *[DROPPED] * ATTEMPTS, None]
-    aws.answers["DescribeLogStreams"] = [*[down] * ATTEMPTS, None]
-    ended, lines = watched()
-    assert ended == "Completed"
+    failures = [*[throttled] * ATTEMPTS, *[DROPPED] * ATTEMPTS, *[down] * ATTEMPTS]
+    aws.answers["FilterLogEvents"] = [*failures, None]
+    code, lines = watched()
+    assert code == 0
     assert [line for line in lines if line.startswith("algo")] == ["algo-1 one", "algo-2 two"]
 
 
 def test_permanent_error_ends_the_watch(aws: Aws, watched: Watched) -> None:
-    aws.refuse("DescribeTrainingJob", "ExpiredTokenException")
-    with pytest.raises(Exception, match="ExpiredTokenException"):
-        watched()
-
-
-def test_log_can_be_read_before_its_group_exists(aws: Aws) -> None:
-    log = Job(open_session(), "the-job").log()
-    assert log.new_lines() == []
-    write_lines(aws, {"algo-1": [(1, "one")]})
-    write_lines(aws, {"algo-1": [(1, "of another job")]}, job="the-job-2")
-    assert log.new_lines() == [("algo-1", "one")]
-    assert log.new_lines() == []
+    aws.answers["DescribeTrainingJob"] = [state(), state(), refusal("ExpiredTokenException")]
+    assert watched() == (1, ["InProgress (Training)"])
 
 
 def test_ctrl_c_leaves_the_job_running_and_says_how_to_stop_it(aws: Aws) -> None:
@@ -133,14 +141,5 @@ def test_ctrl_c_leaves_the_job_running_and_says_how_to_stop_it(aws: Aws) -> None
     process.send_signal(signal.SIGINT)
     rest, _ = process.communicate(timeout=60)
     assert 'the-job keeps running; make sagemaker ARGS="stop the-job" stops it' in rest
-    assert process.returncode == 0
+    assert process.returncode == 130  # 0 is for a job that has completed
     assert not aws.made("StopTrainingJob")
-
-
-def test_a_job_that_fails_while_it_is_followed_ends_the_command_with_1(
-    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs, "follow", partial(follow, interval_s=0.0))
-    aws.answers["DescribeTrainingJob"] = [state("Failed", FailureReason="AlgorithmError: lost")]
-    assert sagemaker.main(["logs", "the-job", "--follow"]) == 1
-    assert "reason: AlgorithmError: lost" in capsys.readouterr().out

@@ -16,7 +16,7 @@ from moto.sagemaker.models import FakeEndpointConfig
 
 from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
-from launch.sagemaker import hosting
+from launch.sagemaker import hosting, training_request
 from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws
 from tests.launch.sagemaker.cloudwatch import write_lines
 
@@ -82,7 +82,7 @@ class StoppedClock(datetime.datetime):
 
 def stop_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the next deployment's model a known name."""
-    monkeypatch.setattr(hosting, "datetime", StoppedClock)
+    monkeypatch.setattr(training_request, "datetime", StoppedClock)
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -165,15 +165,6 @@ def test_a_job_on_cpus_gets_no_gpu(job: Aws, capsys: pytest.CaptureFixture[str],
     assert not job.made("CreateModel")
 
 
-def test_a_dry_run_undeploys_nothing(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(capsys, JOB)
-    monkeypatch.setenv("DRY_RUN", "1")
-    assert "DRY_RUN=1: undeploy has no dry run" in refused(capsys, "undeploy", JOB)
-    assert JOB in left(job)
-
-
 @pytest.mark.parametrize("dry", ["0", "1"])
 def test_what_boto3_would_not_send_is_refused_before_anything_is_created(
     job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dry: str
@@ -201,7 +192,7 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(
     ]
     assert sagemaker.main(["status"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-1] for line in lines[:10]] == [f"newer-{n}" for n in range(9, -1, -1)]
+    assert [line.split()[-1] for line in lines[:10]] == [f"newer-{n}" for n in range(10)]
     assert len(lines) == 30 and all("Endpoint" in line for line in lines[10:])
 
 
@@ -226,8 +217,8 @@ def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
     ]
     err = refused(capsys, "deploy", JOB)
     assert err.splitlines() == [
-        "loading",
-        "no model",
+        "i-0 loading",
+        "i-0 no model",
         f"endpoint {JOB}: the container did not answer; "
         f'make sagemaker-deploy ARGS="undeploy {JOB}" deletes it',
     ]
@@ -255,14 +246,7 @@ def test_an_endpoint_that_exists_is_left_as_it_is(
     )
     err = refused(capsys, "deploy", JOB)
     assert "already existing endpoint" in err and err.count("\n") == 1
-    assert "add name=ANOTHER" in err and "update-endpoint" in err
     assert left(job) == before
-
-
-def test_asking_an_endpoint_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "invoke", JOB, "photo.jpg")
-    assert err.startswith("invoke: retired: use `aws sagemaker-runtime invoke-endpoint")
-    assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize("model", ["missing/model.tar.gz", "output/model/"])
@@ -316,23 +300,21 @@ def test_a_job_on_gpus_gets_a_gpu_and_the_job_network(
     assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
 
 
-def test_an_unknown_job_is_one_line(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
-    for kind in ("Training", "Processing"):
-        aws.refuse(f"Describe{kind}Job", "ValidationException", "Requested resource not found.")
-    err = refused(capsys, "nothing")
-    assert f"nothing: no such job in {REGION}" in err and err.count("\n") == 1
-
-
-@pytest.mark.usefixtures("aws")
-def test_an_unknown_endpoint_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    err = refused(capsys, "undeploy", "nothing")
-    assert "Could not find endpoint" in err and "nothing" in err and err.count("\n") == 1
+def test_a_dry_run_undeploys_nothing(
+    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRY_RUN", "1")
+    assert "DRY_RUN=1: undeploy has no dry run" in refused(capsys, "undeploy", JOB)
+    assert not job.made("DeleteEndpoint")
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["undeploy"], "no endpoint given"),
+        (["undeploy", "nothing"], "Could not find endpoint"),
+        (["nothing"], f"nothing: no such job in {REGION}"),
+        (["invoke", JOB, "a.jpg"], "invoke: retired: use `aws sagemaker-runtime invoke-endpoint"),
         ([], "no job given"),
         (["one", "two"], "one two: must be the name of one job"),
         ([JOB, "--wiat"], "--wiat: must be the name of one job"),
@@ -428,25 +410,10 @@ def test_members_without_a_setting_reach_the_endpoints_config(planned: Planned) 
     assert container["Environment"] == {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "512"}
 
 
-def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
-    planned: Planned,
-) -> None:
-    network = [
-        "job.network.VpcConfig={Subnets:[subnet-1],SecurityGroupIds:[sg-1]}",
-        "job.network.EnableNetworkIsolation=true",
-    ]
-    model = planned(*network)["CreateModel"]
-    assert model["VpcConfig"] == {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    assert model["EnableNetworkIsolation"] is True
-
-
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
         (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
-        (["instance_type=c7i.xlarge"], "instance_type=c7i.xlarge: did you mean ml.c7i.xlarge?"),
-        (["variant.VariantName=a_b"], "variant.VariantName=a_b: must match"),
-        (["environment={1X: a}"], "environment.1X: must match"),
         (["environment.SERVE_OVERRIDES=serve.max_batchh=8"], "environment: serve.max_batchh=8"),
         (["environment.SERVE_OVERRIDES=serve.port=80"], "environment: serve.port=80: SageMaker"),
         (["environment.SAGEMAKER_BIND_TO_PORT=80"], "environment: serve.port=80: SageMaker"),
@@ -462,7 +429,6 @@ def test_a_vpc_and_isolation_of_the_job_hold_for_its_model(
             ["environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=2000"],
             "environment: serve.max_payload_mb=2000: Input should be less than or equal to ",
         ),
-        (["name=bad_name"], "name=bad_name"),
     ],
 )
 def test_a_wrong_setting_is_one_line_that_names_it(
@@ -482,7 +448,7 @@ def test_two_deployments_of_a_long_name_have_models_with_names_of_their_own(
 ) -> None:
     requests = planned(f"name={'n' * 63}")
     name = requests["CreateModel"]["ModelName"]
-    assert len(name) == 63 and name.startswith("nnn") and name[-7] == "-"
+    assert re.fullmatch(r"n{42,}(-\d{6}){2}-\d{3}", name) and len(name) == 63
 
 
 def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:

@@ -10,8 +10,8 @@ import pytest
 from entry_point.job.run_folder import PER_JOB
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
-from launch.sagemaker.jobs import Job, checkpoints_uri, summary
-from launch.sagemaker.training import next_steps
+from launch.sagemaker.__main__ import next_steps
+from launch.sagemaker.jobs import checkpoints_uri
 from tests.launch.conftest import BUCKET, REGION, ROLE, Aws
 from tests.launch.sagemaker.cloudwatch import write_lines
 
@@ -134,12 +134,13 @@ def test_stop_calls_the_service_once_and_not_for_ended_jobs(
     assert aws.made("StopTrainingJob") == [{"TrainingJobName": "the-job"}]
 
 
-def test_a_dry_run_stops_nothing(
-    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["stop", "download"])
+def test_a_dry_run_does_nothing(
+    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    assert sagemaker.main(["stop", "the-job"]) == 1
-    assert "DRY_RUN=1: stop has no dry run" in capsys.readouterr().err and not aws.calls
+    assert sagemaker.main([command, "the-job"]) == 1
+    assert f"DRY_RUN=1: {command} has no dry run" in capsys.readouterr().err and not aws.calls
 
 
 @pytest.mark.parametrize(
@@ -151,16 +152,17 @@ def test_a_dry_run_stops_nothing(
     ],
 )
 def test_each_partition_has_its_console(region: str, host: str) -> None:
-    assert next_steps("j", region)[-1].startswith(f"https://{host}/sagemaker/")
+    assert f"https://{host}/sagemaker/" in next_steps("j", region)[-1]
 
 
-def test_logs_of_all_hosts_are_sorted_by_time(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_prints_the_lines_of_all_hosts(aws: Aws, capsys: pytest.CaptureFixture[str]) -> None:
     aws.answers["DescribeTrainingJob"] = [(200, description())]
     assert sagemaker.main(["logs", "the-job"]) == 0
     assert capsys.readouterr().out == ""
     write_lines(aws, {"algo-1": [(1, "one"), (3, "[three]")], "algo-2": [(2, "two\n")]})
     assert sagemaker.main(["logs", "the-job"]) == 0
-    assert capsys.readouterr().out == "algo-1 one\nalgo-2 two\nalgo-1 [three]\n"
+    lines = capsys.readouterr().out.splitlines()
+    assert sorted(lines) == ["algo-1 [three]", "algo-1 one", "algo-2 two"]
 
 
 def archive(**files: str) -> bytes:
@@ -202,15 +204,18 @@ def test_download_unpacks_into_a_normal_run_folder(aws: Aws, bucket: Any, tmp_pa
 
 
 def test_download_includes_checkpoints_and_keeps_existing_parts(
-    aws: Aws, bucket: Any, tmp_path: Path
+    aws_cli: Aws, bucket: Any, tmp_path: Path
 ) -> None:
-    ended_with_results(aws, bucket)
+    ended_with_results(aws_cli, bucket)
     assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
     run = tmp_path / "runs" / "the-job"
     assert (run / "checkpoints" / "step-2" / "state.pt").read_text() == "state 2"
     (run / "model" / "model_pt").write_text("changed here")
-    assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
+    bucket.put_object(Bucket=BUCKET, Key="x/checkpoints/the-job/../../../../evil", Body=b"x")
+    # The CLI skips what is outside of the folder, and says so by its exit code.
+    assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 1
     assert (run / "model" / "model_pt").read_text() == "changed here"
+    assert not list(tmp_path.rglob("evil"))
 
 
 def test_download_of_a_job_without_output_fetches_the_model(
@@ -232,26 +237,28 @@ def test_download_without_results_is_one_line(
     assert "nothing to download yet" in capsys.readouterr().err
 
 
-def test_archive_with_paths_outside_the_folder_is_refused(
-    aws: Aws, bucket: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    "packed",
+    [{"..__..__..__evil": "x"}, {"evil": "0" * 2_000_000}, {}],
+    ids=["outside", "bomb", "no archive"],
+)
+def test_an_archive_that_is_unsafe_or_none_is_refused(
+    aws: Aws,
+    bucket: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    packed: dict[str, str],
 ) -> None:
+    monkeypatch.setattr("entry_point.job.archive._BYTES_MORE", 1_000_000)
     ended_with_results(aws, bucket)
-    evil = archive(**{"..__..__..__evil": "x"})
-    bucket.put_object(Bucket=BUCKET, Key="x/the-job/output/model.tar.gz", Body=evil)
+    body = archive(**packed) if packed else b"<html>a page</html>"
+    bucket.put_object(Bucket=BUCKET, Key="x/the-job/output/model.tar.gz", Body=body)
     assert sagemaker.main(["download", "the-job"]) == 1
-    assert "model.tar.gz" in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "model.tar.gz: cannot be unpacked safely: " in line
     assert not list(tmp_path.rglob("*evil*"))
     assert not (tmp_path / "runs" / "the-job" / "model").exists()
-
-
-def test_checkpoint_keys_outside_the_folder_are_skipped(
-    aws: Aws, bucket: Any, tmp_path: Path
-) -> None:
-    ended_with_results(aws, bucket)
-    outside = "x/checkpoints/the-job/../../../../evil"
-    bucket.put_object(Bucket=BUCKET, Key=outside, Body=b"x")
-    assert sagemaker.main(["download", "the-job", "--checkpoints"]) == 0
-    assert not list(tmp_path.rglob("evil"))
 
 
 def test_resumed_job_gets_the_checkpoint_prefix_of_the_earlier_job(aws: Aws) -> None:
@@ -261,6 +268,20 @@ def test_resumed_job_gets_the_checkpoint_prefix_of_the_earlier_job(aws: Aws) -> 
     launch(aws, "resume_from=the-job", name="next")
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"
+    assert len(aws.made("DescribeTrainingJob")) == 1
+
+
+def test_the_checkpoints_that_were_found_are_checked_before_the_launch(
+    aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/expired"}}
+    aws.answers["DescribeTrainingJob"] = [(200, description("Stopped", **kept))]
+    minimal = [f"target.image={aws.pretend_image()}", f"job.role={ROLE}"]
+    output = f"job.output=s3://{BUCKET}/x"
+    assert sagemaker.main(["train", *minimal, output, "resume_from=the-job"]) == 1
+    line = capsys.readouterr().err
+    assert line.startswith(f"resume_from=s3://{BUCKET}/expired: S3 has no object there")
+    assert not aws.made("CreateTrainingJob")
 
 
 @pytest.mark.parametrize(
@@ -279,14 +300,6 @@ def test_job_that_cannot_be_resumed_is_refused(
     assert sagemaker.main(["train", *minimal, "resume_from=the-job"]) == 1
     assert reason in capsys.readouterr().err
     assert not aws.made("CreateTrainingJob")
-
-
-def test_the_summary_of_a_job_tells_its_warm_pool() -> None:
-    status = {"Status": "Reused", "ResourceRetainedBillableTimeInSeconds": 90, "ReusedByJob": "b"}
-    described = {"TrainingJobName": "a", "TrainingJobStatus": "Completed", "WarmPoolStatus": status}
-    assert "warm pool: Reused, billed 90 s, by b" in summary(Job(None, "a"), described)
-    kept = {**described, "WarmPoolStatus": {"Status": "Available"}}
-    assert "warm pool: Available" in summary(Job(None, "a"), kept)
 
 
 @pytest.mark.parametrize(

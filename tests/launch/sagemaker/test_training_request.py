@@ -1,4 +1,7 @@
-"""Every setting reaches the request, and every override reaches the job unchanged."""
+"""Every override reaches the job unchanged; a wrong one is named.
+
+What the settings of a launch become is recorded: tests/launch/test_recorded.py.
+"""
 
 import json
 import shutil
@@ -12,140 +15,36 @@ from entry_point.config import compose
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.hyperparameters import decode, read_overrides
 from entry_point.config.train_config import load_train_config
-from entry_point.job.metrics_line import METRIC_REGEXES
-from launch.revision import commit
-from launch.sagemaker import training_request
-from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config, split_overrides
-from tests.launch.conftest import BUCKET, ROLE
-from tests.launch.minimal_job import IMAGE, NAME, built, checked
-
-TAGS = [
-    {"Key": "project", "Value": "managed-training-template"},
-    {"Key": "commit", "Value": commit()},
-]
+from entry_point.job.program import UserError
+from launch.sagemaker.config import load_launch_config
+from launch.sagemaker.plan import plan
+from tests.launch.minimal_job import planned, sent
 
 
-def test_minimal_request_has_only_required_members() -> None:
-    assert checked() == {
-        "TrainingJobName": NAME,
-        "AlgorithmSpecification": {
-            "TrainingImage": IMAGE,
-            "TrainingInputMode": "File",
-            "MetricDefinitions": [{"Name": n, "Regex": r} for n, r in METRIC_REGEXES.items()],
-        },
-        "RoleArn": ROLE,
-        "Tags": TAGS,
-        "OutputDataConfig": {"S3OutputPath": f"s3://{BUCKET}/runs"},
-        "ResourceConfig": {
-            "InstanceType": "ml.c7i.2xlarge",
-            "InstanceCount": 1,
-            "VolumeSizeInGB": 50,
-        },
-        "StoppingCondition": {"MaxRuntimeInSeconds": 86400},
-        "CheckpointConfig": {
-            "S3Uri": f"s3://{BUCKET}/runs/checkpoints/{NAME}",
-            "LocalPath": "/opt/ml/checkpoints",
-        },
-        "TensorBoardOutputConfig": {
-            "S3OutputPath": f"s3://{BUCKET}/runs/{NAME}/tensorboard",
-            "LocalPath": "/opt/ml/output/data/tensorboard",
-        },
-    }
-
-
-def test_every_setting_arrives_in_its_member() -> None:
-    sent = checked(
-        "target=gpu_spot",
-        "job.name=mine",
-        f"job.channels.training=s3://{BUCKET}/data/",
-        f"job.channels.extra={{s3:s3://{BUCKET}/list,mode:File,distribution:ShardedByS3Key}}",
-        f"resume_from=s3://{BUCKET}/kept",
-        "job.request.TensorBoardOutputConfig=null",
-        "job.environment.LEVEL=info",
-        "job.tags.team=vision",
-        "job.network.VpcConfig={Subnets:[subnet-1],SecurityGroupIds:[sg-1]}",
-        "job.kms_key=alias/ours",
-        "job.network.EnableNetworkIsolation=true",
-        "trainer.epochs=2",
-    )
-    assert sent["TrainingJobName"] == "mine"
-    assert sent["EnableManagedSpotTraining"] is True
-    assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 86400 * 2
-    training, extra = sent["InputDataConfig"]
-    assert training == {
-        "ChannelName": "training",
-        "InputMode": "FastFile",
-        "DataSource": {
-            "S3DataSource": {
-                "S3DataType": "S3Prefix",
-                "S3Uri": f"s3://{BUCKET}/data/",
-                "S3DataDistributionType": "FullyReplicated",
-            }
-        },
-    }
-    assert extra["InputMode"] == "File"
-    assert extra["DataSource"]["S3DataSource"]["S3DataDistributionType"] == "ShardedByS3Key"
-    assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/kept"
-    assert "TensorBoardOutputConfig" not in sent
-    assert sent["Environment"] == {"LEVEL": "info"}
-    assert sent["Tags"] == [*TAGS, {"Key": "team", "Value": "vision"}]
-    assert sent["VpcConfig"] == {"Subnets": ["subnet-1"], "SecurityGroupIds": ["sg-1"]}
-    assert sent["ResourceConfig"]["VolumeKmsKeyId"] == "alias/ours"
-    assert sent["OutputDataConfig"]["KmsKeyId"] == "alias/ours"
-    assert sent["EnableNetworkIsolation"] is True
-    # A job that may train on the CPU would hide a GPU that does not work.
-    assert decode(sent["HyperParameters"]) == ["trainer.device=cuda", "trainer.epochs=2"]
-
-
-def test_spot_job_waits_one_day_longer_than_its_max_runtime() -> None:
-    sent = checked("target=gpu_spot", "target.max_runtime_s=7200")
-    assert sent["StoppingCondition"]["MaxWaitTimeInSeconds"] == 7200 + 86400
-
-
-def test_resumed_job_uses_the_checkpoints_of_the_earlier_job() -> None:
-    sent = checked("resume_from=before")
-    assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/checkpoints/before"
-    assert sent["TensorBoardOutputConfig"]["S3OutputPath"].endswith(f"{NAME}/tensorboard")
-
-
+@pytest.mark.parametrize("mode", ["File", "FastFile"])
 @pytest.mark.parametrize("first", [True, False])
-@pytest.mark.parametrize("shared", [[], ["target=mine"]])
-def test_the_short_form_of_a_channel_takes_its_other_fields(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, shared: list[str], first: bool
+def test_the_short_form_of_a_channel_takes_its_other_fields(first: bool, mode: str) -> None:
+    both = ["job.channels.training='s3://b/it\\'s/'", f"job.channels.training.mode={mode}"]
+    (channel,) = sent(*(both if first else both[::-1]), "data=folder")["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/it's/"
+    assert channel["InputMode"] == mode
+
+
+@pytest.mark.parametrize("short", ['"s3://b/other/"', "{s3: s3://b/other/}"])
+def test_a_channel_of_a_file_is_replaced_on_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, short: str
 ) -> None:
-    short = ["job.channels.training='s3://b/it\\'s/'"]
-    if shared:  # in a file
-        shutil.copytree(compose.CONFIGS, tmp_path / "configs")
-        mine = tmp_path / "configs/target/mine.yaml"
-        mine.write_text('# @package _global_\njob: {channels: {training: "s3://b/it\'s/"}}\n')
-        monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
-        short = shared
-    other = ["job.channels.training.mode=File", "job.channels.x.s3=s3://b/x/"]
-    _, config = built(*(short + other if first else other + short))
-    channels = config.job.channels
-    assert channels == {
-        "training": Channel(s3="s3://b/it's/", mode="File"),
-        "x": Channel("s3://b/x/"),
-    }
-
-
-@pytest.mark.parametrize(
-    ("typed", "value"),
-    [
-        ("true", "true"),
-        ("False", "False"),
-        ("1.10", "1.10"),
-        ("007", "007"),
-        ("1e3", "1e3"),
-        ("null", "null"),
-        ("info", "info"),
-        ("'a  b'", "a  b"),
-    ],
-)
-def test_environment_and_tags_keep_values_as_typed(typed: str, value: str) -> None:
-    sent = checked(f"job.environment.X={typed}", f"job.tags.x={typed}")
-    assert sent["Environment"] == {"X": value}
-    assert sent["Tags"] == [*TAGS, {"Key": "x", "Value": value}]
+    shutil.copytree(compose.CONFIGS, tmp_path / "configs")
+    mine = tmp_path / "configs/target/mine.yaml"
+    mine.write_text(f"# @package _global_\njob: {{channels: {{training: {short}}}}}\n")
+    monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
+    (channel,) = sent("data=folder")["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/other/"
+    (channel,) = sent("data=folder", "job.channels.training=s3://b/mine/")["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/mine/"
+    if short.startswith('"'):
+        with pytest.raises(ConfigError, match=r"must have job\.channels\.training\.s3 or"):
+            planned("job.channels.training.mode=File")
 
 
 # Hydra reads the words true and false, in any case, as what they mean.
@@ -167,26 +66,16 @@ def test_overrides_make_the_same_config_in_the_container_as_locally(
 ) -> None:
     overrides = ["data=folder", "data.resize=512", *overrides]
     contract: Path = tmp_path_factory.mktemp("config")
-    config, job = split_overrides(overrides)
-    assert not config
-    sent = json.dumps(training_request.build(LaunchConfig(), job, NAME)["HyperParameters"])
-    (contract / "hyperparameters.json").write_text(sent)
+    request = plan(overrides, None).request
+    (contract / "hyperparameters.json").write_text(json.dumps(request["HyperParameters"]))
     assert load_train_config(read_overrides(contract)) == load_train_config(overrides)
 
 
 def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
-    config, job = load_launch_config(
-        [
-            "model=resnet50",
-            "job.name=a",
-            "target=gpu",
-            "+data.x=1",
-            "~optim.momentum",
-            "job.tags.t=1",
-        ]
-    )
+    of_job = ["model=resnet50", "+data.x=1", "~optim.momentum", "experiment=debug"]
+    config, job = load_launch_config([*of_job, "job.name=a", "target=gpu", "job.tags.t=1"])
     assert (config.job.name, config.target.instance_type) == ("a", "ml.g6.4xlarge")
-    assert job == ["model=resnet50", "+data.x=1", "~optim.momentum"]
+    assert job == of_job
 
 
 @pytest.mark.parametrize(
@@ -202,12 +91,16 @@ def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
         ("target.instance_count=many", "target.instance_count"),
         ("job.channels.training={s3:s3://b/x,modus:File}", "modus"),
         ("job.channels=s3://b/x", "job.channels"),
-        ("optim.lr=0.1,0.2", r"^optim\.lr=0\.1,0\.2: is a sweep"),
+        ("optim.lr=0.1,0.2", r"^optim\.lr=0\.1,0\.2: has several values"),
         ("a=[1", r"a=\[1: not an override"),
         ("job", "not an override"),
+        ("resume_from=/tmp/run", "^resume_from=/tmp/run: must be the name of a job"),
+        ("job.channels.x={mode:File}", r"^job\.channels\.x: must have job\.channels\.x\.s3 or"),
+        ("job.channels.x={s3:s3://b/,source:{A:{}}}", r"^job\.channels\.x: .* and not both"),
+        ("job.channels.training={s3:s3://b/a/,mode:Pipe}", "Input should be 'File' or 'FastFile'"),
     ],
 )
 def test_invalid_override_is_named(override: str, reason: str) -> None:
-    with pytest.raises(ConfigError, match=reason) as caught:
-        built(override)
+    with pytest.raises(UserError, match=reason) as caught:
+        planned(override)
     assert "\n" not in str(caught.value)

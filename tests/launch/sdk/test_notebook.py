@@ -21,11 +21,11 @@ from entry_point.config.compose import load_config
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.hyperparameters import decode
 from entry_point.config.train_config import load_train_config
-from entry_point.job.metrics_line import METRIC_REGEXES
+from entry_point.job.metrics_line import metric_regexes
 from entry_point.job.run_folder import JOB_NAME, PER_JOB, RunFolder
 from launch import setup_aws
-from launch.sagemaker.checks import WRITTEN
 from launch.sagemaker.config import Target
+from launch.sagemaker.training_request import WRITTEN
 from tests.launch.conftest import BUCKET, REPOSITORY, ROLE, ROOT, Aws
 from tests.launch.job_role import allows, answer_simulations, role, statements
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python
@@ -112,15 +112,6 @@ from sagemaker.train.configs import InputData
 t.hyperparameters["optim.lr"] = 0.5
 t.environment["X"] = "1"
 t.train([InputData(channel_name="training", data_source="s3://other/photos/")], wait=False)
-"""
-TUNER = """
-import sys
-from sagemaker.core.parameter import CategoricalParameter, ContinuousParameter
-from launch.notebook import trainer, tuner
-t = trainer(*sys.argv[3:])
-names = CategoricalParameter(sys.argv[2].split())
-ranges = {"optim.lr": ContinuousParameter(0.01, 0.1), "model.name": names}
-tuner(t, sys.argv[1], ranges, max_jobs=4).tune(wait=False)
 """
 QUEUE = """
 import sys
@@ -227,8 +218,9 @@ def test_the_sdk_accepts_the_role_for(aws: Aws, job_role: str, tmp_path: Path, u
 
 @pytest.mark.parametrize("job", EVERY_JOB)
 def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
-    aws: Aws, tmp_path: Path, job: str
+    aws_cli: Aws, tmp_path: Path, job: str
 ) -> None:
+    aws = aws_cli  # which uploads the code
     arguments = [*COMMON, *EVERY_JOB[job], f"target.image={aws.push_image()}", "job.name=the-job"]
     command = ("-m", "launch.sagemaker", "train", *arguments)
     shown = json.loads(run_python("3", aws, tmp_path, *command, DRY_RUN="1").stdout)
@@ -254,19 +246,20 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
 
 def test_a_member_without_an_argument_is_refused_by_name(aws: Aws, tmp_path: Path) -> None:
     arguments = [*COMMON, f"target.image={aws.push_image()}"]
-    members = ["ExperimentConfig.ExperimentName=a"]
-    members += ["AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true"]
-    asked = [f"job.request.{each}" for each in members]
-    done = run_python("3", aws, tmp_path, "-c", MAKE, *arguments, *asked)
-    for line in asked:
-        assert f"{line.partition('=')[0]}: ModelTrainer has no argument for it" in done.stderr
+    asked = ["ExperimentConfig.ExperimentName=a"]
+    asked += ["AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true"]
+    members = [f"job.request.{each}" for each in asked]
+    done = run_python("3", aws, tmp_path, "-c", MAKE, *arguments, *members)
+    for member in ("ExperimentConfig", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"):
+        assert f"job.request.{member}: ModelTrainer has no argument for it" in done.stderr
     assert not aws.made("CreateTrainingJob")
 
 
 def test_everything_is_checked_and_sent_with_the_account_of_the_given_session(
-    aws: Aws, tmp_path: Path
+    aws_cli: Aws, tmp_path: Path
 ) -> None:
-    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}"]
+    aws = aws_cli
+    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", "job.code=true"]
     aws.calls.clear()
     program = ("-c", OTHER_SESSION, *arguments)
     done = run_python("3", aws, tmp_path, *program, AWS_DEFAULT_REGION="us-east-1")
@@ -315,62 +308,6 @@ def test_what_the_user_changes_on_the_object_is_sent(aws: Aws, tmp_path: Path) -
     assert sent["Environment"]["X"] == "1"
     (channel,) = sent["InputDataConfig"]
     assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://other/photos/"
-
-
-def test_the_tuners_request_has_everything_of_the_trainers(aws: Aws, tmp_path: Path) -> None:
-    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", *REQUESTS["volume"]]
-    tried = ["validation:loss", "resnet18 resnet34"]
-    done = run_python("3", aws, tmp_path, "-c", TUNER, *tried, *arguments, "target.spot=true")
-    assert done.returncode == 0, done.stderr
-    (sent,) = aws.made("CreateHyperParameterTuningJob")
-    config, job = sent["HyperParameterTuningJobConfig"], sent["TrainingJobDefinition"]
-    objective = {"Type": "Minimize", "MetricName": "validation:loss"}
-    assert config["HyperParameterTuningJobObjective"] == objective
-    assert job["StaticHyperParameters"]["data"] == "folder"
-    assert "optim.lr" not in job["StaticHyperParameters"]
-    metrics = {each["Name"] for each in job["AlgorithmSpecification"]["MetricDefinitions"]}
-    assert metrics == set(METRIC_REGEXES)
-    assert job["ResourceConfig"]["VolumeSizeInGB"] == 77
-    assert job["EnableManagedSpotTraining"] is True
-    prefix = f"s3://{BUCKET}/runs/checkpoints/image-training-"
-    assert job["CheckpointConfig"]["S3Uri"].startswith(prefix)
-    # The job reads what a trial tries as the override that was meant.
-    (names,) = config["ParameterRanges"]["CategoricalParameterRanges"]
-    assert [decode({"model.name": value}) for value in names["Values"]] == [
-        ["model.name=resnet18"],
-        ["model.name=resnet34"],
-    ]
-
-
-@pytest.mark.parametrize(
-    ("tried", "more", "line"),
-    [
-        (["validation:acuracy", "a"], [], "did you mean validation:accuracy?"),
-        (["validation:loss", "a"], ["optim.lr=x"], "optim.lr=x: Input should be a valid number"),
-        (
-            ["validation:loss", "a"],
-            ["job.request.RemoteDebugConfig.EnableRemoteDebug=true"],
-            "with_remote_debug_config: HyperparameterTuner drops it",
-        ),
-        (
-            ["validation:loss", "a"],
-            ["job.request.ResourceConfig.KeepAlivePeriodInSeconds=600"],
-            "trainer.compute.keep_alive_period_in_seconds=600: HyperparameterTuner drops it",
-        ),
-        (
-            ["validation:loss", "a"],
-            ["job.network.EnableNetworkIsolation=true"],
-            "trainer.networking.enable_network_isolation=True: HyperparameterTuner drops it",
-        ),
-    ],
-)
-def test_what_trials_would_refuse_or_lose_is_refused(
-    aws: Aws, tmp_path: Path, tried: list[str], more: list[str], line: str
-) -> None:
-    arguments = [*COMMON, *PHOTOS, f"target.image={aws.push_image()}", *more]
-    done = run_python("3", aws, tmp_path, "-c", TUNER, *tried, *arguments)
-    assert line in " ".join(done.stderr.split())
-    assert not aws.made("CreateHyperParameterTuningJob")
 
 
 def test_the_sdks_queue_takes_the_object(aws: Aws, tmp_path: Path) -> None:
@@ -496,10 +433,24 @@ def test_the_example_of_a_pipeline_registers_what_is_good_enough(
 def test_the_example_of_a_tuner_starts_one(
     aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cells = execute("tuner.ipynb", ROLE, aws.push_image(), tmp_path, monkeypatch)
+    image = aws.push_image()
+    cells = execute("tuner.ipynb", ROLE, image, tmp_path, monkeypatch)
     (sent,) = aws.made("CreateHyperParameterTuningJob")
     name = sent["HyperParameterTuningJobName"]
     assert cells[-1].outputs[-1].data["text/plain"] == repr(name)
+    trial = sent["TrainingJobDefinition"]
+    assert trial["StaticHyperParameters"]["data"] == "folder"
+    algorithm = trial["AlgorithmSpecification"]
+    assert algorithm["TrainingImage"] == image
+    metrics = {each["Name"]: each["Regex"] for each in algorithm["MetricDefinitions"]}
+    assert metrics == metric_regexes("classification")
+    objective = sent["HyperParameterTuningJobConfig"]["HyperParameterTuningJobObjective"]
+    assert objective == {"Type": "Maximize", "MetricName": "validation:accuracy"}
+    (channel,) = trial["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == f"s3://{BUCKET}/photos/"
+    # A job finds SageMaker's hyperparameter of a tuning job, and keeps checkpoints below its name.
+    prefix = f"s3://{BUCKET}/jobs/checkpoints/image-training-"
+    assert trial["CheckpointConfig"]["S3Uri"].startswith(prefix)
 
 
 def test_the_notebook_names_the_packages_that_launch_needs_for_it() -> None:
