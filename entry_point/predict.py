@@ -14,7 +14,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,11 +23,10 @@ import numpy as np
 import polars as pl
 import torch
 
-from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.part import Part, part_of_run
 from entry_point.config.predict_config import PredictConfig
-from entry_point.data.errors import DataError, without_group
+from entry_point.data.errors import DataError
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
@@ -73,12 +72,10 @@ class Prediction:
         return self.folder / self.part.predictions
 
 
-@without_group("input")
-def run(arguments: Sequence[str]) -> int:
+def run(config: PredictConfig) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
-    config, job = load_config("predict", PredictConfig, arguments), ProcessingJob.here()
     with unpacked(Path(config.model_dir)) as model:
-        prediction = plan(config, job, model)
+        prediction = plan(config, ProcessingJob.here(), model)
         file = prediction.file
         csv = file.with_suffix(".csv")
         with locked(file, key="output_dir"):
