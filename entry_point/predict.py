@@ -24,7 +24,7 @@ import polars as pl
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.part import Part, part_of_run
+from entry_point.config.part import Part, part_of_run, path_of_run
 from entry_point.config.predict_config import PredictConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_prediction_loader
@@ -101,8 +101,8 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
 
     `model` is the folder of `config.model_dir`.
     """
-    source = _chosen("input", config.input, job.input if job else None)
-    folder = _chosen("output_dir", config.output_dir, job.output if job else None)
+    source = path_of_run("input", config.input, job.input if job else None)
+    folder = path_of_run("output_dir", config.output_dir, job.output if job else None)
     if not source.exists():
         raise ConfigError("input", source, "there is no such file or folder")
     if folder.exists() and not folder.is_dir():
@@ -115,14 +115,6 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     places = range(len(images)) if own_files else part.of(len(images))
     made_from = _fingerprint(config, source, images, model)
     return Prediction(config, model, images, places, part, folder, made_from)
-
-
-def _chosen(key: str, value: str | None, default: Path | None) -> Path:
-    if value is not None:
-        return Path(value)
-    if default is None:
-        raise ConfigError(key, message=f"has no value; add {key}=PATH")
-    return default
 
 
 def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Path) -> str:

@@ -14,10 +14,10 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
@@ -90,7 +90,7 @@ def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
     One with others is started: it continues, as with more epochs, or says what has changed.
     """
     saved = settings_of_finished(folder)
-    settings = flat(yaml.safe_load(load_train_config(overrides)[1])) if saved else {}
+    settings = flat(asdict(load_train_config(overrides)[0])) if saved else {}
     known = {key: value for key, value in settings.items() if value not in _FOUND_LATER}
     return bool(saved) and all(saved.get(key) == value for key, value in known.items())
 

@@ -15,10 +15,7 @@ from entry_point.config.config_errors import ConfigError, near
 T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
-FOR_LAUNCH = dict.fromkeys(
-    ("target", "job", "resume_from"), "is a setting of `make sagemaker-train`; remove it"
-)
-"""Of the keys of configs/launch.yaml, which no job has."""
+_FOR_LAUNCH = ("target", "job", "resume_from")
 _NOT_GLOBAL = "the first line of a file in configs/experiment/ must be `# @package _global_`, "
 _NOT_GLOBAL += "without a byte-order mark"
 _MOST_NAMED = 9
@@ -45,8 +42,9 @@ def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
     message = mistake["msg"]
     is_unknown = kind in ("unexpected_keyword_argument", "extra_forbidden")
     if is_unknown:
-        message = _meant(path, schema, group)
-    elif kind == "dataclass_type":
+        is_file = path == "experiment" and isinstance(value, dict)
+        message = _NOT_GLOBAL if is_file else _meant(path, schema, group)
+    elif kind == "dataclass_type" or path == "data":
         message = f"is a group of settings: set {as_setting(path, value, schema)}"
     elif kind == "string_type" and isinstance(value, int | float):
         message += "; in a file of configs/, write the text in quotes"
@@ -72,8 +70,8 @@ def _meant(path: str, schema: type, group: str) -> str:
     keys = [*{key.rpartition(".")[0]: None for key in leaves if "." in key}, *leaves]
     above, _, name = path.rpartition(".")
     top = path.partition(".")[0]
-    if not group and top not in keys and top in (*FOR_LAUNCH, "experiment"):
-        return FOR_LAUNCH.get(top, _NOT_GLOBAL)
+    if not group and top in _FOR_LAUNCH and top not in keys:
+        return "is a setting of `make sagemaker-train`; remove it"
     if path in keys:
         return f"no such key; a file nests keys: write {above}: {{{name}: VALUE}}"
     same = [key for key in keys if key.rpartition(".")[2] == name]

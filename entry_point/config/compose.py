@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
-from entry_point.config.checking import FOR_LAUNCH, as_setting, check_config, json_tree
+from entry_point.config.checking import as_setting, check_config
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
 from entry_point.config.override_text import quote, spell
@@ -86,7 +86,7 @@ def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str
     parsed = parse_overrides(overrides)
     with _explaining(schema):
         groups = _groups(name)
-        options = [each for each in parsed if _is_option(each, groups, schema)]
+        options = [each for each in parsed if _is_option(each, groups)]
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             config = compose(name, [_as_option(each) for each in options])
         set_values(config, (each for each in parsed if each not in options), schema)
@@ -111,7 +111,7 @@ def _explaining(schema: type) -> Iterator[None]:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
         if not error.options:
             raise ConfigError("configuration", message=" ".join(str(error).split())) from error
-        message = _no_such_option(group, option, schema, sorted(error.options))
+        message = _no_such_option(group, option, sorted(error.options), schema)
         raise ConfigError(group, option, message) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), message=str(error.msg).splitlines()[0]) from error
@@ -121,7 +121,9 @@ def _explaining(schema: type) -> Iterator[None]:
     except UnicodeDecodeError as error:
         (file, *_) = (f for f in CONFIGS.rglob("*.yaml") if error.object in f.read_bytes())
         raise ConfigError("configuration", message=f"{file} must be UTF-8 text") from error
-    except HydraException as error:
+    except ConfigError:
+        raise
+    except (HydraException, ValueError) as error:
         # What follows is Hydra's advice for its own command line.
         first, _, rest = (str(error) or str(error.__cause__)).partition("\n")
         reason = f"{first} {rest.splitlines()[0]}" if first.endswith(":") and rest else first
@@ -172,24 +174,19 @@ def _parse(parser: OverridesParser, override: str) -> Override:
         raise ConfigError(override, message=message) from error
 
 
-def _is_option(override: Override, groups: set[str], schema: type) -> bool:
+def _is_option(override: Override, groups: set[str]) -> bool:
     """Returns whether Hydra reads the override as an option of a group, as in `model=resnet50`.
 
-    Raises ConfigError for several values, and for an option of a group that has none here.
+    Raises ConfigError for several values.
     """
-    text, key = override.input_line or "", override.key_or_group
     if override.is_sweep_override():
         message = (
             "has several values, which `make sweep` takes; write a list as [A,B], a text as 'A,B'"
         )
-        raise ConfigError(text, message=message)
-    if isinstance(override.value(), dict):
-        return False
-    if "/" in key or key in groups or override.package is not None:
-        return True
-    if (CONFIGS / key).is_dir() and not override.is_delete():
-        raise ConfigError(text, message=_no_such_option(key, override.value(), schema))
-    return False
+        raise ConfigError(str(override.input_line), message=message)
+    key = override.key_or_group
+    chooses = "/" in key or key in groups or override.package is not None
+    return chooses and not isinstance(override.value(), dict)
 
 
 def _as_option(override: Override) -> str:
@@ -198,12 +195,8 @@ def _as_option(override: Override) -> str:
     return text if override.value() is None else f"{text.partition('=')[0]}={spell(typed)}"
 
 
-def _no_such_option(group: str, option: object, schema: type, options: Sequence[str] = ()) -> str:
+def _no_such_option(group: str, option: str, options: Sequence[str], schema: type) -> str:
     """Returns what may stand in the place of an option that a group does not have."""
-    if group in FOR_LAUNCH and group not in json_tree(schema)["properties"]:
-        return FOR_LAUNCH[group]
     instead = as_setting(group, option, schema)
-    if not options:
-        return f"no such option here; set {instead}"
-    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(str(option)) else "")
-    return f"must be one of {allowed}{near(str(option), options)}"
+    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(option) else "")
+    return f"must be one of {allowed}{near(option, options)}"

@@ -48,8 +48,9 @@ def typed_value(override: Override, schema: type) -> Any:
 
 def _chosen(read: Any, typed: Any, node: Node) -> Any:
     if isinstance(read, dict):
-        both = zip(read.items(), typed.values(), strict=True)
-        return {name: _chosen(each, text, _below(node, name)) for (name, each), text in both}
+        names = typed if node.get("type") == "object" else read
+        both = zip(names, read.values(), typed.values(), strict=True)
+        return {name: _chosen(each, text, _below(node, name)) for name, each, text in both}
     if isinstance(read, list):
         items = node.get("items", {})
         return [_chosen(each, text, items) for each, text in zip(read, typed, strict=True)]
