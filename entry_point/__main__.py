@@ -1,8 +1,8 @@
 """Every command: `python -m entry_point COMMAND [key=value ...]`. It is the image's entry point.
 
 SageMaker runs the commands `train` and `serve`. All of them also run outside a container: `ML_ROOT`
-names another run folder than /opt/ml. One place prints their help and their log, and turns what
-they raise into a line and an exit code.
+names another run folder than /opt/ml. One place prints their help and their log, checks their
+settings before it imports what needs torch, and turns what they raise into a line and an exit code.
 
 This module handles SIGTERM before it imports a command's: the kernel drops a signal that a
 container's first process does not handle.

@@ -20,7 +20,7 @@ from typing import Any
 
 from yaml import safe_load
 
-from entry_point.config.commands import OF_SAMPLES
+from entry_point.config.commands import OF_SAMPLES, flat
 from entry_point.config.config_errors import shown
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
 from entry_point.job.program import ExitCode, UserError, aligned
@@ -145,21 +145,15 @@ def _read(folder: Path) -> _Run:
 
 
 def settings_of_finished(folder: Path) -> dict[str, str]:
-    """Returns a run's settings as `flat` does; empty for an unfinished one."""
+    """Returns a run's settings as `spelled` does; empty for an unfinished one."""
     file = RunFolder(folder).model / "config.yaml"
     content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return {} if "unfinished" in content else flat(content)
+    return {} if "unfinished" in content else spelled(content)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def spelled(values: Mapping[str, Any]) -> dict[str, str]:
     """Returns settings by their dotted keys, in Hydra's syntax."""
-    found: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = shown(value)
-    return found
+    return {key: shown(value) for key, value in flat(values).items()}
 
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:

@@ -21,7 +21,7 @@ from types import FrameType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from entry_point.compare import RUNS, comparison, flat, settings_of_finished
+from entry_point.compare import RUNS, comparison, settings_of_finished, spelled
 from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
@@ -90,7 +90,7 @@ def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
     One with others is started: it continues, as with more epochs, or says what has changed.
     """
     saved = settings_of_finished(folder)
-    settings = flat(asdict(load_train_config(overrides)[0])) if saved else {}
+    settings = spelled(asdict(load_train_config(overrides)[0])) if saved else {}
     known = {key: value for key, value in settings.items() if value not in _FOUND_LATER}
     return bool(saved) and all(saved.get(key) == value for key, value in known.items())
 

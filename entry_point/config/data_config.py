@@ -44,7 +44,7 @@ _NEEDS = {
     "access": ("auto", "shards"),
 }
 """The formats that a setting needs, unless it has a value of `_UNSET`."""
-_UNSET = (None, {}, [], "|", "auto", "map")
+_UNSET: tuple[object, ...] = (None, {}, [], "|", "auto", "map")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Of the pixels, on the 0 to 1 scale."""
 
