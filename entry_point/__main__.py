@@ -1,8 +1,8 @@
 """Every command: `python -m entry_point COMMAND [key=value ...]`. It is the image's entry point.
 
 SageMaker runs the commands `train` and `serve`. All of them also run outside a container: `ML_ROOT`
-names another run folder than /opt/ml. One place prints their help and their log, and turns what
-they raise into a line and an exit code.
+names another run folder than /opt/ml. One place prints their help and their log, checks their
+settings before it imports what needs torch, and turns what they raise into a line and an exit code.
 
 This module handles SIGTERM before it imports a command's: the kernel drops a signal that a
 container's first process does not handle.
@@ -15,12 +15,14 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from entry_point.config.config_errors import near
+from entry_point.data.errors import without_group
 from entry_point.job import own_code
 from entry_point.job.hosts import is_processing
 from entry_point.job.program import (
@@ -36,7 +38,7 @@ from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, has_resources
 
 
 class Command(NamedTuple):
-    """A command; its function takes the other arguments and returns the exit code."""
+    """A command; its function returns the exit code."""
 
     function: str
     """`module:name`, imported, perhaps with torch, when the command runs."""
@@ -44,6 +46,11 @@ class Command(NamedTuple):
     """The class whose settings are the command's arguments; empty: it takes names or nothing."""
     arguments: str
     meaning: str
+    config: str = ""
+    """The file in configs/ of these settings, which the function gets checked. Empty: it gets the
+    other arguments."""
+    dataset: str = ""
+    """What the command calls `data.root`, if it has settings of `data` outside that group."""
 
 
 _CONFIG = "entry_point.config"
@@ -65,24 +72,31 @@ COMMANDS = {
         f"{_CONFIG}.packing_config:OptimizeConfig",
         "source=DIR output=DIR",
         "pack images into the format that trains fastest",
+        config="optimize",
+        dataset="source",
     ),
     "check-dataset": Command(
         "entry_point.check_dataset:check",
         f"{_CONFIG}.packing_config:CheckConfig",
         "root=DIR",
         "read a whole dataset, count its classes and list what is damaged",
+        config="check_dataset",
+        dataset="root",
     ),
     "predict": Command(
         "entry_point.predict:run",
         f"{_CONFIG}.predict_config:PredictConfig",
         "input=PATH output_dir=DIR",
         "predict images; repeated, it continues",
+        config="predict",
+        dataset="input",
     ),
     "evaluate": Command(
         "entry_point.evaluate:run",
         f"{_CONFIG}.evaluate_config:EvaluateConfig",
         "[data.root=DIR]",
         "compute a model's metrics and list its worst predictions",
+        config="evaluate",
     ),
     "show-batch": Command(
         "entry_point.show_batch:show",
@@ -158,7 +172,7 @@ def run(command: str, arguments: Sequence[str]) -> int:
     # Not of all packages: SPDL's threads tell how they fared.
     for own in ("entry_point", "custom_op"):
         logging.getLogger(own).setLevel(logging.INFO)
-    root, work = _root(), partial(_call, command, arguments)
+    root, work = _root(), partial(_call, COMMANDS[command], arguments)
     if is_processing(root):  # which shows the reason
         return run_program(command, work, failure_file(root / "output" / "message"))
     return run_program(command, work)
@@ -170,11 +184,21 @@ def end_with(command: str) -> NoReturn:
     end_process(main([command, *sys.argv[1:]]))
 
 
-def _call(command: str, arguments: Sequence[str]) -> int:
-    if command != "train":  # a training job does it once it can leave the reason of a failure
+def _call(command: Command, arguments: Sequence[str]) -> int:
+    """Run a command's function, which is imported once its settings are right."""
+    if command is not COMMANDS["train"]:  # which does it once it can leave a failure's reason
         own_code.use_sent(RunFolder(_root()).channels)
-    function: Callable[[Sequence[str]], int] = _named(COMMANDS[command].function)
-    return function(arguments)
+    with without_group(command.dataset) if command.dataset else nullcontext():
+        given = _checked(command, arguments) if command.config else arguments
+        function: Callable[[Any], int] = _named(command.function)
+        return function(given)
+
+
+def _checked(command: Command, arguments: Sequence[str]) -> Any:
+    """Returns the settings. Raises ConfigError."""
+    from entry_point.config.compose import load_config  # which finds the config tree that was sent
+
+    return load_config(command.config, _named(command.settings), arguments)
 
 
 def _named(place: str) -> Any:

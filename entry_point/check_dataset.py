@@ -9,21 +9,17 @@ disk failed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
-from entry_point.config.compose import load_config
 from entry_point.config.packing_config import CheckConfig
-from entry_point.data.errors import DataError, without_group
+from entry_point.data.errors import DataError
 from entry_point.data.packing.check import Unread, check_dataset
 from entry_point.job.program import ExitCode, ReadError, counted
 
 log = logging.getLogger(__name__)
 
 
-@without_group("root")
-def check(arguments: Sequence[str]) -> int:
+def check(config: CheckConfig) -> int:
     """Read every image and list the damage. Returns the exit code."""
-    config = load_config("check_dataset", CheckConfig, arguments)
     try:
         found = check_dataset(config)
     # Exit code 1 means damage, not a folder or a disk that cannot be read.

@@ -20,7 +20,7 @@ from typing import Any
 
 from yaml import safe_load
 
-from entry_point.config.commands import OF_SAMPLES
+from entry_point.config.commands import OF_SAMPLES, flat
 from entry_point.config.config_errors import shown
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
 from entry_point.job.program import ExitCode, UserError, aligned
@@ -101,81 +101,59 @@ class _Run:
     dataset: str
     """The same for runs on the same validation images; empty if a run does not say it."""
     settings: dict[str, str]
-    evaluations: list[Record]
+    value: float | None
+    """The best one; None if no evaluation has one."""
+    epochs: str
     speed: str
-
-    @property
-    def best(self) -> Record:
-        """The evaluation with the best value; an empty record if none has a value."""
-        best: Record = {}
-        for record in self.evaluations:
-            if self.metric.is_better(self.value_in(record), self.value_in(best)):
-                best = record
-        return best
-
-    def value_in(self, record: Record) -> float | None:
-        return tracked_value(self.metric, record)
 
     def leads(self, runs: Sequence[_Run]) -> bool:
         """Returns whether none of several runs with the same dataset and metric is better."""
         like = (self.dataset, self.metric)
-        rivals = [run for run in runs if run.best and (run.dataset, run.metric) == like]
-        own = self.value_in(self.best)
-        is_worse = any(self.metric.is_better(run.value_in(run.best), own) for run in rivals)
-        return bool(self.best) and len(rivals) > 1 and not is_worse
+        values = [run.value for run in runs if (run.dataset, run.metric) == like]
+        rivals = [value for value in values if value is not None]
+        is_best = not any(self.metric.is_better(value, self.value) for value in rivals)
+        return self.value is not None and len(rivals) > 1 and is_best
 
     def row(self, keys: Sequence[str], mark: str) -> list[str]:
         """Returns the run's cells; those of the settings `keys` at the end."""
-        best = self.best
-        return [
-            _end_of(str(self.folder), 28),
-            f"{mark}{self.metric.show(self.value_in(best))} {self.metric.label}",
-            f"{best['epoch'] + 1} of {self.evaluations[-1]['epoch'] + 1}" if best else "-",
-            self.speed,
-            *(_end_of(self.settings.get(key, "")) for key in keys),
-        ]
+        value = f"{mark}{self.metric.show(self.value)} {self.metric.label}"
+        settings = (_end_of(self.settings.get(key, "")) for key in keys)
+        return [_end_of(str(self.folder), 28), value, self.epochs, self.speed, *settings]
 
 
 def _read(folder: Path) -> _Run:
     run, settings = RunFolder(folder), settings_of_finished(folder)
     log = run.output_data / "metrics.jsonl"
     records = parse_records(log.read_text()) if log.is_file() else []
-    evaluations, speeds = (
-        validation_records(records),
-        column(training_records(records), "images_per_s"),
-    )
+    evaluations = validation_records(records)
+    speeds = column(training_records(records), "images_per_s")
     metric, images = read_tracked(run)
+    metric = metric or _tracked(evaluations, settings)
+    value: float | None = None
+    epochs = "-"
+    for record in evaluations:
+        if metric.is_better(found := tracked_value(metric, record), value):
+            value, epochs = found, f"{record['epoch'] + 1} of {evaluations[-1]['epoch'] + 1}"
     of_dataset = {
         key: value
         for key, value in settings.items()
         if key.startswith("data.") and key.split(".")[1] not in OF_SAMPLES
     }
-    return _Run(
-        folder,
-        metric or _tracked(evaluations, settings),
-        images or (json.dumps(of_dataset) if of_dataset else ""),
-        settings,
-        evaluations,
-        f"{median(speeds):.0f}" if speeds else "-",
-    )
+    dataset = images or (json.dumps(of_dataset) if of_dataset else "")
+    speed = f"{median(speeds):.0f}" if speeds else "-"
+    return _Run(folder, metric, dataset, settings, value, epochs, speed)
 
 
 def settings_of_finished(folder: Path) -> dict[str, str]:
-    """Returns a run's settings as `flat` does; empty for an unfinished one."""
+    """Returns a run's settings as `spelled` does; empty for an unfinished one."""
     file = RunFolder(folder).model / "config.yaml"
     content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    return {} if "unfinished" in content else flat(content)
+    return {} if "unfinished" in content else spelled(content)
 
 
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+def spelled(values: Mapping[str, Any]) -> dict[str, str]:
     """Returns settings by their dotted keys, in Hydra's syntax."""
-    found: dict[str, str] = {}
-    for key, value in values.items():
-        if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = shown(value)
-    return found
+    return {key: shown(value) for key, value in flat(values).items()}
 
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:

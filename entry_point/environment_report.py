@@ -42,13 +42,10 @@ def _print_report() -> int:
     for title, lines in sections.items():
         sys.stdout.write(f"{title}\n")
         try:
-            sys.stdout.writelines(f"  {line}\n" for line in lines())
-        except BrokenPipeError:
-            raise
+            found = [*lines()]
         except Exception as error:  # which is a part of the report
-            sys.stdout.writelines(
-                f"  {line}\n" for line in f"{type(error).__name__}: {error}".splitlines()
-            )
+            found = f"{type(error).__name__}: {error}".splitlines()
+        sys.stdout.writelines(f"  {line}\n" for line in found)
     return ExitCode.FINISHED
 
 

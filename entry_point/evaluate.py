@@ -9,53 +9,47 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import polars as pl
 import torch
 
-from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.evaluate_config import EvaluateConfig
+from entry_point.config.train_config import TrainerConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
+from entry_point.job.devices import Devices, join_devices
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.own_code import PACKAGE
 from entry_point.job.program import ExitCode, counted, printable
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
+from entry_point.job.stop import Stopped, StopRequest
 from entry_point.job.whole_file import write_text
-
-if TYPE_CHECKING:
-    from entry_point.job.devices import Devices
-    from entry_point.model_folder import Trained
-    from entry_point.training.evaluation import Evaluation
-    from entry_point.training.tasks.task import Table, Task
+from entry_point.model_folder import Trained, load_trained, read_config, unpacked
+from entry_point.prediction_table import write_csv
+from entry_point.training import evaluation
+from entry_point.training.evaluation import Evaluation
+from entry_point.training.input import device_batches
+from entry_point.training.models import Normalize
+from entry_point.training.results.report import write_evaluation
+from entry_point.training.tasks.task import Table, Task
 
 log = logging.getLogger(__name__)
 
 
-def run(arguments: Sequence[str]) -> int:
+def run(config: EvaluateConfig) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
-    config = load_config("evaluate", EvaluateConfig, arguments)
-    from entry_point.job.devices import join_devices
-    from entry_point.job.stop import Stopped
-    from entry_point.model_folder import load_trained, read_config, unpacked
-
     with unpacked(Path(config.model_dir)) as folder:
-        trainer = read_config(folder).trainer
-        # As in training, but on what this machine has.
-        here = replace(trainer, device="auto", nproc_per_host=None, batch_size=config.batch_size)
-        if here.precision == "tf32" and not torch.cuda.is_available():
-            here = replace(here, precision="fp32")
-        with join_devices(here) as devices:
+        trainer = _on_this_machine(read_config(folder).trainer, config.batch_size)
+        with join_devices(trainer) as devices:
             trained = load_trained(folder, devices.device)
             data = config.changed(trained.config.data)
             _check_format(data, config, folder)
@@ -66,11 +60,19 @@ def run(arguments: Sequence[str]) -> int:
             split = config.split or _default_split(dataset)
             source = dataset.source(split)
             try:
-                evaluation = evaluate(trained, source, dataset.data, config, devices)
+                found = evaluate(trained, source, dataset.data, config, devices)
             except Stopped:
                 return ExitCode.INTERRUPTED
-        _write(config, split, data, trained, evaluation, source)
+        _write(config, split, data, trained, found, source)
+        _log(found, trained.task, config, split)
     return ExitCode.FINISHED
+
+
+def _on_this_machine(trainer: TrainerConfig, batch_size: int) -> TrainerConfig:
+    """Returns the run's settings for the devices that are here."""
+    here = replace(trainer, device="auto", nproc_per_host=None, batch_size=batch_size)
+    is_tf32 = here.precision == "tf32" and not torch.cuda.is_available()
+    return replace(here, precision="fp32") if is_tf32 else here
 
 
 def _default_split(dataset: Dataset) -> str:
@@ -100,11 +102,6 @@ def evaluate(
 
     Raises DataError if the source has classes that the model does not know.
     """
-    from entry_point.job.stop import StopRequest
-    from entry_point.training import evaluation
-    from entry_point.training.input import device_batches
-    from entry_point.training.models import Normalize
-
     order = _order_of(source, trained.classes).to(devices.device)
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
     normalize = Normalize(*data.normalization, devices.input_dtype).to(devices.device)
@@ -114,13 +111,9 @@ def evaluate(
             batches = (replace(batch, labels=order[batch.labels]) for batch in batches)
         elif source.kind != "targets":
             batches = (replace(batch, labels=batch.labels[:, order]) for batch in batches)
+        networks, stop = [trained.network], StopRequest()
         (found,) = evaluation.evaluate(
-            [trained.network],
-            trained.task,
-            batches,
-            devices,
-            samples=len(source),
-            stop=StopRequest(),
+            networks, trained.task, batches, devices, samples=len(source), stop=stop
         )
     return found
 
@@ -150,45 +143,32 @@ def _write(
     split: str,
     data: DataConfig,
     trained: Trained,
-    evaluation: Evaluation,
+    found: Evaluation,
     source: Source,
 ) -> None:
-    """Write evaluation.json, predictions.csv and the page; log the metrics."""
-    from entry_point.training.results.report import write_evaluation
-
+    """Write evaluation.json, predictions.csv, with the largest loss first, and the page."""
     output, task = Path(config.output_dir), trained.task
     facts: dict[str, str | int] = {
         "model": str(Path(config.model_dir).resolve()),
         "data": data.root or "the input channel",
         "split": split,
-        "images": len(evaluation.indices),
-        "damaged": evaluation.damaged,
+        "images": len(found.indices),
+        "damaged": found.damaged,
     }
     if (unfinished := trained.config.describe_unfinished()) is not None:
         facts["note"] = unfinished
         log.warning("%s: %s", config.model_dir, unfinished)
-    tables = {table.title: _as_json(table) for table in task.tables(evaluation.scores)}
-    result = {**facts, "metrics": evaluation.metrics, "tables": tables}
+    tables = {table.title: _as_json(table) for table in task.tables(found.scores)}
+    result = {**facts, "metrics": found.metrics, "tables": tables}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    _write_outcomes(output / "predictions.csv", task, evaluation, source)
-    title, page = f"{split} of {facts['data']}", output / "evaluation.html"
-    shown = {name: str(value) for name, value in facts.items()}
-    write_evaluation(page, title, shown, task, evaluation, source, trained.network, data)
-    _log(evaluation, task, config.model_dir, split, page)
-
-
-def _log(evaluation: Evaluation, task: Task, model: str, split: str, page: Path) -> None:
-    """Log the metrics, and where the results are."""
-    for metric in (*task.metrics, LOSS):
-        if metric.name in evaluation.metrics:
-            log.info("  %-20s %s", metric.label, metric.show(evaluation.metrics[metric.name]))
-    skipped = f", {evaluation.damaged} damaged" if evaluation.damaged else ""
-    count = counted(len(evaluation.indices), "image")
-    of = "all images" if split == WHOLE else split
-    log.info(
-        "%s of %s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
-        *(count, of, model, skipped, page),
-    )
+    paths = [source.key(index) for index in found.indices.tolist()]
+    losses = found.scores[:, 0].tolist()
+    frame = pl.DataFrame({"path": paths, **task.outcomes(found.scores), "loss": losses})
+    frame = frame.sort("loss", descending=True, maintain_order=True)
+    write_csv(frame.lazy(), output / "predictions.csv")
+    title, shown = f"{split} of {facts['data']}", {name: str(each) for name, each in facts.items()}
+    page = output / "evaluation.html"
+    write_evaluation(page, title, shown, task, found, source, trained.network, data)
 
 
 def _as_json(table: Table) -> list[dict[str, object]]:
@@ -200,16 +180,19 @@ def _as_json(table: Table) -> list[dict[str, object]]:
     return [dict(zip(table.head, row, strict=True)) for row in rows]
 
 
-def _write_outcomes(file: Path, task: Task, evaluation: Evaluation, source: Source) -> None:
-    """Write what the model made of each image, those with the largest loss first."""
-    import polars as pl
-
-    from entry_point.prediction_table import write_csv
-
-    paths = [source.key(index) for index in evaluation.indices.tolist()]
-    losses = evaluation.scores[:, 0].tolist()
-    frame = pl.DataFrame({"path": paths, **task.outcomes(evaluation.scores), "loss": losses})
-    write_csv(frame.sort("loss", descending=True, maintain_order=True).lazy(), file)
+def _log(found: Evaluation, task: Task, config: EvaluateConfig, split: str) -> None:
+    """Log the metrics, and where the results are."""
+    for metric in (*task.metrics, LOSS):
+        if metric.name in found.metrics:
+            log.info("  %-20s %s", metric.label, metric.show(found.metrics[metric.name]))
+    log.info(
+        "%s of %s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
+        counted(len(found.indices), "image"),
+        "all images" if split == WHOLE else split,
+        config.model_dir,
+        f", {found.damaged} damaged" if found.damaged else "",
+        Path(config.output_dir, "evaluation.html"),
+    )
 
 
 if __name__ == "__main__":

@@ -8,14 +8,11 @@ together are the dataset. `ML_ROOT` replaces /opt/ml.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 from pathlib import Path
 
-from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.config.part import part_of_run
-from entry_point.data.errors import without_group
+from entry_point.config.part import part_of_run, path_of_run
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from entry_point.job.hosts import ProcessingJob
@@ -24,30 +21,23 @@ from entry_point.job.program import ExitCode
 log = logging.getLogger(__name__)
 
 
-@without_group("source")
-def optimize(arguments: Sequence[str]) -> int:
+def optimize(config: OptimizeConfig) -> int:
     """Pack as configured; in a job, folders default to the job's and each host packs a part.
     Returns the exit code."""
-    config, job = load_config("optimize", OptimizeConfig, arguments), ProcessingJob.here()
-    source = _chosen("source", config.source, job.input if job else None)
+    job = ProcessingJob.here()
+    source = path_of_run("source", config.source, job.input if job else None)
     if config.output_format == "index":
         if job is not None:
             raise ConfigError("output_format", config.output_format, "must be shards in a job")
         folder = Path(config.output) if config.output else None
         output = index_folder(source, folder, config)
     else:
-        output = _chosen("output", config.output, job.output if job else None)
+        output = path_of_run("output", config.output, job.output if job else None)
         part, own_files = part_of_run(config.part, job, source)
         pack(source, output, config, part, own_files)
     what = "side indexes are" if config.output_format == "index" else "dataset is"
     log.info("the %s in %s", what, output)
     return ExitCode.FINISHED
-
-
-def _chosen(key: str, value: str | None, default: Path | None) -> Path:
-    if value is None and default is None:
-        raise ConfigError(key, None, "must name a folder, as in source=PHOTOS output=FOLDER")
-    return Path(value or default or "")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,11 +23,10 @@ import numpy as np
 import polars as pl
 import torch
 
-from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.part import Part, part_of_run
+from entry_point.config.part import Part, part_of_run, path_of_run
 from entry_point.config.predict_config import PredictConfig
-from entry_point.data.errors import DataError, without_group
+from entry_point.data.errors import DataError
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import track
@@ -73,12 +72,10 @@ class Prediction:
         return self.folder / self.part.predictions
 
 
-@without_group("input")
-def run(arguments: Sequence[str]) -> int:
+def run(config: PredictConfig) -> int:
     """Predict the part unless that is done, then list the damaged images; returns the exit code."""
-    config, job = load_config("predict", PredictConfig, arguments), ProcessingJob.here()
     with unpacked(Path(config.model_dir)) as model:
-        prediction = plan(config, job, model)
+        prediction = plan(config, ProcessingJob.here(), model)
         file = prediction.file
         csv = file.with_suffix(".csv")
         with locked(file, key="output_dir"):
@@ -104,8 +101,8 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
 
     `model` is the folder of `config.model_dir`.
     """
-    source = _chosen("input", config.input, job.input if job else None)
-    folder = _chosen("output_dir", config.output_dir, job.output if job else None)
+    source = path_of_run("input", config.input, job.input if job else None)
+    folder = path_of_run("output_dir", config.output_dir, job.output if job else None)
     if not source.exists():
         raise ConfigError("input", source, "there is no such file or folder")
     if folder.exists() and not folder.is_dir():
@@ -118,14 +115,6 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     places = range(len(images)) if own_files else part.of(len(images))
     made_from = _fingerprint(config, source, images, model)
     return Prediction(config, model, images, places, part, folder, made_from)
-
-
-def _chosen(key: str, value: str | None, default: Path | None) -> Path:
-    if value is not None:
-        return Path(value)
-    if default is None:
-        raise ConfigError(key, message=f"has no value; add {key}=PATH")
-    return default
 
 
 def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Path) -> str:

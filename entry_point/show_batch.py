@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.train_config import load_train_config
-from entry_point.data.loader import build_loader, open_source
-from entry_point.job.devices import join_devices
+from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
 from entry_point.job.whole_file import replacing
-from entry_point.training.expected_pixels import with_expected_pixels
-from entry_point.training.input import loader_spec, with_found_format
-from entry_point.training.results.pictures import first_samples
-from entry_point.training.tasks.build_task import build_task
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 OUTPUT = "runs/samples.png"
 _KEY = "output"
@@ -38,22 +36,30 @@ def show(arguments: Sequence[str]) -> int:
     overrides = [text for text in arguments if text not in given]
     run = RunFolder(Path(os.environ.get("ML_ROOT") or CONTAINER_ROOT))
     config, _ = load_train_config(overrides, has_channels=run.has_data)
-    channels = run.channels
-    config = with_found_format(config, channels)
-    with join_devices(config.trainer) as devices:
-        with suppress(ConfigError):  # the samples can be seen before the weights are there
-            config = with_expected_pixels(config, run, devices)
-        train = open_source(config.data, "train", channels)
-        task = build_task(config, train, devices.device)
-        loader = build_loader(train, loader_spec(config, devices, "train"))
-        try:
-            figure = first_samples(config, loader, task, train.classes, devices)
-        finally:
-            loader.close()
+    figure = _draw(config, run)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)
     sys.stdout.write(f"{path}\n")
     return ExitCode.FINISHED
+
+
+def _draw(config: TrainConfig, run: RunFolder) -> Figure:
+    # Not above: a wrong setting is answered without torch.
+    from entry_point.data.loader import build_loader, open_source
+    from entry_point.job.devices import join_devices
+    from entry_point.training.expected_pixels import with_expected_pixels
+    from entry_point.training.input import loader_spec, with_found_format
+    from entry_point.training.results.pictures import first_samples
+    from entry_point.training.tasks.build_task import build_task
+
+    config = with_found_format(config, run.channels)
+    with join_devices(config.trainer) as devices:
+        with suppress(ConfigError):  # the samples can be seen before the weights are there
+            config = with_expected_pixels(config, run, devices)
+        train = open_source(config.data, "train", run.channels)
+        task = build_task(config, train, devices.device)
+        with closing(build_loader(train, loader_spec(config, devices, "train"))) as loader:
+            return first_samples(config, loader, task, train.classes, devices)
 
 
 if __name__ == "__main__":

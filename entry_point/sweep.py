@@ -14,18 +14,18 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from types import FrameType
 
-import yaml
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from entry_point.compare import RUNS, comparison, flat, settings_of_finished
-from entry_point.config.compose import CONFIGS, parse_overrides
+from entry_point.compare import RUNS, comparison, settings_of_finished, spelled
+from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.config.typed_text import as_typed, is_text
+from entry_point.config.train_config import load_train_config
+from entry_point.config.typed_text import as_typed
 from entry_point.job.program import ExitCode, stop_signals
 from entry_point.job.run_folder import NEW_RUN
 
@@ -73,13 +73,12 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _values(override: Override) -> list[str]:
-    """Returns the override of each value; a text is what was typed, as in one run."""
-    text, key = override.input_line or "", override.key_or_group
+    """Returns the override of each value as it was typed."""
+    text = override.input_line or ""
     if not override.is_sweep_override():
         return [text]
-    is_word = is_text(key, TrainConfig) or (CONFIGS / key).is_dir()
     try:
-        values = (as_typed(override) if is_word else override).sweep_string_iterator()
+        values = as_typed(override).sweep_string_iterator()
     except HydraException as error:  # interval(0,1), glob(*)
         raise ConfigError(text, message="must list values: A,B, range(...), choice(...)") from error
     return [f"{override.get_key_element()}={value}" for value in values]
@@ -91,7 +90,7 @@ def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
     One with others is started: it continues, as with more epochs, or says what has changed.
     """
     saved = settings_of_finished(folder)
-    settings = flat(yaml.safe_load(load_train_config(overrides)[1])) if saved else {}
+    settings = spelled(asdict(load_train_config(overrides)[0])) if saved else {}
     known = {key: value for key, value in settings.items() if value not in _FOUND_LATER}
     return bool(saved) and all(saved.get(key) == value for key, value in known.items())
 

@@ -37,10 +37,9 @@ from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.checking import check_config
-from entry_point.config.compose import CONFIGS, parse_overrides
+from entry_point.config.compose import parse_overrides, set_values
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
-from entry_point.config.typed_text import with_typed_text
 from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError
 from entry_point.job.cores import usable_cores
@@ -305,9 +304,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def read_config(arguments: Sequence[str]) -> BenchConfig:
-    plain = OmegaConf.to_container(OmegaConf.from_dotlist(list(arguments)))
-    typed = with_typed_text(plain, BenchConfig, parse_overrides(arguments), CONFIGS)
-    return check_config(typed, BenchConfig)
+    config = OmegaConf.create()
+    set_values(config, parse_overrides(arguments), BenchConfig)
+    return check_config(OmegaConf.to_container(config), BenchConfig)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, TypeVar
 
@@ -15,10 +15,9 @@ from entry_point.config.config_errors import ConfigError, near
 T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
-FOR_LAUNCH = dict.fromkeys(
-    ("target", "job", "resume_from"), "is a setting of `make sagemaker-train`; remove it"
-)
-"""Of the keys of configs/launch.yaml, which no job has."""
+_FOR_LAUNCH = ("target", "job", "resume_from")
+_NOT_GLOBAL = "the first line of a file in configs/experiment/ must be `# @package _global_`, "
+_NOT_GLOBAL += "without a byte-order mark"
 _MOST_NAMED = 9
 """Keys in a line: nobody reads longer lists."""
 
@@ -28,34 +27,30 @@ def check_config(plain: Any, schema: type[T], group: str = "") -> T:
     try:
         return TypeAdapter(schema).validate_python(plain)
     except ValidationError as error:
-        leaves = [key for key, _ in settings_of(json_tree(schema))]  # type: ignore[arg-type]
-        groups = {key.rpartition(".")[0]: None for key in leaves if "." in key}
-        keys = [*groups, *leaves]
-        first, *others = (
-            _explain(each, schema, keys, group) for each in error.errors(include_url=False)
-        )
+        first, *others = (_explain(each, schema, group) for each in error.errors(include_url=False))
         first.args += tuple(map(str, others))
         raise first from error
 
 
-def _explain(mistake: Any, schema: type, keys: Sequence[str], group: str) -> ConfigError:
+def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
     """Returns pydantic's sentence behind the key and its value, as they are typed."""
     kind, context, value = mistake["type"], mistake.get("ctx", {}), mistake["input"]
     if isinstance(own := context.get("error"), ConfigError):  # it has named the key
         return own
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"])
     path = "".join(parts).lstrip(".")
-    key = f"{group}.{path}".strip(".")
+    message = mistake["msg"]
     is_unknown = kind in ("unexpected_keyword_argument", "extra_forbidden")
     if is_unknown:
-        first = path.partition(".")[0]
-        is_other = first in FOR_LAUNCH and first not in keys and not group
-        message = FOR_LAUNCH[first] if is_other else f"no such key; {_meant(path, keys, group)}"
-    elif kind == "dataclass_type":
+        is_file = path == "experiment" and isinstance(value, dict)
+        message = _NOT_GLOBAL if is_file else _meant(path, schema, group)
+    elif kind == "dataclass_type" or path == "data":
         message = f"is a group of settings: set {as_setting(path, value, schema)}"
+    elif kind == "string_type" and isinstance(value, int | float):
+        message += "; in a file of configs/, write the text in quotes"
     else:
-        words = re.findall("'(.*?)'", context.get("expected", ""))
-        message = f"{mistake['msg']}{near(str(value), words)}"
+        message += near(str(value), re.findall("'(.*?)'", context.get("expected", "")))
+    key = f"{group}.{path}".strip(".")
     if isinstance(value, dict) and (is_unknown or kind == "missing"):  # all of a group
         return ConfigError(key, message=message)
     return ConfigError(key, value, message)
@@ -69,20 +64,25 @@ def as_setting(group: str, word: object, schema: type) -> str:
     return f"{group}.name={word}" if "name" in node.get("properties", {}) else f"{group}.KEY=VALUE"
 
 
-def _meant(path: str, keys: Sequence[str], group: str) -> str:
+def _meant(path: str, schema: type, group: str) -> str:
     """Returns what the user may have meant by a key that does not exist."""
+    leaves = [key for key, _ in settings_of(json_tree(schema))]
+    keys = [*{key.rpartition(".")[0]: None for key in leaves if "." in key}, *leaves]
     above, _, name = path.rpartition(".")
+    top = path.partition(".")[0]
+    if not group and top in _FOR_LAUNCH and top not in keys:
+        return "is a setting of `make sagemaker-train`; remove it"
     if path in keys:
-        return f"a file nests keys: write {above}: {{{name}: VALUE}}"
+        return f"no such key; a file nests keys: write {above}: {{{name}: VALUE}}"
     same = [key for key in keys if key.rpartition(".")[2] == name]
     beside = {key.rpartition(".")[2]: key for key in keys if key.rpartition(".")[0] == above}
     near_by = [beside[each] for each in difflib.get_close_matches(name, beside, n=1)]
     if meant := same or near_by:
         typed = (f"{group}.{key}".lstrip(".") for key in meant[:3])
-        return f"did you mean {' or '.join(typed)}?"
+        return f"no such key; did you mean {' or '.join(typed)}?"
     if len(keys) <= _MOST_NAMED:
-        return f"{group or 'there'} has {', '.join(keys)}"
-    return "docs/settings.md lists all"
+        return f"no such key; {group or 'there'} has {', '.join(keys)}"
+    return "no such key; docs/settings.md lists all"
 
 
 @cache

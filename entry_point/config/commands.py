@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -32,17 +32,21 @@ def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
     return f"make {target} ARGS={quoted}"
 
 
+def flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:
+    """Returns settings by their dotted keys."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        key = f"{group}{name}"
+        found |= flat(value, f"{key}.") if isinstance(value, dict) else {key: value}
+    return found
+
+
 def changes(
     values: Mapping[str, Any], defaults: Mapping[str, Any], group: str = ""
-) -> Iterator[tuple[str, Any]]:
-    """Yields the settings that differ from the defaults, by their dotted keys."""
-    for name, value in values.items():
-        default = defaults.get(name, ...)
-        if isinstance(value, dict):
-            below = default if isinstance(default, dict) else {}
-            yield from changes(value, below, f"{group}{name}.")
-        elif value != default:
-            yield f"{group}{name}", value
+) -> dict[str, Any]:
+    """Returns the settings that differ from the defaults, by their dotted keys."""
+    known = flat(defaults, group)
+    return {k: value for k, value in flat(values, group).items() if value != known.get(k, ...)}
 
 
 def check_command(data: DataConfig) -> str:
@@ -85,7 +89,7 @@ def described(data: DataConfig, *own: str) -> dict[str, Any]:
     FOLDER stands for a `root` that only the job knows.
     """
     of_dataset = {key: each for key, each in asdict(data).items() if key not in OF_SAMPLES}
-    settings = {"root": "FOLDER", **dict(changes(of_dataset, asdict(DataConfig())))}
+    settings = {"root": "FOLDER", **changes(of_dataset, asdict(DataConfig()))}
     return {
         key if key.partition(".")[0] in own else f"data.{key}": each
         for key, each in settings.items()

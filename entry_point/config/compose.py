@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import yaml
@@ -15,25 +14,22 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
-from entry_point.config.checking import FOR_LAUNCH, as_setting, check_config, json_tree
+from entry_point.config.checking import as_setting, check_config
 from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
-from entry_point.config.override_text import quote
+from entry_point.config.override_text import quote, spell
 from entry_point.config.retired import with_later, without_retired
-from entry_point.config.typed_text import as_typed, with_typed_text
+from entry_point.config.typed_text import as_typed, typed_value
 from entry_point.job import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()
 # No list, dictionary, sweep, quotes or interpolation; commas within braces only.
 _PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*"""
-_PACKAGE_LINE = "# @package _global_"
-# As Hydra reads it: after blank lines and comments with an @ only.
-_PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
@@ -88,28 +84,43 @@ def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str
     Values are not checked yet; settings that are text in `schema` hold the text that was typed.
     """
     parsed = parse_overrides(overrides)
-    for override in parsed:
-        if override.key_or_group == "experiment":
-            _check_experiments(override.value())
-    try:
-        with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
-            listed = (yaml.safe_load(file) or {}).get("defaults", ())
-        # Those of which the file has an option, as in `model: resnet18`.
-        groups = {group for each in listed if isinstance(each, dict) for group in each}
-        opened = [_opened(override, groups, schema) for override in parsed]
+    with _explaining(schema):
+        groups = _groups(name)
+        options = [each for each in parsed if _is_option(each, groups)]
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            plain = OmegaConf.to_container(compose(name, opened), resolve=True)
+            config = compose(name, [_as_option(each) for each in options])
+        set_values(config, (each for each in parsed if each not in options), schema)
+        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    refuse_in_value("", plain)
+    return plain
+
+
+def _groups(name: str) -> set[str]:
+    """Returns the groups of which a file has an option, as in `model: resnet18`."""
+    with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
+        listed = (yaml.safe_load(file) or {}).get("defaults", ())
+    return {group for each in listed if isinstance(each, dict) for group in each}
+
+
+@contextmanager
+def _explaining(schema: type) -> Iterator[None]:
+    """Turns what Hydra, OmegaConf and YAML raise into ConfigError."""
+    try:
+        yield
     except MissingConfigException as error:
         group, _, option = (error.missing_cfg_file or "").rpartition("/")
         if not error.options:
             raise ConfigError("configuration", message=" ".join(str(error).split())) from error
-        message = _no_such_option(group, option, schema, sorted(error.options))
+        message = _no_such_option(group, option, sorted(error.options), schema)
         raise ConfigError(group, option, message) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), message=str(error.msg).splitlines()[0]) from error
     except yaml.YAMLError as error:  # which names the file and the line
         message = f"not valid YAML: {' '.join(str(error).split())}; indent with spaces, never tabs"
         raise ConfigError("configuration", message=message) from error
+    except UnicodeDecodeError as error:
+        (file, *_) = (f for f in CONFIGS.rglob("*.yaml") if error.object in f.read_bytes())
+        raise ConfigError("configuration", message=f"{file} must be UTF-8 text") from error
     except ConfigError:
         raise
     except (HydraException, ValueError) as error:
@@ -117,8 +128,24 @@ def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str
         first, _, rest = (str(error) or str(error.__cause__)).partition("\n")
         reason = f"{first} {rest.splitlines()[0]}" if first.endswith(":") and rest else first
         raise ConfigError("configuration", message=reason) from error
-    refuse_in_value("", plain)
-    return with_typed_text(plain, schema, parsed, CONFIGS)
+
+
+def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) -> None:
+    """Set the overrides' keys, also new ones: `check_config` knows which exist; `~key` removes one.
+
+    Raises ConfigError and OmegaConf's errors.
+    """
+    for override in overrides:
+        key = override.key_or_group
+        if not override.is_delete():
+            OmegaConf.update(config, key, typed_value(override, schema), force_add=True)
+            continue
+        above, _, name = key.rpartition(".")
+        node = OmegaConf.select(config, above) if above else config
+        if not isinstance(node, DictConfig) or name not in node:
+            raise ConfigError(f"~{key}", message="no such key; remove this override")
+        with open_dict(node):
+            del node[name]
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -147,58 +174,29 @@ def _parse(parser: OverridesParser, override: str) -> Override:
         raise ConfigError(override, message=message) from error
 
 
-def _opened(override: Override, groups: Collection[str], schema: type) -> str:
-    """Returns the override, with which Hydra takes any key: `check_config` knows which exist.
+def _is_option(override: Override, groups: set[str]) -> bool:
+    """Returns whether Hydra reads the override as an option of a group, as in `model=resnet50`.
 
-    `~key` stays as it is; an option of a group, as in `model=resnet50`, is text.
+    Raises ConfigError for several values.
     """
-    text, key = override.input_line or "", override.key_or_group
     if override.is_sweep_override():
         message = (
             "has several values, which `make sweep` takes; write a list as [A,B], a text as 'A,B'"
         )
-        raise ConfigError(text, message=message)
-    if re.search("[/@]", key) or key in groups:
-        typed, value = as_typed(override), override.value()
-        same = value is None or isinstance(value, dict) or value == typed.value()
-        return text if same else f"{text.partition('=')[0]}={typed.get_value_element_as_str()}"
-    if text.startswith("~"):
-        return text
-    if (CONFIGS / key).is_dir():
-        raise ConfigError(text, message=_no_such_option(key, override.value(), schema))
-    return f"++{text.lstrip('+')}"
+        raise ConfigError(str(override.input_line), message=message)
+    key = override.key_or_group
+    chooses = "/" in key or key in groups or override.package is not None
+    return chooses and not isinstance(override.value(), dict)
 
 
-def _check_experiments(names: Any) -> None:
-    """Raise ConfigError for an experiment whose keys Hydra would put below `experiment`."""
-    for name in names if isinstance(names, list) else [names]:
-        file = CONFIGS / "experiment" / f"{name}.yaml"
-        try:
-            text = file.read_text(encoding="utf-8") if file.is_file() else _PACKAGE_LINE
-        except UnicodeDecodeError as error:
-            message = f"{_shown(file)} must be UTF-8 text ({error})"
-            raise ConfigError("experiment", name, message) from error
-        if not re.match(_PACKAGE_HEADER, text):
-            message = (
-                f"the first line of {_shown(file)} must be `{_PACKAGE_LINE}`, before all others"
-            )
-            if text.startswith("\ufeff"):
-                message += "; save it without a byte-order mark"
-            raise ConfigError("experiment", name, message)
+def _as_option(override: Override) -> str:
+    """Returns the override with the option's name as it was typed, which may look like a number."""
+    text, typed = override.input_line or "", as_typed(override).value()
+    return text if override.value() is None else f"{text.partition('=')[0]}={spell(typed)}"
 
 
-def _shown(file: Path) -> str:
-    """Returns a file of the config tree as people name it."""
-    inside = file.is_relative_to(CONFIGS)
-    return str(CONFIGS.name / file.relative_to(CONFIGS) if inside else file)
-
-
-def _no_such_option(group: str, option: object, schema: type, options: Sequence[str] = ()) -> str:
+def _no_such_option(group: str, option: str, options: Sequence[str], schema: type) -> str:
     """Returns what may stand in the place of an option that a group does not have."""
-    if group in FOR_LAUNCH and group not in json_tree(schema)["properties"]:
-        return FOR_LAUNCH[group]
     instead = as_setting(group, option, schema)
-    if not options:
-        return f"no such option here; set {instead}"
-    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(str(option)) else "")
-    return f"must be one of {allowed}{near(str(option), options)}"
+    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(option) else "")
+    return f"must be one of {allowed}{near(option, options)}"

@@ -24,15 +24,13 @@ def refuse_in_overrides(overrides: Iterable[str]) -> None:
 
 def refuse_in_value(key: str, value: object) -> None:
     """Raises ConfigError for a value with credentials; it names only `key`, or the one below it."""
-    if _ENVIRONMENT.match(key):
-        return
     if isinstance(value, dict):
         for name, item in value.items():
             refuse_in_value(f"{key}.{name}".lstrip("."), item)
     elif isinstance(value, list):
         for item in value:
             refuse_in_value(key, item)
-    elif isinstance(value, str) and _CREDENTIALS.search(value):
+    elif not _ENVIRONMENT.match(key) and _CREDENTIALS.search(str(value)):
         named = "an argument" if _CREDENTIALS.search(key) else key
         message = "put it into an environment variable (on SageMaker, job.environment.NAME)"
         raise ConfigError(named, message=f"has credentials in a URI: {message}")

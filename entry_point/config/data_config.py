@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.checking import check_config
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive, Share, Words
 from entry_point.job.cores import cores_per_rank
 
@@ -28,6 +30,21 @@ READERS = {
 }
 """Each is a function of `root`, a DataConfig, and whether labels are needed; returns a Listing."""
 FORMATS = ("auto", "shards", *READERS)
+_OWN = "a source of your own"
+_LISTED = ("auto", "manifest", "masks", _OWN)
+_NEEDS = {
+    "kwargs": ("demo", _OWN),
+    "images": _LISTED,
+    "table.path": (*_LISTED, "parquet"),
+    "table.prefix": _LISTED,
+    "table.labels": (*_LISTED, "parquet"),
+    "table.split": _LISTED,
+    "table.separator": (*_LISTED, "parquet", "webdataset"),
+    "val_fraction": ("auto", "folder", "manifest", "webdataset", "parquet", "masks"),
+    "access": ("auto", "shards"),
+}
+"""The formats that a setting needs, unless it has a value of `_UNSET`."""
+_UNSET: tuple[object, ...] = (None, {}, [], "|", "auto", "map")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Of the pixels, on the 0 to 1 scale."""
 
@@ -169,20 +186,33 @@ class DataConfig:
     the job stops above that share."""
 
     def __post_init__(self) -> None:
-        self.table.check("data.table")
         self._check_format()
-        if self.format == "demo":
-            self.demo()
-            if not self.root:
-                message = "data=demo needs a folder to generate into"
-                raise ConfigError("data.root", self.root, message)
         self._check_sizes()
         for key in ("scale", "ratio"):
             if (pair := getattr(self, key))[0] > pair[1]:
                 raise ConfigError(f"data.{key}", pair, "must be [smallest,largest]")
-        if self.access == "stream" and self.format not in ("auto", "shards"):
-            message = f"needs data=shards, not data={self.format}"
-            raise ConfigError("data.access", self.access, message)
+        repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
+        for key, value in repeating.items():
+            if value is not None and self.streams:
+                is_parquet = self.format == "parquet"
+                message = "does not go with data=parquet" if is_parquet else "needs data.access=map"
+                message += ": a stream reads each shard once"
+                raise ConfigError(f"data.{key}", value, message)
+
+    def _check_format(self) -> None:
+        """Raise ConfigError for a format that does not exist, and for settings of others."""
+        check_name("data.format", self.format, FORMATS)
+        kind = self.format if self.format in FORMATS else _OWN
+        for key, formats in _NEEDS.items():
+            value = attrgetter(key)(self)
+            if value not in _UNSET and kind not in formats:
+                *names, last = (name for name in formats if name != "auto")
+                needed = f"{', '.join(names)} or {last}" if names else last
+                message = f"needs data={needed}, not data={self.format}"
+                raise ConfigError(f"data.{key}", value, message)
+        self.table.check("data.table")
+        if self.format == "demo" and self.demo() and not self.root:
+            raise ConfigError("data.root", self.root, "data=demo needs a folder to generate into")
 
     def _check_sizes(self) -> None:
         if self.crop == "center" and self.resize < self.image_size:
@@ -195,45 +225,6 @@ class DataConfig:
         if starts and (starts[0] != 0 or starts != sorted(set(starts))):
             message = "must start at epoch 0, with ascending epochs, as in [[0,128],[10,160]]"
             raise ConfigError("data.progressive", self.progressive, message)
-
-    def _check_format(self) -> None:
-        known = self.format in FORMATS
-        parts = self.format.split(".")
-        if not known and (len(parts) < 2 or not all(part.isidentifier() for part in parts)):
-            message = f"must be one of {', '.join(FORMATS)}, or a dotted path to your own source"
-            raise ConfigError("data.format", self.format, message + near(self.format, FORMATS))
-        if known and self.kwargs and self.format != "demo":
-            message = "are arguments of your own source; set data.format to its dotted path"
-            raise ConfigError("data.kwargs", self.kwargs, message)
-        if known and self.format not in ("auto", "manifest", "masks"):
-            if self.images is not None:
-                raise ConfigError(
-                    "data.images", self.images, f"needs data=manifest, not data={self.format}"
-                )
-            # What the task needs is harmless; tars and Parquet files have labels, too.
-            unused = replace(self.table, kind=None)
-            if self.format == "parquet":
-                unused = replace(unused, path=None, labels=[])
-            if self.format in ("parquet", "webdataset"):
-                unused = replace(unused, separator=TableConfig().separator)
-            if unused != TableConfig():
-                raise ConfigError(
-                    "data.table", message=f"needs data=manifest, not data={self.format}"
-                )
-        undivided = ("demo", "shards")
-        if self.val_fraction is not None and (not known or self.format in undivided):
-            message = "needs data=folder, manifest, webdataset, parquet or masks"
-            raise ConfigError("data.val_fraction", self.val_fraction, message)
-        self._check_repeats()
-
-    def _check_repeats(self) -> None:
-        repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
-        for key, value in repeating.items():
-            if value is not None and self.streams:
-                is_parquet = self.format == "parquet"
-                message = "does not go with data=parquet" if is_parquet else "needs data.access=map"
-                message += ": a stream reads each shard once"
-                raise ConfigError(f"data.{key}", value, message)
 
     @property
     def streams(self) -> bool:

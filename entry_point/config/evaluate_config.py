@@ -30,6 +30,12 @@ class EvaluateConfig:
     """Images per batch."""
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
+    def __post_init__(self) -> None:
+        known = asdict(DataConfig())  # which values go with the run's, `changed` says
+        check_config(
+            {k: each for k, each in self.data.items() if k not in known}, DataConfig, "data"
+        )
+
     @property
     def names_dataset(self) -> bool:
         """Whether another dataset than the run's is named."""

@@ -47,7 +47,7 @@ class OptimizeConfig:
     null: everything; in a Processing job with several hosts, this host's part."""
 
     def __post_init__(self) -> None:
-        self.table.check("table")
+        self.dataset(self.source or ".")  # a wrong setting is named before anything is read
         if self.output_format != "shards" and self.part and Part.parse(self.part).count != 1:
             raise ConfigError("part", self.part, "needs output_format=shards")
 
@@ -78,7 +78,7 @@ class CheckConfig:
     """Other settings for reading the dataset, such as `data.format=webdataset`."""
 
     def __post_init__(self) -> None:
-        self.table.check("table")
+        self.dataset()
 
     def dataset(self) -> DataConfig:
         """Returns how to read the dataset; raises ConfigError."""

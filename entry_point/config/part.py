@@ -66,6 +66,13 @@ class Part:
         return range(first, end)
 
 
+def path_of_run(key: str, value: str | None, default: Path | None) -> Path:
+    """Returns the path that a setting names, else the job's. Raises ConfigError without either."""
+    if value is None and default is None:
+        raise ConfigError(key, message=f"has no value; add {key}=PATH")
+    return Path(value or default or "")
+
+
 def part_of_run(chosen: str | None, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
     """Returns the part that a run works on, and whether `source` holds only the files of this part.
 

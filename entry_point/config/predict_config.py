@@ -47,6 +47,9 @@ class PredictConfig:
     """Images per batch."""
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
+    def __post_init__(self) -> None:
+        self.dataset(self.input or ".")
+
     def dataset(self, root: str) -> DataConfig:
         """Returns how to read the images; raises ConfigError."""
         return dataset_settings({"root": root, "images": self.images}, self.table, self.data)

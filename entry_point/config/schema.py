@@ -21,8 +21,6 @@ SETTINGS = ConfigDict(
     extra="forbid",
     allow_inf_nan=False,
     use_attribute_docstrings=True,
-    # A folder or a job may be called 2024.
-    coerce_numbers_to_str=True,
 )
 
 # Without Strict, `true` would be the number 1, and "3" the number 3.

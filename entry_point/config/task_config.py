@@ -69,12 +69,11 @@ class TaskConfig:
                 raise ConfigError("task.metrics", name, "must be letters, digits and underscores")
 
     def _check_known(self, task: KnownTask) -> None:
-        for name in self.kwargs:
-            if name not in task.kwargs:
-                names = ", ".join(task.kwargs) or "none"
-                advice = near(name, task.kwargs) or f"; task.kwargs has {names} of {self.name}"
-                key = f"task.kwargs.{name}"
-                raise ConfigError(key, self.kwargs[name], f"no such key{advice}")
+        for name in self.kwargs.keys() - {*task.kwargs}:
+            message = (
+                f"no such key; task.kwargs of {self.name} has {', '.join(task.kwargs) or 'none'}"
+            )
+            raise ConfigError(f"task.kwargs.{name}", self.kwargs[name], message)
         check_config(self.kwargs, TaskKwargs, "task.kwargs")
         if self.loss is not None:
             check_name("task.loss", self.loss, task.losses)

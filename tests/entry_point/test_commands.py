@@ -98,3 +98,40 @@ def test_an_unknown_command_is_one_line_with_the_known_ones(tmp_path: Path) -> N
     assert done.returncode == ExitCode.USAGE
     assert done.stderr.startswith("entry_point: sevre: no such command, must be one of train, ")
     assert done.stderr.endswith("; did you mean serve?\n") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "given", "wrong"),
+    [
+        ("train", [], "optim.lrr=1"),
+        ("serve", [], "serve.prt=1"),
+        ("optimize", ["source=x", "output=y"], "qualty=9"),
+        ("optimize", ["source=x", "output=y"], "data.formt=folder"),
+        ("check-dataset", ["root=x"], "rot=x"),
+        ("check-dataset", ["root=x"], "data.formt=folder"),
+        ("predict", ["input=x", "output_dir=y"], "batch_siz=1"),
+        ("predict", ["input=x", "output_dir=y"], "data.formt=folder"),
+        ("evaluate", [], "splt=val"),
+        ("evaluate", [], "data.rot=x"),
+        ("show-batch", [], "optim.lrr=1"),
+        ("sweep", ["name=x"], "optim.lrr=1,2"),
+    ],
+)
+def test_a_misspelt_setting_is_one_line_without_torch(
+    tmp_path: Path, command: str, given: list[str], wrong: str
+) -> None:
+    program = (
+        "import sys\nfrom entry_point.__main__ import main\n"
+        "code = main(sys.argv[1:])\nassert 'torch' not in sys.modules\nsys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, command, *given, wrong],
+        env={**os.environ, "ML_ROOT": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == ExitCode.USAGE, done.stderr
+    (line,) = done.stderr.splitlines()
+    key = wrong.partition("=")[0]
+    assert line.startswith(f"{command}: {key}=") and "did you mean" in line

@@ -198,7 +198,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
     [
         ("model_dir=/no/such", "model_dir=/no/such: there is no such folder;"),
         ("split=tset", "split=tset: Input should be"),
-        ("data=folder", "data=folder: no such option here; set data.KEY=VALUE"),
+        ("data=folder", "data=folder: is a group of settings: set data.KEY=VALUE"),
         ("data.rot=x", "data.rot=x: no such key; did you mean data.root?"),
         ("data.root={other}", "the model does not know strangers: remove these images"),
     ],

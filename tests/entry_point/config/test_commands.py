@@ -75,7 +75,8 @@ def quoted(message: str) -> str:
 def test_any_path_survives_shell_make_and_hydra() -> None:
     for first in range(0, len(PATHS), 8):
         some = PATHS[first : first + 8]
-        command = make("dataset", {f"data.kwargs.k{i}": path for i, path in enumerate(some)})
+        kwargs = {f"data.kwargs.k{i}": path for i, path in enumerate(some)}
+        command = make("dataset", {"data.format": "mine.files", **kwargs})
         read = load_config("optimize", OptimizeConfig, arguments(command))
         assert [*read.data["kwargs"].values()] == some
 

@@ -1,10 +1,8 @@
 """The configuration: everything in configs/ composes, and every mistake is named."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import is_dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -43,21 +41,12 @@ def test_overrides_on_the_command_line_win_over_an_experiment() -> None:
 @pytest.mark.parametrize(
     ("override", "parts"),
     [
-        ("trainer.epoch=3", ["trainer.epoch=3", "no such key", "did you mean trainer.epochs?"]),
         ("+trainer.lr=1", ["trainer.lr=1", "no such key; did you mean optim.lr?"]),
         ("modle=resnet18", ["modle=resnet18", "no such key", "did you mean model?"]),
         ("+optim.lrr=1", ["optim.lrr=1", "no such key", "did you mean optim.lr?"]),
         ("trainer.epochs=many", ["trainer.epochs=many: Input should be a valid integer"]),
-        ("optim.lr=high", ["optim.lr=high: Input should be a valid number"]),
-        ("trainer.report=perhaps", ["trainer.report=perhaps: Input should be a valid boolean"]),
-        ("trainer.epochs=0", ["trainer.epochs=0: Input should be greater than or equal to 1"]),
         ("optim.lr=nan", ["optim.lr=nan: Input should be a finite number"]),
-        ("optim.name=sdg", ["optim.name=sdg", "sgd, adamw", "did you mean sgd?"]),
-        ("data.scale=[0.9]", ["data.scale=[0.9]: List should have at least 2 items"]),
-        ("data.scale=[0.9,1.5]", ["data.scale[1]=1.5: Input should be less than or equal to 1"]),
-        ("model=resnet19", ["model=resnet19", "resnet18, resnet50, or set model.name=resnet19"]),
         ("model.name='no name'", ["model.name='no name'", "torchvision model"]),
-        ("trainer.device=gpu", ["trainer.device=gpu", "'auto', 'cpu' or 'cuda'"]),
         ("optim.accumulate=3", ["optim.accumulate=3", "trainer.batch_size"]),
         ("trainer.seed=[", ["trainer.seed=["]),
     ],
@@ -190,30 +179,23 @@ def test_a_folder_may_be_called_by_a_number() -> None:
     assert config.data.root == "2024"
 
 
-FLOATS = (float, float | None, list[float], list[float] | None)
+NUMBERS = {
+    key: node.get("minItems", 0)
+    for key, node in settings_of(json_tree(TrainConfig))
+    if node.get("items", node).get("type") == "number"
+}
+"""The settings that are a number, or a list of so many."""
 
 
-def floats(config: Any, group: str = "") -> Iterator[str]:
-    """The keys of all settings that are a float or a list of floats."""
-    for name, value in vars(config).items():
-        if is_dataclass(value):
-            yield from floats(value, f"{name}.")
-        elif get_type_hints(type(config))[name] in FLOATS:
-            yield f"{group}{name}"
-
-
-@pytest.mark.parametrize("key", sorted(floats(TrainConfig())))
+@pytest.mark.parametrize("key", NUMBERS)
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
 def test_no_number_may_be_infinite_or_nan(key: str, value: str) -> None:
-    _, _, name = key.partition(".")
-    pairs = dict.fromkeys(("scale", "ratio"), 2)
-    items = {"mean": 3, "std": 3, **pairs}.get(name)
+    items = NUMBERS[key]
     typed = f"[{','.join([*['0.5'] * (items - 1), value])}]" if items else value
     item = f"[{items - 1}]" if items else ""
-    with pytest.raises(
-        ConfigError, match=rf"^{re.escape(f'{key}{item}={value}')}: Input should be a finite number"
-    ):
+    with pytest.raises(ConfigError) as caught:
         load_train_config([f"{key}={typed}"])
+    assert str(caught.value).startswith(f"{key}{item}={value}: Input should be a finite number")
 
 
 def test_the_ranks_of_a_host_must_share_the_batch() -> None:

@@ -142,7 +142,7 @@ def test_a_sweep_over_text_trains_on_each() -> None:
     runs = combinations(["data.root=2024_11_27,1e5,x", "optim.lr=1e-2,1e-1"])
     roots = [train(*run).data.root for run in runs]
     assert roots == [text for text in ("2024_11_27", "1e5", "x") for _ in range(2)]
-    assert [run[1] for run in runs[:2]] == ["optim.lr=0.01", "optim.lr=0.1"]
+    assert [run[1] for run in runs[:2]] == ["optim.lr=1e-2", "optim.lr=1e-1"]
     labels = combinations(["data=manifest", "data.root=x", "data.table.labels=[1_0],[2e3,y]"])
     assert [train(*run).data.table.labels for run in labels] == [["1_0"], ["2e3", "y"]]
     assert train(*combinations(["data.root=choice(1_0,2_0)"])[1]).data.root == "2_0"
@@ -177,37 +177,23 @@ def test_an_option_may_be_called_by_a_number(write: Write) -> None:
 @pytest.mark.parametrize(
     ("written", "read"),
     [
-        *(("2024_11_27", "20241127"), ("007", "7"), ("0x10", "16"), ("12:30", "750")),
-        *(("1.10", "1.1"), ("1e5", "100000.0"), ("on", "true"), ("No", "false")),
+        ("2024_11_27", "20241127"),
+        ("12:30", "750"),
+        ("1.10", "1.1"),
+        ("2024", "2024"),
+        ("on", "true"),
     ],
 )
-@pytest.mark.parametrize(
-    "line", ["data: {{root: {}}}", "data:\n  root: {} # x", "{{data: {{root: {}}}}}"]
-)
-def test_a_text_that_yaml_has_misread_is_refused(
-    written: str, read: str, line: str, write: Write
+def test_a_text_that_yaml_reads_as_a_number_is_refused(
+    written: str, read: str, write: Write
 ) -> None:
-    write("experiment/mine", f"# @package _global_\n{line.format(written)}\n")
-    with pytest.raises(ConfigError) as caught:
+    write("experiment/mine", f"# @package _global_\ndata: {{root: {written}}}\n")
+    refused = "Input should be a valid string; in a file of configs/, write the text in quotes"
+    with pytest.raises(ConfigError, match=f"^data.root={read}: {refused}$"):
         train("experiment=mine")
-    assert str(caught.value) == (
-        f"data.root={read}: YAML has read a text without quotes; write it in quotes in its file"
-        + ("" if read in ("true", "false") else f", as in '{written}'")
-    )
+    assert train("experiment=mine", "data.root=1_0").data.root == "1_0"
     write("experiment/mine", f"# @package _global_\ndata: {{root: '{written}'}}\n")
     assert train("experiment=mine").data.root == written
-    write("experiment/mine", f"# @package _global_\ndata:\n  root: {written} # once\n")
-    assert train("experiment=mine", "data.root=1_0").data.root == "1_0"
-
-
-def test_a_number_that_yaml_reads_as_it_is_written_is_text(write: Write) -> None:
-    write("experiment/mine", "# @package _global_\ndata:\n  root: 2024\ntrainer:\n  epochs: 1_0\n")
-    config = train("experiment=mine")
-    assert config.data.root == "2024" and config.trainer.epochs == 10
-    (tmp_launch := "job:\n  environment: {THREADS: 4, RATE: 0.5}\n  tags: {version: 2}\n")
-    write("launch", f"defaults:\n  - target: cpu\n  - _self_\n{tmp_launch}")
-    job = load_launch_config([])[0].job
-    assert job.environment == {"THREADS": "4", "RATE": "0.5"} and job.tags == {"version": "2"}
 
 
 def test_a_quoted_line_of_a_shell_is_one_text() -> None:
