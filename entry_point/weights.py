@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.job.program import ExitCode, UserError
@@ -25,7 +26,7 @@ def fetch(names: Sequence[str]) -> int:
     if not names:
         raise UserError("name a model, as in: make weights ARGS=resnet50")
     for name in names:
-        require_model(ModelConfig(name=name))
+        require_model(check_config({"name": name}, ModelConfig, "model"))
         found = published(name)
         if found is None:
             raise ConfigError("model.name", name, "has no published weights")

@@ -170,6 +170,7 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
     ("name", "line"),
     [
         ("resnet81", "did you mean resnet18?"),
+        ("name=resnet18", "must be a torchvision model's name"),
         ("tests.own_models.tiny_net", "has no published weights"),
         (None, "make weights ARGS=resnet50"),
     ],
