@@ -22,7 +22,12 @@ def test_a_module_runs_its_command_and_ends_with_its_exit_code(
 ) -> None:
     """Without this, Python would import the module, do nothing, and exit with 0."""
     ran = list[list[str]]()
-    monkeypatch.setattr(commands, "main", lambda arguments: ran.append(list(arguments)) or 7)
+
+    def main(arguments: list[str]) -> int:
+        ran.append(arguments)
+        return 7
+
+    monkeypatch.setattr(commands, "main", main)
     monkeypatch.setattr("entry_point.job.program.end_process", sys.exit)
     monkeypatch.setattr(commands, "end_process", sys.exit)
     monkeypatch.setattr(sys, "argv", ["program", "predict", "a=1"])
