@@ -16,8 +16,6 @@ T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
 _FOR_LAUNCH = ("target", "job", "resume_from")
-_NOT_GLOBAL = "the first line of a file in configs/experiment/ must be `# @package _global_`, "
-_NOT_GLOBAL += "without a byte-order mark"
 _MOST_NAMED = 9
 """Keys in a line: nobody reads longer lists."""
 
@@ -42,8 +40,7 @@ def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
     message = mistake["msg"]
     is_unknown = kind in ("unexpected_keyword_argument", "extra_forbidden")
     if is_unknown:
-        is_file = path == "experiment" and isinstance(value, dict)
-        message = _NOT_GLOBAL if is_file else _meant(path, schema, group)
+        message = _meant(path, schema, group)
     elif kind == "dataclass_type" or path == "data":
         message = f"is a group of settings: set {as_setting(path, value, schema)}"
     elif kind == "string_type" and isinstance(value, int | float):
