@@ -171,7 +171,7 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
         assert isinstance(source, MaskSource)
         found = []
         for i in range(len(source)):
-            with Image.open(source.file(i)) as image:
+            with Image.open(source.path(i)) as image:
                 found.append(source.mask(i, image.height, image.width).tolist())
         return source.classes, found
 

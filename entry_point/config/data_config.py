@@ -28,7 +28,7 @@ READERS = {
     "parquet": "entry_point.data.sources.parquet.list_parquet",
     "masks": "entry_point.data.sources.masks.list_masks",
 }
-"""Each is a function of `root`, a DataConfig, and whether labels are needed; returns a Listing."""
+"""Each is a function of a Tree, a DataConfig, and whether labels are needed; returns Rows."""
 FORMATS = ("auto", "shards", *READERS)
 _OWN = "a source of your own"
 _LISTED = ("auto", "manifest", "masks", _OWN)

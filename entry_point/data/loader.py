@@ -33,7 +33,7 @@ from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
 from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.dataset import Dataset, open_dataset
-from entry_point.data.sources.folder import split_folders
+from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
 
@@ -159,7 +159,7 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
         return Path(data.root).expanduser()
     if (folder := channels / CHANNEL).exists():
         return folder
-    if channels.is_dir() and "train" in split_folders(channels):
+    if channels.is_dir() and "train" in split_folders(Tree(channels)):
         return channels
     raise DataError(
         f"data.root is not set and there is no input channel {CHANNEL!r}: add data.root=FOLDER, or "

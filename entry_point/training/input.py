@@ -26,6 +26,7 @@ from entry_point.data.loader import (
 )
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import gap_lines, require_shared_classes, with_format
+from entry_point.data.sources.folder import Tree
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.program import counted
 from entry_point.job.stop import Stopped, StopRequest
@@ -153,7 +154,7 @@ def with_found_format(config: TrainConfig, channels: Path) -> TrainConfig:
 
     Raises DataError and ConfigError.
     """
-    data, also = with_format(config.data, dataset_root(config.data, channels))
+    data, also = with_format(config.data, Tree(dataset_root(config.data, channels)))
     if also:
         logger.info("%s", also)
     return replace(config, data=data)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from entry_point import __main__ as image
-from entry_point.data.sources.listing import TABLE_SUFFIXES
+from entry_point.data.sources.table_folder import TABLE_SUFFIXES
 from entry_point.job.run_folder import CONTAINER_ROOT
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.processing import TABLES

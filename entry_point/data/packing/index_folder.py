@@ -18,7 +18,7 @@ from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import RangeSource
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job.program import counted, printable
 from entry_point.job.whole_file import replacing
@@ -36,7 +36,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         raise ConfigError("max_side", options.max_side, "needs output_format=shards")
     dataset = open_dataset(options.dataset(str(source)), source, for_training=False)
     images = dataset.source(WHOLE)
-    if not isinstance(images, FileSource):
+    if not isinstance(images, RangeSource):
         message = f"needs files or tar files, not data.format={dataset.data.format}"
         raise ConfigError("output_format", "index", message)
     root = source if source.is_dir() else Path(images.folder)
@@ -60,7 +60,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     return file
 
 
-def _indexed(images: FileSource, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
+def _indexed(images: RangeSource, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
     """Yields the path of each JPEG and its side index; counts what became of each image."""
     custom_op.load()
     make = partial(_index, images)
@@ -70,9 +70,9 @@ def _indexed(images: FileSource, counts: Counter[str]) -> Iterator[tuple[str, by
             yield file, index
 
 
-def _index(images: FileSource, number: int) -> tuple[str, bytes | None, str]:
+def _index(images: RangeSource, number: int) -> tuple[str, bytes | None, str]:
     """Returns the path, the side index (None for no JPEG), and what to count."""
-    file = images.file(number)
+    file = images.path(number)
     try:
         index, reason = index_image(images, number)
     except RejectedError as error:

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import numpy as np
 
 from entry_point.data.errors import DataError
-from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.archives import refuse_archives
 from entry_point.data.sources.dataset_description import (
     CLASS_NAME,
@@ -25,25 +24,21 @@ from entry_point.data.sources.dataset_description import (
     is_packed,
 )
 from entry_point.data.sources.folder import (
-    IMAGE_SUFFIXES,
-    is_folder,
-    is_image,
+    Names,
+    Tree,
     is_photo,
     require_folder,
-    visible_entries,
-    visible_files,
     warn_of_skipped,
 )
-from entry_point.data.sources.listing import Labels, Listing, Words
 from entry_point.data.sources.mask_folders import looks_like_masks
-from entry_point.data.sources.source import FileSource, PathList
+from entry_point.data.sources.rows import IMAGE_SUFFIXES, Files, Labels, PathList, Rows, Words
 from entry_point.data.sources.splits import split_called, words_of_files
 from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 
-_LOOKED_AT, _MOST_ENTRIES = 10, 100
-"""Folders of a level that are looked into, and their entries, to find out what they hold."""
+_LOOKED_AT = 10
+"""Folders of a level that are looked into to find out what they hold."""
 _DEEPEST = 8
 """Folders above the classes that hold only one folder each."""
 _OF_IMAGES = ("images", "imgs", "img", "image", "jpegimages", "photos", "pictures")
@@ -63,20 +58,6 @@ class Levels(NamedTuple):
     """Whether the folders in each class folder are splits."""
 
 
-class _Look(NamedTuple):
-    folders: list[str]
-    has_images: bool
-    """Itself, not in its folders."""
-    is_all: bool = True
-
-    @classmethod
-    def at(cls, folder: Path, most: int | None = _MOST_ENTRIES) -> _Look:
-        entries = visible_entries(folder, most)
-        folders = [entry.name for entry in entries if is_folder(entry)]
-        files = (entry.name for entry in entries if not is_folder(entry))
-        return cls(folders, any(map(is_image, files)), len(entries) != most)
-
-
 class _ClassFolder(NamedTuple):
     name: str
     top: int
@@ -89,9 +70,9 @@ class _ClassFolder(NamedTuple):
     """None for an empty one; False for one that holds files, and no photo."""
 
     @classmethod
-    def walked(cls, above: Path, top: int, name: str, skipped: list[str]) -> _ClassFolder:
+    def walked(cls, above: Tree, top: int, name: str, skipped: list[str]) -> _ClassFolder:
         """Lists all images below; adds other files to `skipped`."""
-        files = [*visible_files(above / name)]
+        files = [*above.files(name)]
         images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
         others = sorted({*files} - {*images}) if len(images) < len(files) else []
         skipped += (f"{name}/{file}" for file in others)
@@ -102,79 +83,54 @@ class _ClassFolder(NamedTuple):
         return cls(name, top, [f"{name}/{file}" for file in images], inner, is_class)
 
 
-def list_classes(root: Path, *_: object) -> Listing:
+def list_classes(tree: Tree, *_: object) -> Rows:
     """Returns the images in class folders, sorted by split, class and path. Raises DataError.
 
     All class folders of all splits are the classes, also those without images; but a folder of
     other files is none.
     """
+    root = tree.root
     require_folder("data.root", root)
-    levels = find_levels(root)
+    levels = find_levels(tree)
     tops, found = [*levels.tops.values()], list[_ClassFolder]()
     for place, top in enumerate(tops):
-        folders, skipped = _class_folders(root / top)
-        found += (_ClassFolder.walked(root / top, place, name, skipped) for name in folders)
+        folders, skipped = _class_folders(tree.below(top))
+        found += (_ClassFolder.walked(tree.below(top), place, name, skipped) for name in folders)
         warn_of_skipped(root / top, skipped)
     found = _without_other_tests(root, levels, found)
-    classes = _require_classes(root, tops, found)
+    classes = _require_classes(tree, tops, found)
     number = {name: i for i, name in enumerate(classes)}
     held = [folder for folder in found if folder.images]
     names = [*chain.from_iterable(folder.images for folder in held)]
     counts = [len(folder.images) for folder in held]
     labels = np.repeat(np.array([number[folder.name] for folder in held], np.int64), counts)
-    tops_of = np.repeat(np.array([folder.top for folder in held], np.int8), counts)
-    _tell(root, levels)
+    top_of = np.repeat(np.array([folder.top for folder in held], np.int8), counts)
+    _tell(tree, levels)
     if not names:
         endings = ", ".join(IMAGE_SUFFIXES)
         raise DataError(f"{root} holds no images; their names end in one of {endings}")
-    paths = PathList.of_names(names)
-
-    def source(rows: Ints, labels: Labels) -> FileSource:
-        """Files below the folder of their split; below the root if they are of several."""
-        used = np.unique(tops_of[rows]).tolist()
-        top = tops[used[0]] if len(used) == 1 else ""
-        chosen = paths.only(rows)
-        if len(used) > 1:
-            parts = [tops[n] for n in tops_of[rows].tolist()]
-            chosen = PathList.of_names(f"{p}/{f}" for p, f in zip(parts, chosen, strict=True))
-        folder = str(root / top)
-        return FileSource(chosen, labels.values[rows], labels.names, "class", folder)
-
-    words = Words("the folders", list(levels.tops), tops_of)
+    words = Words("the folders", list(levels.tops), top_of)
     if levels.splits_inside:
         words = _words_inside(names)
-    return Listing(
-        "class folders",
-        paths,
-        Labels("class", classes, labels),
-        words,
-        source,
-        paths.jpegs,
-    )
+    paths, found_labels = PathList.of_names(names), Labels("class", classes, labels)
+    return Rows("class folders", paths, Files(str(root), paths, tops, top_of), found_labels, words)
 
 
-def count_classes(root: Path, names: Sequence[str]) -> int:
-    """Returns how many class folders a folder seems to have, whose folders have these `names`.
+def count_classes(tree: Tree) -> int:
+    """Returns how many class folders a folder seems to have.
 
     Raises DataError if it is not certain which they are.
     """
-    tops = find_levels(root, names).tops
-    if tops == {"": ""}:
-        return len(names)
-    return len({name for top in tops.values() for name in _Look.at(root / top).folders})
+    tops = find_levels(tree).tops
+    return len({name for top in tops.values() for name in tree.at(top).folders})
 
 
-def _class_folders(folder: Path) -> tuple[list[str], list[str]]:
+def _class_folders(tree: Tree) -> tuple[list[str], list[str]]:
     """Returns the class folders, and the files beside them."""
-    classes, files = list[str](), list[str]()
-    for entry in visible_entries(folder):
-        if is_folder(entry):
-            if not is_class_name(entry.name):
-                raise DataError(f"{folder / entry.name}: {CLASS_NAME}: rename it")
-            classes.append(entry.name)
-        else:
-            files.append(entry.name)
-    return classes, files
+    for name in (names := tree.at()).folders:
+        if not is_class_name(name):
+            raise DataError(f"{tree.root / name}: {CLASS_NAME}: rename it")
+    return names.folders, [*names.files]
 
 
 def _without_other_tests(
@@ -192,17 +148,17 @@ def _without_other_tests(
     return [folder for folder in found if splits[folder.top] != "test"]
 
 
-def _require_classes(root: Path, tops: Sequence[str], found: Sequence[_ClassFolder]) -> list[str]:
+def _require_classes(tree: Tree, tops: Sequence[str], found: Sequence[_ClassFolder]) -> list[str]:
     """Returns the names of classes, sorted: of all folders but those that hold other files only, in
     all splits.
 
     Raises DataError if no class is left, or if what is left are no classes.
     """
-    classes = sorted({folder.name for folder in found})
+    root, classes = tree.root, sorted({folder.name for folder in found})
     if not classes and is_packed(root):
         raise DataError(f"{root} is a packed dataset: read it with data=shards")
     if not classes:
-        refuse_archives(root, (entry.name for entry in visible_entries(root)))
+        refuse_archives(root, tree.at().files)
         raise DataError(f"{root} has no class folders: {_INSTEAD.format(root=root)}")
     filled = {folder.name for folder in found if folder.is_class}
     others = sorted({folder.name for folder in found if folder.is_class is False} - filled)
@@ -225,9 +181,9 @@ def _require_classes(root: Path, tops: Sequence[str], found: Sequence[_ClassFold
     return [name for name in classes if not filled or name not in others]
 
 
-def _tell(root: Path, levels: Levels) -> None:
+def _tell(tree: Tree, levels: Levels) -> None:
     """Say which folders are read, if their names do not, and what lies beside them."""
-    read = dict[str, set[str]]()
+    root, read = tree.root, dict[str, set[str]]()
     for top in levels.tops.values():
         parts = top.split("/") if top else []
         for depth, name in enumerate(parts):
@@ -236,10 +192,10 @@ def _tell(root: Path, levels: Levels) -> None:
         tops = ", ".join(f"{top} ({split})" if split else top for split, top in levels.tops.items())
         log.info("%s: the class folders lie in %s", root, printable(tops))
     beside = [
-        f"{above}{entry.name}"
+        f"{above}{name}"
         for above, known in read.items()
-        for entry in visible_entries(root / above)
-        if entry.name not in known
+        for name in sorted(chain(*tree.at(above)))
+        if name not in known
     ]
     if beside:
         what = "the class folders" if "" in levels.tops else "the folders of splits"
@@ -258,27 +214,26 @@ def _words_inside(paths: Sequence[str]) -> Words:
 # Levels
 
 
-def find_levels(root: Path, names: Sequence[str] | None = None) -> Levels:
-    """Returns where the class folders lie. Raises DataError if no reading of `root` is certain.
+def find_levels(tree: Tree) -> Levels:
+    """Returns where the class folders lie. Raises DataError if no reading of the tree is certain.
 
-    Lists `root`, unless the `names` of its folders are given, and usually a few entries of a few
-    folders.
+    Lists its root, and usually a few of the folders there.
     """
-    names = _Look.at(root, None).folders if names is None else names
-    if tops := _split_folders(root, names):
-        return Levels(_unwrapped(root, tops))
-    looks = {name: _Look.at(root / name) for name in names[:_LOOKED_AT]}
+    root, names = tree.root, tree.at().folders
+    if tops := _split_folders(tree, names):
+        return Levels(_unwrapped(tree, tops))
+    looks = {name: tree.at(name) for name in names[:_LOOKED_AT]}
     if not any(look.has_images for look in looks.values()):
-        looks = {name: _Look.at(root / name, None) for name in names}
+        looks = {name: tree.at(name) for name in names}
     if any(look.has_images for look in looks.values()):
         return Levels({"": ""})
     inner = sorted({name for look in looks.values() for name in look.folders})
     splits = {split_called(name) for name in inner}
     if "train" in splits and None not in splits and len(names) > 1:
         return Levels({"": ""}, splits_inside=True)
-    filled = [name for name, look in looks.items() if _leads_to_images(root / name, look)]
+    filled = [name for name, look in looks.items() if _leads_to_images(tree, name)]
     if len(filled) == 1:
-        return _below(root, filled[0])
+        return _below(tree, filled[0])
     if any(len(looks[name].folders) > 1 for name in filled):
         shown, below = (printable(", ".join(each[:3])) for each in (filled, inner))
         raise DataError(
@@ -289,13 +244,13 @@ def find_levels(root: Path, names: Sequence[str] | None = None) -> Levels:
     return Levels({"": ""})
 
 
-def _split_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
+def _split_folders(tree: Tree, names: Sequence[str]) -> dict[str, str]:
     """Split -> its folder; none if the folders are classes. Raises DataError.
 
     They are splits if one is `train`, or all are splits by their names; and if two are by a word of
     their names, as seg_train and seg_test, or train and test1.
     """
-    found = {name: split for name in names if (split := split_called(name))}
+    root, found = tree.root, {name: split for name in names if (split := split_called(name))}
     by_word = {name: word for name, word in words_of_files(names, skip=True)[0].items() if word}
     is_exact = "train" in found.values() or len(found) == len(names)
     if not is_exact or len(by_word) == len(names) > len(found):
@@ -303,8 +258,8 @@ def _split_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
         if len({*found.values()}) < 2 or "train" not in found.values():
             return {}
     others = [name for name in names if name not in found]
-    if not any(_Look.at(root / name).folders for name in found):
-        beside = [name for name in others[:_LOOKED_AT] if _Look.at(root / name).has_images]
+    if not any(tree.at(name).folders for name in found):
+        beside = [name for name in others[:_LOOKED_AT] if tree.at(name).has_images]
         if beside and is_exact and len(found) > 1:
             raise DataError(
                 f"{root}: {' and '.join(found)} may be splits, or classes as "
@@ -323,23 +278,23 @@ def _split_folders(root: Path, names: Sequence[str]) -> dict[str, str]:
     return folders
 
 
-def _unwrapped(root: Path, tops: Mapping[str, str]) -> dict[str, str]:
+def _unwrapped(tree: Tree, tops: Mapping[str, str]) -> dict[str, str]:
     """Returns the folders of splits that hold the class folders, as train/train for train.
 
     The first decides: a class that it has is no further level in another. Raises DataError.
     """
-    found, looks, known = dict[str, str](), dict[str, _Look](), set[str]()
+    root, found, looks, known = tree.root, dict[str, str](), dict[str, Names](), set[str]()
     for split, top in tops.items():
-        look = _Look.at(root / top)
-        while look.is_all and len(look.folders) == 1 and not look.has_images:
+        look = tree.at(top)
+        while len(look.folders) == 1 and not look.has_images:
             (only,) = look.folders
-            inner = _Look.at(root / top / only)
+            inner = tree.at(f"{top}/{only}")
             is_level = bool(inner.folders) and not inner.has_images
             if only in known or top.count("/") > _DEEPEST or not (is_level or split_called(only)):
                 break
             top, look = f"{top}/{only}", inner
         if len(look.folders) > 1 and all(map(split_called, look.folders)):
-            if not any(_Look.at(root / top / name).has_images for name in look.folders):
+            if not any(tree.at(f"{top}/{name}").has_images for name in look.folders):
                 splits = " and ".join(look.folders)
                 raise DataError(
                     f"{root / top} holds no classes, but {splits}: set data.root={root / top}"
@@ -354,22 +309,23 @@ def _unwrapped(root: Path, tops: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-def _below(root: Path, name: str) -> Levels:
+def _below(tree: Tree, name: str) -> Levels:
     """Returns the levels of the only folder that leads to images."""
-    folder = root / name
-    if looks_like_masks(folder):
+    inner = tree.below(name)
+    if looks_like_masks(inner.root):
         raise DataError(
-            f"{folder} holds images and their masks, not classes: data.root={folder} "
+            f"{inner.root} holds images and their masks, not classes: data.root={inner.root} "
             "task=segmentation"
         )
-    levels = find_levels(folder)
+    levels = find_levels(inner)
     tops = {split: f"{name}/{top}".rstrip("/") for split, top in levels.tops.items()}
     return levels._replace(tops=tops)
 
 
-def _leads_to_images(folder: Path, look: _Look, depth: int = _DEEPEST) -> bool:
+def _leads_to_images(tree: Tree, folder: str, depth: int = _DEEPEST) -> bool:
     """Returns whether images lie in the folder or in one of the first below it."""
-    if look.has_images or not depth:
-        return look.has_images
-    below = (folder / name for name in look.folders[:_LOOKED_AT])
-    return any(_leads_to_images(each, _Look.at(each), depth - 1) for each in below)
+    names = tree.at(folder)
+    if names.has_images or not depth:
+        return names.has_images
+    below = (f"{folder}/{name}" for name in names.folders[:_LOOKED_AT])
+    return any(_leads_to_images(tree, each, depth - 1) for each in below)

@@ -29,11 +29,12 @@ from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources import looking
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
-from entry_point.data.sources.folder import folded, list_images, log_formats
-from entry_point.data.sources.listing import Labels, Listing, Words
+from entry_point.data.sources.folder import Tree, folded, list_images, log_formats
 from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.masks import MaskSource
+from entry_point.data.sources.rows import KINDS, Files, Labels, Ranges, Rows, Words
 from entry_point.data.sources.shards import ShardSource
-from entry_point.data.sources.source import KINDS, Source, UprightSizes
+from entry_point.data.sources.source import RangeSource, Source, UprightSizes
 from entry_point.data.sources.splits import WHOLE, Splits, divided, named
 from entry_point.data.sources.stream import PackedStream
 from entry_point.job.program import counted, printable
@@ -95,64 +96,67 @@ def open_dataset(
         DataError: there is nothing that can be used.
         ConfigError: settings do not fit what was found.
     """
-    looking.refuse_arrow_files(root)
-    data, also = with_format(data, root, labeled)
+    tree = Tree(root)
+    looking.refuse_arrow_files(tree)
+    data, also = with_format(data, tree, labeled)
     if also:
         log.info("%s", also)
     if "." in data.format:
         return _own(data, root)
     if data.format == "shards":
         return _packed(data, root)
-    listing = _listed(data, root, labeled)
-    if labeled and not len(listing):
+    rows = _read(data, tree, labeled)
+    if labeled and not len(rows):
         raise DataError(f"{root} holds no images")
-    found = _labels(listing, data)
-    splits = named(listing.words if labeled else Words.none(len(listing)))
+    labels = _labels(rows, data)
+    splits = named(rows.words if labeled else Words.none(len(rows)))
     if for_training:
-        tops_up = data.val_top_up is not None and found.kind == "class" and not of_part
-        classes = found.values if tops_up else None
+        tops_up = data.val_top_up is not None and labels.kind == "class" and not of_part
+        classes = labels.values if tops_up else None
         fraction, where = data.val_fraction, str(root)
-        splits = divided(splits, listing.names, fraction, where, classes, of_part=of_part)
+        splits = divided(splits, rows.names, fraction, where, classes, of_part=of_part)
     if not splits.rows:
         raise DataError(f"{root}: no image belongs to a split{splits.unused}")
-    _tell(root, listing, splits, found if labeled else None)
-    if listing.check is not None and data.max_bad_fraction < 1:
-        listing.check(splits.rows)
+    _tell(root, rows, splits, labels if labeled else None)
+    if rows.is_list and data.max_bad_fraction < 1:
+        from entry_point.data.sources.table import require_files  # it imports polars
+
+        require_files(rows, splits.rows, data)
 
     def source(split: str) -> Source:
-        rows = splits.rows.get(split)
-        if rows is None:
-            rows = np.sort(np.concatenate([*splits.rows.values()]))
-        return _with_side_indexes(listing.open(rows, found), data, root, split)
+        chosen = splits.rows.get(split)
+        if chosen is None:
+            chosen = np.sort(np.concatenate([*splits.rows.values()]))
+        return _with_side_indexes(_source(rows.only(chosen, labels)), data, root, split)
 
     return Dataset(data, root, [*splits.rows], splits.describe(), source)
 
 
-def _tell(root: Path, listing: Listing, splits: Splits, found: Labels | None) -> None:
+def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
     """Log what lies there, how it is divided, and its labels if they are needed."""
     labels = ""
     if found is not None:
         kind = {"labels": "label", "numbers": "number"}.get(found.kind, "class")
         labels = f"; {counted(len(found.names), kind)}"
-    log.info("%s: %s: %s%s", printable(str(root)), listing.what, splits.describe(), labels)
-    if listing.jpegs is not None:
-        log_formats(root, listing.jpegs, len(listing))
+    log.info("%s: %s: %s%s", printable(str(root)), rows.what, splits.describe(), labels)
+    if rows.jpegs is not None:
+        log_formats(root, rows.jpegs, len(rows))
 
 
-def with_format(data: DataConfig, root: Path, labeled: bool = True) -> tuple[DataConfig, str]:
-    """Returns the settings with the format that lies in `root` and the way in which shards are
+def with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[DataConfig, str]:
+    """Returns the settings with the format that lies in `tree` and the way in which shards are
     read, and a line if another format may be meant.
 
     Raises DataError and ConfigError.
     """
     found, also = data.format, ""
     if found == "auto":
-        found, also = looking.find_format(root, data.table, labeled)
+        found, also = looking.find_format(tree, data.table, labeled)
     if found == looking.IMAGES:
         return data, also
     changes = {} if found == data.format else {"format": found}
     if found == "shards" and data.access == "auto":
-        changes["access"] = "stream" if _is_shown_by_a_program(root) else "map"
+        changes["access"] = "stream" if _is_shown_by_a_program(tree.root) else "map"
     return check_config({**asdict(data), **changes}, DataConfig, "data") if changes else data, also
 
 
@@ -170,14 +174,14 @@ def _is_shown_by_a_program(folder: Path) -> bool:
     return any(kind == "fuse" or kind.startswith("fuse.") for kind in types)
 
 
-def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
+def _read(data: DataConfig, tree: Tree, labeled: bool) -> Rows:
     """Returns what the reader of the format says. Readers are imported when used: some are slow
     to."""
     if data.format == "auto":
-        return list_images(root)
-    if data.format == "folder" and root.is_dir() and looks_like_masks(root):
+        return list_images(tree)
+    if data.format == "folder" and tree.root.is_dir() and looks_like_masks(tree.root):
         raise DataError(
-            f"{root} holds images and their masks, not classes: train on them with data=masks "
+            f"{tree.root} holds images and their masks, not classes: train on them with data=masks "
             "task=segmentation"
         )
     if data.format == "parquet" and find_spec("pyarrow") is None:
@@ -187,16 +191,28 @@ def _listed(data: DataConfig, root: Path, labeled: bool) -> Listing:
         )
         raise ConfigError("data.format", "parquet", message)
     reader = resolve("data.format", READERS[data.format], {})
-    found: Listing = reader(root, data, labeled)
-    return found
+    rows: Rows = reader(tree, data, labeled)
+    return rows
 
 
-def _labels(listing: Listing, data: DataConfig) -> Labels:
-    if isinstance(listing.labels, Labels):
-        return listing.labels
-    from entry_point.data.sources.labels import read_cells  # it imports polars
+def _labels(rows: Rows, data: DataConfig) -> Labels:
+    if isinstance(rows.labels, Labels):
+        return rows.labels
+    from entry_point.data.sources.labels import read_labels  # it imports polars
 
-    return read_cells(listing.labels, data.table)
+    return read_labels(rows, data.table)
+
+
+def _source(rows: Rows) -> Source:
+    """Returns the images of rows that have their labels."""
+    assert isinstance(rows.labels, Labels)
+    if rows.masks is not None:
+        return MaskSource(rows)
+    if isinstance(rows.where, (Files, Ranges)):
+        return RangeSource(rows.where, rows.names, rows.labels, rows.places)
+    from entry_point.data.sources.parquet import ParquetSource  # it imports pyarrow
+
+    return ParquetSource(rows)
 
 
 def _with_side_indexes(source: Source, data: DataConfig, root: Path, split: str) -> Source:
@@ -299,7 +315,7 @@ def _packed(data: DataConfig, root: Path) -> Dataset:
         if data.access == "map":
             return ShardSource(root, split)
         index_root = Path(data.index_root) if data.index_root else root
-        return PackedStream(root, index_root, split)
+        return PackedStream(root, split, index_root)
 
     found = ", ".join(f"{counted(count, 'image')} for {split}" for split, count in counts.items())
     kind = {"labels": "label", "numbers": "number"}.get(dataset.kind, "class")

@@ -28,7 +28,8 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import philox
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.class_folders import list_classes
-from entry_point.data.sources.listing import Listing
+from entry_point.data.sources.folder import Tree
+from entry_point.data.sources.rows import Rows
 
 _RECIPE = ".recipe.json"
 _RECIPE_VERSION = 2
@@ -42,10 +43,10 @@ _PICTURE_STREAM, _FIELD_STREAM = 11, 12
 Plane = NDArray[np.floating[Any]]
 
 
-def list_demo(root: Path, data: DataConfig, labeled: bool) -> Listing:
+def list_demo(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
     """Returns the pictures in their class folders, generated on first use. Raises DataError."""
-    ensure_demo(root, data.demo())
-    return list_classes(root, data, labeled)
+    ensure_demo(tree.root, data.demo())
+    return list_classes(tree, data, labeled)
 
 
 def ensure_demo(root: Path, demo: DemoConfig) -> None:

@@ -9,24 +9,25 @@ from collections.abc import Collection, Iterator
 from itertools import chain, islice
 from operator import attrgetter
 from pathlib import Path, PurePath
+from typing import NamedTuple
 from unicodedata import normalize
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
-from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.index_file import FOLDER_INDEX
-from entry_point.data.sources.listing import Labels, Listing, Words
-from entry_point.data.sources.source import JPEG_SUFFIXES, FileSource, PathList
+from entry_point.data.sources.rows import (
+    IMAGE_SUFFIXES,
+    Files,
+    Labels,
+    PathList,
+    Rows,
+    Words,
+)
 from entry_point.data.sources.splits import split_called
 from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 
-IMAGE_SUFFIXES = (
-    *JPEG_SUFFIXES,
-    *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
-)
-"""Of the formats that are read, see decode/pillow.py."""
 _OF_SYSTEMS = {
     # disks of Linux, Windows and macOS
     *("lost+found", "$RECYCLE.BIN", "$Recycle.Bin", "RECYCLER", "System Volume Information"),
@@ -55,24 +56,72 @@ def require_folder(key: str, folder: Path) -> None:
         raise DataError(f"{key}={folder}: is a file; it must be a folder")
 
 
-def list_images(path: Path) -> Listing:
+class Names(NamedTuple):
+    """What lies in a folder, sorted."""
+
+    folders: list[str]
+    files: list[str]
+
+    @property
+    def has_images(self) -> bool:
+        """Whether images lie in it, not in its folders."""
+        return any(map(is_image, self.files))
+
+
+class Tree:
+    """The names below a folder, without hidden ones and those that systems make.
+
+    A folder is listed when it is first asked for, and only then: where folders are on S3, each
+    listing is a request.
+    """
+
+    def __init__(self, root: Path, known: dict[Path, Names] | None = None) -> None:
+        self.root = root
+        self._known = dict[Path, Names]() if known is None else known
+
+    def below(self, name: str) -> Tree:
+        """The names below a folder of it."""
+        return Tree(self.root / name, self._known)
+
+    def at(self, folder: str = "") -> Names:
+        """Returns what lies in a folder below the root.
+
+        Raises DataError if it cannot be listed, and ReadError, see `patiently`.
+        """
+        path = self.root / folder
+        if path not in self._known:
+            self._known[path] = _listed(path)
+        return self._known[path]
+
+    def files(self, folder: str = "") -> Iterator[str]:
+        """Yields the paths of all files below a folder, from there, sorted: those of a folder
+        before those of the folders in it. Raises as `at`.
+
+        It forgets them, as a second copy of millions of names takes memory.
+        """
+        path = self.root / folder
+        names = self.at(folder)
+        del self._known[path]
+        yield from names.files
+        for name in names.folders:
+            if not _is_loop(path, name):
+                for file in self.files(f"{folder}/{name}" if folder else name):
+                    yield f"{name}/{file}"
+
+
+def list_images(tree: Tree) -> Rows:
     """Returns the images of a folder and of those below it, or one image, without labels.
 
     Raises DataError.
     """
-    names, others = [path.name], list[str]()
+    path, names = tree.root, [tree.root.name]
     if path.is_dir():
-        names = []
-        for file in visible_files(path):
-            (names if is_image(file) else others).append(file)
-    warn_of_skipped(path, others)
+        files = [*tree.files()]
+        names = [file for file in files if is_image(file)]
+        warn_of_skipped(path, [file for file in files if not is_image(file)])
     paths, folder = PathList.of_names(names), str(path if path.is_dir() else path.parent)
-
-    def source(rows: Ints, labels: Labels) -> FileSource:
-        return FileSource(paths.only(rows), labels.values[rows], labels.names, folder=folder)
-
-    none = Labels.unknown(len(names))
-    return Listing("images", paths, none, Words.none(len(names)), source, paths.jpegs)
+    none = len(names)
+    return Rows("images", paths, Files(folder, paths), Labels.unknown(none), Words.none(none))
 
 
 def is_image(name: str) -> bool:
@@ -110,13 +159,13 @@ def way_out(suffixes: Collection[str]) -> str:
     return "".join(f"; {way}" for way in ways)
 
 
-def split_folders(root: Path) -> dict[str, str]:
+def split_folders(tree: Tree) -> dict[str, str]:
     """Split -> its folder below the root; none for a root of class folders.
 
     They are splits if one is `train`, or if all that is there are splits by their names.
     Raises DataError for two folders of one split.
     """
-    names = [entry.name for entry in visible_entries(root) if is_folder(entry)]
+    names = tree.at().folders
     found = [(split, name) for name in names if (split := split_called(name))]
     if not any(split == "train" for split, _ in found) and len(found) < len(names):
         return {}
@@ -125,17 +174,18 @@ def split_folders(root: Path) -> dict[str, str]:
         of_split = [name for word, name in found if word == split]
         if len(of_split) > 1:
             both = " and ".join(of_split)
-            raise DataError(f"{root}: {both} are both for {split}; remove or rename one")
+            raise DataError(f"{tree.root}: {both} are both for {split}; remove or rename one")
         folders |= {split: of_split[0]} if of_split else {}
     return folders
 
 
-def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[str]]:
-    """Returns the entries of a folder, or the first of them, sorted by name, without hidden ones
-    and those that systems make.
+def visible_files(folder: Path) -> Iterator[str]:
+    """See Tree.files."""
+    return Tree(folder).files()
 
-    Raises DataError if it cannot be listed, and ReadError, see `patiently`.
-    """
+
+def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[str]]:
+    """Temporary."""
     try:
         return patiently(_visible_entries, folder, most)
     except OSError as error:
@@ -152,25 +202,30 @@ def _visible_entries(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
         return sorted(islice(visible, most), key=attrgetter("name"))
 
 
+def _listed(folder: Path) -> Names:
+    try:
+        return patiently(_list, folder)
+    except OSError as error:
+        raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
+
+
+def _list(folder: Path) -> Names:
+    names = Names([], [])
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not entry.name.startswith(".") and entry.name not in _OF_SYSTEMS:
+                (names.folders if is_folder(entry) else names.files).append(entry.name)
+    names.folders.sort()
+    names.files.sort()
+    return names
+
+
 def is_folder(entry: os.DirEntry[str]) -> bool:
     """Returns whether it is a folder, or a link to one. Raises ReadError, see `patiently`."""
     try:
         return patiently(entry.is_dir, name=lambda: entry.path)
     except OSError:  # a link to itself
         return False
-
-
-def visible_files(folder: Path, below: str = "") -> Iterator[str]:
-    """Paths of the files below `folder`, relative to it and sorted, without hidden ones: those of a
-    folder before those of the folders in it. Raises DataError and ReadError."""
-    folders = []
-    for entry in visible_entries(folder / below):
-        if not is_folder(entry):
-            yield f"{below}{entry.name}"
-        elif not _is_loop(folder / below, entry.name):
-            folders.append(entry.name)
-    for name in folders:
-        yield from visible_files(folder, f"{below}{name}/")
 
 
 def _is_loop(parent: Path, name: str) -> bool:

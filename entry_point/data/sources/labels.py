@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
-from entry_point.data.sources.listing import Cells, Labels
+from entry_point.data.sources.rows import Cells, Labels, Rows
 from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
@@ -45,15 +45,18 @@ def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
     return pl.Series(name, [[*map(str, cell)] for cell in lists], pl.List(pl.String))
 
 
-def read_cells(cells: Cells, settings: TableConfig) -> Labels:
-    """Returns what the cells mean. Raises DataError for one that cannot be used.
+def read_labels(rows: Rows, settings: TableConfig) -> Labels:
+    """Returns the labels of all rows. Raises DataError for a cell that cannot be used.
 
-    `settings.kind` says what they are; without it, the cells do: see TableConfig.
+    `settings.kind` says what cells are; without it, they do themselves: see TableConfig.
     """
+    cells = rows.labels
+    if isinstance(cells, Labels):
+        return cells
     columns = list(cells.columns)
     if columns[0].is_empty():
         return Labels("class", list(cells.order), np.zeros(0, np.int32))
-    reader = _Reader(cells, settings)
+    reader = _Reader(rows, cells, settings)
     for column in columns:
         reader.refuse(column.is_null(), f"has no {quoted(column.name)}: add one, or remove the row")
     if len(columns) > 1:
@@ -68,13 +71,14 @@ def read_cells(cells: Cells, settings: TableConfig) -> Labels:
 
 
 class _Reader(NamedTuple):
+    rows: Rows
     cells: Cells
     settings: TableConfig
 
     def refuse(self, wrong: pl.Series, reason: str) -> None:
         """Raise DataError for the first place that is true."""
         if wrong.any():
-            raise self.cells.error(wrong.arg_max() or 0, reason)
+            raise self.rows.error(wrong.arg_max() or 0, reason)
 
     def listed(self, column: pl.Series) -> pl.Series:
         """Returns text that holds several values as lists, split at the separator."""
@@ -126,7 +130,7 @@ class _Reader(NamedTuple):
             if not name or (self.settings.kind is None and name.lower() == "nan"):
                 reason = f"the label is {'NaN' if name else 'empty'}: add one, or remove the row"
             if reason:
-                raise self.cells.error(places[(items == name).arg_max() or 0], reason)
+                raise self.rows.error(places[(items == name).arg_max() or 0], reason)
         is_whole = all(re.match(_WHOLE, name) for name in names)
         names.sort(key=(lambda name: (int(name), name)) if is_whole else None)
         if self.cells.order:
@@ -175,7 +179,7 @@ class _Reader(NamedTuple):
                     place = (column.str.strip_chars() == name).arg_max() or 0
                     message = f"set data.table.separator='{separator}', or data.table.kind=class"
                     reason = f"the label {quoted(name)} looks like several: {message} if it is one"
-                    raise self.cells.error(place, reason)
+                    raise self.rows.error(place, reason)
 
     def _refuse_own_texts(self, items: pl.Series, names: list[str]) -> None:
         """Refuse, or name, labels that hardly any two images share: a model cannot learn them."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.config.data_config import TableConfig
@@ -13,64 +12,54 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.archives import is_archive, refuse_archives
 from entry_point.data.sources.class_folders import count_classes
 from entry_point.data.sources.dataset_description import SPLITS, is_packed
-from entry_point.data.sources.folder import (
-    IMAGE_SUFFIXES,
-    is_folder,
-    split_folders,
-    visible_entries,
-)
-from entry_point.data.sources.listing import LIST_SUFFIXES, TABLE_SUFFIXES
+from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.mask_folders import looks_like_masks
-from entry_point.data.sources.table_folder import find_tables
+from entry_point.data.sources.rows import IMAGE_SUFFIXES
+from entry_point.data.sources.table_folder import LIST_SUFFIXES, TABLE_SUFFIXES, find_tables
 from entry_point.job.program import printable
 
 IMAGES = "images"
 """What a folder of images without labels is called; no format of `data.format`."""
 _MOST_BELOW, _MOST_OF_FOLDER = 100, 10
+"""Names of all folders below that are looked at, and of each."""
 
 
-@dataclass(frozen=True)
 class Glance:
-    """The names in a folder, and at most 100 of those below."""
+    """The names in a folder, and in the first folders below."""
 
-    root: Path
-    files: list[str]
-    folders: list[str]
-    below: list[str]
-    """Paths of files in folders below `root`."""
-
-    @classmethod
-    def at(cls, root: Path) -> Glance:
+    def __init__(self, tree: Tree) -> None:
         """Raises DataError."""
-        entries = visible_entries(root)
-        folders = [entry.name for entry in entries if is_folder(entry)]
-        files = [entry.name for entry in entries if not is_folder(entry)]
-        below, left, waiting = list[str](), _MOST_BELOW, deque(folders[:_MOST_OF_FOLDER])
+        self.tree, self.root = tree, tree.root
+        self.folders, self.files = tree.at()
+        self.below = list[str]()
+        """Paths of files in folders below the root."""
+        left, waiting = _MOST_BELOW, deque(self.folders[:_MOST_OF_FOLDER])
         while waiting and left > 0:
             folder = waiting.popleft()
-            for entry in visible_entries(root / folder, min(left, _MOST_OF_FOLDER)):
-                left -= 1
-                (waiting if is_folder(entry) else below).append(f"{folder}/{entry.name}")
-        return cls(root, files, folders, below)
+            names = tree.at(folder)
+            waiting += (f"{folder}/{name}" for name in names.folders[:_MOST_OF_FOLDER])
+            self.below += (f"{folder}/{name}" for name in names.files)
+            left -= min(len(names.folders) + len(names.files), _MOST_OF_FOLDER)
 
     def holds(self, *suffixes: str) -> bool:
         return any(name.lower().endswith(suffixes) for name in (*self.files, *self.below))
 
 
-def find_format(root: Path, table: TableConfig, labeled: bool) -> tuple[str, str]:
+def find_format(tree: Tree, table: TableConfig, labeled: bool) -> tuple[str, str]:
     """Returns the word of `data.format` for what lies there, and a line where another reading is
     possible.
 
     `table` may name the columns of the images, or paths, and of the labels. Without labels, it may
     be IMAGES. Raises DataError if there is nothing to read.
     """
+    root = tree.root
     if not root.exists() and "{" not in str(root):
         raise DataError(f"data.root={root}: no such file or folder")
     if not root.is_dir():
         return _format_of_file(root, table, labeled), ""
     if is_packed(root) or (root.name in SPLITS and is_packed(root.parent)):
         return "shards", ""
-    seen = Glance.at(root)
+    seen = Glance(tree)
     files = seen.below if seen.folders else seen.files
     if not seen.holds(".tar") and files and all(map(is_archive, files)):
         refuse_archives(root, files)
@@ -130,13 +119,13 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
         return {IMAGES: "images"}
     if looks_like_masks(root):
         return {"masks": "images with masks"}
-    tables, tops = find_tables(root), split_folders(root)
+    tables, tops = find_tables(seen.tree), split_folders(seen.tree)
     _refuse_boxes(seen)
     classes = 0
     try:
         if len(seen.folders) == 1 and not (tables or tops):
             _require_no_other_inside(seen, column)
-        classes = count_classes(root, seen.folders)
+        classes = count_classes(seen.tree)
     except DataError:
         if not tables:
             raise
@@ -155,7 +144,7 @@ def _require_no_other_inside(seen: Glance, column: str | None) -> None:
     """Raise DataError if the only folder holds a dataset of another format than class folders."""
     inner = seen.root / seen.folders[0]
     found = {"shards": "a packed dataset"} if is_packed(inner) else {}
-    found = found or dict(_readings(Glance.at(inner), column, labeled=True))
+    found = found or dict(_readings(Glance(seen.tree.below(seen.folders[0])), column, True))
     if found and "folder" not in found:
         what = next(iter(found.values()))
         raise DataError(f"{seen.root} holds only a folder, with {what}: set data.root={inner}")
@@ -171,10 +160,11 @@ def _refuse_boxes(seen: Glance) -> None:
             )
 
 
-def refuse_arrow_files(root: Path) -> None:
+def refuse_arrow_files(tree: Tree) -> None:
     """Raise DataError, with the way out, for a folder that `save_to_disk` wrote."""
+    root = tree.root
     known = [root / name for name in ("state.json", "dataset_dict.json")]
-    if any(file.is_file() for file in known) and Glance.at(root).holds(".arrow"):
+    if any(file.is_file() for file in known) and Glance(tree).holds(".arrow"):
         raise DataError(
             f"{root} holds Arrow files, as save_to_disk of Hugging Face's datasets writes them: "
             f"write Parquet files, load_from_disk('{root}').to_parquet('FOLDER/train.parquet') and "

@@ -11,7 +11,7 @@ from them, and they do not count in an evaluation.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,10 +29,10 @@ from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.folder import require_folder
-from entry_point.data.sources.listing import Labels, Listing, Words
+from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs
-from entry_point.data.sources.source import FileSource, PathList, joined
+from entry_point.data.sources.rows import Files, Labels, PathList, Rows, Words
+from entry_point.data.sources.source import RangeSource, joined
 from entry_point.data.sources.splits import split_called
 from entry_point.job.program import printable
 
@@ -48,7 +48,7 @@ _LOOKED_AT = 256
 """Masks in which the second class of two is looked for."""
 
 
-class MaskSource(FileSource):
+class MaskSource(RangeSource):
     """The images of one split, sorted by path or in the order of the table.
 
     In training, a sample's target is its mask, cut, resized (nearest, by the centers of pixels, as
@@ -56,18 +56,21 @@ class MaskSource(FileSource):
     box holds, in the image's pixels.
     """
 
-    def __init__(self, images: PathList, masks: PathList, classes: list[str], folder: str) -> None:
-        """Paths of images and of their masks, below `folder`."""
-        super().__init__(images, np.zeros(len(images)), classes, "targets", folder)
-        self._masks = masks
+    def __init__(self, rows: Rows) -> None:
+        assert isinstance(rows.where, Files) and isinstance(rows.labels, Labels)
+        super().__init__(rows.where, rows.names, rows.labels, rows.places)
+        assert rows.masks is not None
+        self._masks = rows.masks
         self._numbers: NDArray[np.uint8] | None = None
+        if len(self.classes) == 2:
+            _require_second_class(self)
 
     def renumber(self, classes: Sequence[str]) -> None:
         self._numbers = np.arange(256, dtype=np.uint8)
         self._numbers[: len(self.classes)] = [classes.index(name) for name in self.classes]
 
     def listing(self) -> Iterable[bytes]:
-        return joined([*map(str, self._files), *self._masks])
+        return joined([*self._names, *self._masks])
 
     def mask_file(self, index: int) -> str:
         return f"{self.folder}/{self._masks[index]}"
@@ -110,28 +113,16 @@ class MaskSource(FileSource):
         return cut.flip(1) if geometry.flips[i] else cut
 
 
-def list_masks(root: Path, data: DataConfig, *_: object) -> Listing:
+def list_masks(tree: Tree, data: DataConfig, *_: object) -> Rows:
     """Returns the images of a folder, or of a table, that have a mask each. Raises DataError."""
-    if root.is_dir():
-        require_folder("data.root", root)
-        folder, images, masks, words, what = str(root), *_pairs(root)
-        classes = _read_classes(root / CLASSES)
-        check: Callable[[dict[str, Ints]], None] | None = None
-    else:
-        from entry_point.data.sources.table import masked_rows  # it imports polars
+    root = tree.root
+    if not root.is_dir():
+        from entry_point.data.sources.table import list_masked  # it imports polars
 
-        folder, images, masks, words, check = masked_rows(root, data)
-        what = "a table of images and masks"
-        classes = _read_classes(root.parent / CLASSES)
-
-    def source(rows: Ints, labels: Labels) -> MaskSource:
-        found = MaskSource(images.only(rows), masks.only(rows), labels.names, folder)
-        if len(classes) == 2:
-            _require_second_class(found)
-        return found
-
-    found = Labels("targets", classes, np.zeros(len(images)))
-    return Listing(what, images, found, words, source, images.jpegs, check)
+        return list_masked(tree, data, _read_classes(root.parent / CLASSES))
+    images, masks, words, what = _pairs(root)
+    labels = Labels("targets", _read_classes(root / CLASSES), np.zeros(len(images)))
+    return Rows(what, images, Files(str(root), images), labels, words, masks=masks)
 
 
 def _read_mask(file: str) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
@@ -31,10 +31,9 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
 from entry_point.data.sources.file_bytes import opened
-from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.labels import text_column
-from entry_point.data.sources.listing import LABEL_NAMES, Cells, Labels, Listing, Words
-from entry_point.data.sources.source import PathList
+from entry_point.data.sources.rows import LABEL_NAMES, Cells, Labels, PathList, Places, Rows, Words
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.stream import StreamSource
 from entry_point.job.program import counted, printable
@@ -73,24 +72,34 @@ class HeldRows(NamedTuple):
     """Where each starts, and where the last one ends."""
 
 
-class ParquetSource(StreamSource):
+@dataclass(frozen=True)
+class RowGroups:
     """Rows of Parquet files, in the order of the files."""
 
-    def __init__(
-        self,
-        folder: Path,
-        column: str,
-        shards: list[Shard],
-        shard_of: NDArray[np.int32],
-        rows: Ints,
-        labels: Labels,
-    ) -> None:
-        """`column`: that of the images. `rows`: number of each row in its shard."""
-        self.folder, self.classes, self.kind = folder, labels.names, labels.kind
-        self.split_shards = np.unique(shard_of).tolist()
-        self.shard_files = [shard.file for shard in shards]
-        self._shards, self._column = shards, column
-        self.shard_of, self._rows = shard_of, rows
+    folder: Path
+    column: str
+    """That of the images."""
+    shards: list[Shard]
+    shard_of: NDArray[np.int32]
+    rows: Ints
+    """Number of each row in its shard."""
+
+    def only(self, rows: Ints) -> RowGroups:
+        """Returns those of these rows."""
+        return replace(self, shard_of=self.shard_of[rows], rows=self.rows[rows])
+
+
+class ParquetSource(StreamSource):
+    """The images of rows."""
+
+    def __init__(self, rows: Rows) -> None:
+        where, labels = rows.where, rows.labels
+        assert isinstance(where, RowGroups) and isinstance(labels, Labels)
+        self.folder, self.classes, self.kind = where.folder, labels.names, labels.kind
+        self.split_shards = np.unique(where.shard_of).tolist()
+        self.shard_files = [shard.file for shard in where.shards]
+        self._shards, self._column = where.shards, where.column
+        self.shard_of, self._rows = where.shard_of, where.rows
         dtype = torch.int64 if labels.kind == "class" else torch.float32
         self.labels = torch.from_numpy(labels.values).to(dtype)
         self._memory = {}
@@ -161,13 +170,13 @@ class ParquetSource(StreamSource):
         return HeldRows(torch.from_numpy(writable), bounds)
 
 
-def list_parquet(root: Path, data: DataConfig, labeled: bool) -> Listing:
+def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
     """Returns the rows of a Parquet file, or of those below a folder. Raises DataError.
 
     A word of a file's path may tell the split. Files of no split are not read if others are of one.
     """
     table = data.table
-    folder, every = _files_of(root)
+    folder, every = _files_of(tree)
     words, left_out = words_of_files(every, skip=labeled)
     files = [folder / name for name in words]
     schema = patiently(_read_schema, files[0])
@@ -177,22 +186,17 @@ def list_parquet(root: Path, data: DataConfig, labeled: bool) -> Listing:
     shards, shard_of, rows, file_of = _listed(files, column, columns)
     if shards and max(shard.image_bytes for shard in shards) < _SMALLEST_IMAGE:
         patiently(_refuse_paths, shards[0], column)
+    in_file = np.array([shard.first_row for shard in shards], np.int64)[shard_of] + rows
     of_file = [*words]
     names = PathList.of_names(
-        f"{of_file[file]}:{shards[number].first_row + row}"
-        for file, number, row in zip(
-            file_of.tolist(), shard_of.tolist(), rows.tolist(), strict=True
-        )
+        f"{of_file[file]}:{row}"
+        for file, row in zip(file_of.tolist(), in_file.tolist(), strict=True)
     )
-
-    def source(chosen: Ints, labels: Labels) -> ParquetSource:
-        found = replace(labels, values=labels.values[chosen])
-        return ParquetSource(folder, column, shards, shard_of[chosen], rows[chosen], found)
-
     cells = _cells(files, columns) if labeled else Labels.unknown(len(rows))
-    what = counted(len(files), "Parquet file")
     found = Words("the names of the Parquet files", [*words.values()], file_of, left_out)
-    return Listing(what, names, cells, found, source)
+    places = Places(files, np.searchsorted(file_of, np.arange(len(files))).tolist(), in_file)
+    where = RowGroups(folder, column, shards, shard_of, rows)
+    return Rows(counted(len(files), "Parquet file"), names, where, cells, found, places)
 
 
 def _refuse_paths(shard: Shard, column: str) -> None:
@@ -215,11 +219,12 @@ def has_images(file: Path, column: str | None) -> bool:
     return any(_holds_images(field) for field in schema if column in (None, field.name))
 
 
-def _files_of(root: Path) -> tuple[Path, list[str]]:
+def _files_of(tree: Tree) -> tuple[Path, list[str]]:
     """Returns a folder, and the paths of Parquet files below it."""
+    root = tree.root
     if not root.is_dir():
         return root.parent, [root.name]
-    names = [file for file in visible_files(root) if file.lower().endswith(".parquet")]
+    names = [file for file in tree.files() if file.lower().endswith(".parquet")]
     if not names:
         raise DataError(f"data.root={root} holds no Parquet file")
     return root, names
@@ -340,18 +345,9 @@ def _cells(files: list[Path], columns: list[str]) -> Cells:
         if found.schema.types != tables[0].schema.types:
             raise DataError(f"{file}: its labels are of another type than those of {files[0]}")
 
-    def error(place: int, reason: str) -> DataError:
-        for table, file in zip(tables, files, strict=True):
-            if place < len(table):
-                return DataError(f"{file}, row {place}: {reason}")
-            place -= len(table)
-        raise IndexError(place)
-
     whole = pl.from_arrow(pa.concat_tables(tables).select(columns))
     assert isinstance(whole, pl.DataFrame)
-    return Cells(
-        [text_column(files[0], whole[name]) for name in columns], files[0], error, order=order
-    )
+    return Cells([text_column(files[0], whole[name]) for name in columns], files[0], order)
 
 
 def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedArray:

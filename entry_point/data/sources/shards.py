@@ -1,8 +1,9 @@
-"""A packed split: its index, and its samples in memory-mapped tar shards."""
+"""A packed split: its index, and its samples in tar shards, memory-mapped here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,8 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import map_file
 from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
-from entry_point.data.sources.source import Source, UprightSizes
+from entry_point.data.sources.rows import Labels, Ranges
+from entry_point.data.sources.source import RangeSource, UprightSizes
 from entry_point.job.program import printable
 
 COLUMNS: dict[str, Any] = {
@@ -129,38 +131,47 @@ class PartIndex:
                 yield row, "lies outside its shard"
 
 
-class ShardIndex(Source):
-    """All samples of a split of a dataset, in the order of the shards' names; reads no images.
+class ShardIndex:
+    """The index of all samples of a split, in the order of the shards' names.
 
-    The columns are in memory: 41 bytes per sample.
+    The columns are in memory: 41 bytes per sample. As a sequence, it has the samples' names.
     """
 
     def __init__(self, root: Path, split: str) -> None:
         """Raises DataError."""
-        self._arguments = root, split
         dataset = read_dataset(root)
         if split not in dataset.splits:
             raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
-        self.folder = root / split
-        self.classes, self.kind, self.shards = dataset.classes, dataset.kind, dataset.shards(split)
+        self.shards = dataset.shards(split)
         self._parts = [
             PartIndex(root, part, split)
             for part in dataset.parts
             if split in part.splits and part.splits[split].shards
         ]
         if not any(map(len, self._parts)):
-            raise DataError(f"{self.folder} holds no samples: pack the dataset again")
+            raise DataError(f"{root / split} holds no samples: pack the dataset again")
         for part in self._parts:
             for row, reason in part.wrong_rows():
-                where = f"{self.folder}: {part.name(row)}"
+                where = f"{root / split}: {part.name(row)}"
                 raise DataError(f"{where}: {reason}: pack the dataset again")
-        self._join(dataset)
+        self._join(dataset, str(root / split))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The receiving process opens the files again."""
-        return type(self), self._arguments
+    def __len__(self) -> int:
+        return len(self.labels.values)
 
-    def _join(self, dataset: Dataset) -> None:
+    def __iter__(self) -> Iterator[str]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __getitem__(self, index: int) -> str:
+        """Of the image's member in its tar file."""
+        row = index if self._order is None else int(self._order[index])
+        for part in self._parts:
+            if row < len(part):
+                return part.name(row)
+            row -= len(part)
+        raise IndexError(index)
+
+    def _join(self, dataset: Dataset, folder: str) -> None:
         parts = self._parts
         shards = [part["shard"] for part in parts]
         self._order: Ints | None = None
@@ -169,15 +180,19 @@ class ShardIndex(Source):
             for i, part in enumerate(parts):
                 shards[i] = _renumbered(shards[i], [s.file for s in part.split.shards], numbers)
             self._order = np.argsort(np.concatenate(shards), kind="stable")
-        self.shard: NDArray[np.int32] = self._joined(shards)
-        self.offsets: Ints = self._joined([part["offset"] for part in parts])
-        self.lengths: Ints = self._joined([part["length"] for part in parts])
+        self.where = Ranges(
+            folder,
+            [shard.file for shard in self.shards],
+            self._joined(shards),
+            self._joined([part["offset"] for part in parts]),
+            self._joined([part["length"] for part in parts]),
+        )
         labels = [part.labels for part in parts]
         classes = {name: number for number, name in enumerate(dataset.classes)}
         for i, part in enumerate(parts):
             if part.part.classes != dataset.classes:  # only of class folders
                 labels[i] = _renumbered(labels[i], part.part.classes, classes)
-        self.labels = torch.from_numpy(self._joined(labels))
+        self.labels = Labels(dataset.kind, dataset.classes, self._joined(labels))
         columns = (self._joined([part[name] for part in parts]) for name in _SIZES)
         self.sizes = UprightSizes(*upright_size(*columns))
         self.side_indexes = self._joined_side_indexes()
@@ -197,23 +212,10 @@ class ShardIndex(Source):
         offsets = self._joined([part[SIDE_OFFSET] for part in parts])
         return SideIndexes(files, file_of, offsets, lengths)
 
-    def name(self, index: int) -> str:
-        """Of the image's member in its tar file."""
-        row = index if self._order is None else int(self._order[index])
-        for part in self._parts:
-            if row < len(part):
-                return part.name(row)
-            row -= len(part)
-        raise IndexError(index)
-
     def listing(self) -> Iterable[bytes]:
         """The index files have checksums already, of all that they hold."""
         checksums = [part.split.table_crc32 for part in self._parts]
         yield repr(([shard.file for shard in self.shards], checksums)).encode()
-
-    def key(self, index: int) -> str:
-        shard = self.shards[self.shard[index]]
-        return printable(f"{self.folder / shard.file}: {self.name(index)}")
 
 
 def _renumbered(
@@ -223,18 +225,44 @@ def _renumbered(
     return np.array([numbers[name] for name in names], np.int32)[values]
 
 
-class ShardSource(ShardIndex):
-    """The samples of a split; each is a view of the mapped shard, not a copy."""
+class PackedSource(RangeSource):
+    """The samples of a packed split."""
+
+    def __init__(self, root: Path, split: str, index_root: Path | None = None) -> None:
+        """Shards are below `root`; their index is below `index_root`, by default there, too."""
+        self._arguments = root, split, index_root
+        self.index = index = ShardIndex(index_root or root, split)
+        for shard in index.shards:
+            require_shard(root / split, shard)
+        self.ranges = replace(index.where, folder=str(root / split))
+        super().__init__(self.ranges, index, index.labels)
+        self.labels, self.sizes = torch.from_numpy(index.labels.values), index.sizes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The receiving process opens the files again."""
+        return type(self), self._arguments
+
+    def listing(self) -> Iterable[bytes]:
+        return self.index.listing()
+
+    def key(self, index: int) -> str:
+        return printable(f"{self.ranges.of(index).file}: {self.name(index)}")
+
+
+class ShardSource(PackedSource):
+    """Each image is a view of its mapped shard, not a copy."""
 
     def __init__(self, root: Path, split: str) -> None:
         super().__init__(root, split)
-        for shard in self.shards:
-            require_shard(self.folder, shard)
-        self._maps = [map_file(self.folder / shard.file) for shard in self.shards]
+        self._maps = [map_file(root / split / shard.file) for shard in self.index.shards]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._arguments[:2]
 
     def read(self, index: int) -> Tensor:
-        start = int(self.offsets[index])
-        return self._maps[self.shard[index]][start : start + int(self.lengths[index])]
+        start, ranges = int(self.ranges.offsets[index]), self.ranges
+        return self._maps[ranges.file_of[index]][start : start + int(ranges.lengths[index])]
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
-        return None if self.side_indexes is None else self.side_indexes.of(indices)
+        found = self.index.side_indexes
+        return None if found is None else found.of(indices)

@@ -1,14 +1,14 @@
-"""What a source of encoded images is, what a batch reads from it, and image files as a source."""
+"""What a source of encoded images is, what a batch reads from it, and the images of files."""
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,17 +19,22 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.index_cache import IndexCache
 from entry_point.data.sources.index_file import FOLDER_INDEX, SideIndexes, find_side_indexes
+from entry_point.data.sources.rows import (
+    Files,
+    Labels,
+    Names,
+    PathList,
+    Places,
+    Ranges,
+    SourceKind,
+)
 from entry_point.job.program import printable
 
-SourceKind = Kind | Literal["targets"]
-KINDS = (*get_args(Kind), "targets")
 LONGEST_RUN = 100
 """Damaged images that may follow each other; a job that meets more stops."""
-JPEG_SUFFIXES = (".jpg", ".jpeg", ".jfif")
 
 
 @dataclass(frozen=True)
@@ -217,95 +222,46 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
     )
 
 
-@dataclass(frozen=True)
-class PathList:
-    """Paths as one buffer: a million Python strings would take 100 MB and be copied by forks."""
-
-    text: NDArray[np.uint8]
-    """UTF-8, with a NUL after each path; file names may hold other bytes."""
-    ends: Ints
-    """Where each path ends."""
-
-    @classmethod
-    def of_names(cls, names: Iterable[str]) -> PathList:
-        """From paths; file names may hold any bytes."""
-        return cls.of("".join(f"{name}\0" for name in names).encode(errors="surrogateescape"))
-
-    @classmethod
-    def of(cls, encoded: bytes) -> PathList:
-        """From encoded paths, each with a NUL after it."""
-        text = np.frombuffer(bytearray(encoded), np.uint8)
-        return cls(text, np.flatnonzero(text == 0))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, row: int) -> str:
-        start = int(self.ends[row - 1]) + 1 if row else 0
-        return self.text[start : int(self.ends[row])].tobytes().decode(errors="surrogateescape")
-
-    def __iter__(self) -> Iterator[str]:
-        text = self.text.tobytes().decode(errors="surrogateescape")
-        return iter(text.split("\0")[:-1])
-
-    def encoded(self) -> list[bytes]:
-        return self.text.tobytes().split(b"\0")[:-1]
-
-    def only(self, rows: Ints) -> PathList:
-        """Returns the paths of these ascending rows."""
-        chosen = np.zeros(len(self), bool)
-        chosen[rows] = True
-        return PathList.of(self.text[np.repeat(chosen, np.diff(self.ends, prepend=-1))].tobytes())
-
-    @property
-    def jpegs(self) -> int:
-        """How many are JPEGs by their names."""
-        text = self.text.tobytes().lower()
-        return sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
-
-
-class FileSource(Source):
-    """A source of these files, in this order; also the base of your own."""
+class RangeSource(Source):
+    """Images that are ranges of files, or whole files."""
 
     _side_indexes: SideIndexes | None = None
 
     def __init__(
-        self,
-        files: Sequence[str | Path] | PathList,
-        labels: Any,
-        classes: list[str],
-        kind: SourceKind = "class",
-        folder: str = "",
+        self, where: Files | Ranges, names: Names, labels: Labels, places: Places | None = None
     ) -> None:
-        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`; of
-        kind `targets`, anything per file. `folder` is what all files are below."""
-        self._files, self.classes, self.kind, self.folder = files, classes, kind, folder
-        dtype = torch.int64 if kind == "class" else torch.float32
-        self.labels = torch.as_tensor(labels, dtype=dtype)
-        if len(files) not in (0, len(self.labels)):  # none: a subclass has its own
-            raise DataError(f"{len(files)} files have {len(self.labels)} labels: one is for each")
-
-    def file(self, index: int) -> str:
-        name = str(self._files[index])
-        return f"{self.folder}/{name}" if self.folder else name
+        """`names` of the images, and where the dataset lists them, if it is a list."""
+        self.folder, self.classes, self.kind = where.folder, labels.names, labels.kind
+        dtype = torch.int64 if labels.kind == "class" else torch.float32
+        self.labels = torch.as_tensor(labels.values, dtype=dtype)
+        self._where, self._names, self._places = where, names, places
 
     def name(self, index: int) -> str:
-        return str(self._files[index])
+        return self._names[index]
 
-    def listing(self) -> Iterable[bytes | memoryview]:
-        if len(self._files):
-            return joined(map(str, self._files))
-        return super().listing()  # without files, a subclass has its own
-
-    def read(self, index: int) -> Tensor:
-        return read_bytes(self.file(index))
+    def path(self, index: int) -> str:
+        """Returns the path of the image: of its file, or of the file and its name in it."""
+        file, _, length, _ = self._where.of(index)
+        return file if length is None else f"{self.folder}/{self._names[index]}"
 
     def key(self, index: int) -> str:
-        return printable(self.file(index))
+        return printable(self.path(index))
+
+    def place(self, index: int) -> str:
+        return "" if self._places is None else f"row {self._places.numbers[index]}: "
+
+    def listing(self) -> Iterable[bytes | memoryview]:
+        return joined(self._names)
+
+    def read(self, index: int) -> Tensor:
+        return read_bytes(*self._where.of(index))
 
     def status(self, index: int) -> tuple[int, int]:
+        file, _, length, state = self._where.of(index)
+        if length is not None and state is not None:
+            return length, state.changed
         try:
-            status = patiently(os.stat, self.file(index))
+            status = patiently(os.stat, file)
         except OSError:
             return 0, 0
         return status.st_size, status.st_mtime_ns
@@ -321,7 +277,7 @@ class FileSource(Source):
         root = root or self.folder
         file = (index_root or Path(root)) / FOLDER_INDEX
         if file.exists():
-            paths = [self.file(i).removeprefix(f"{root}/") for i in range(len(self))]
+            paths = [self.path(i).removeprefix(f"{root}/") for i in range(len(self))]
             self.index_file, self._side_indexes = file, find_side_indexes(file, paths)
         elif index_root is None:
             self.index_cache = IndexCache(Path(root))
@@ -332,9 +288,36 @@ class FileSource(Source):
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         if self.index_cache is not None:
-            return self.index_cache.find([self.file(i) for i in indices.tolist()])
+            return self.index_cache.find([self.path(i) for i in indices.tolist()])
         return None if self._side_indexes is None else self._side_indexes.of(indices)
 
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
         if self.index_cache is not None:
-            self.index_cache.keep([self.file(i) for i in indices.tolist()], indexes)
+            self.index_cache.keep([self.path(i) for i in indices.tolist()], indexes)
+
+
+class FileSource(RangeSource):
+    """A source of these files, in this order; also the base of your own."""
+
+    def __init__(
+        self,
+        files: Sequence[str | Path],
+        labels: Any,
+        classes: list[str],
+        kind: SourceKind = "class",
+        folder: str = "",
+    ) -> None:
+        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`; of
+        kind `targets`, anything per file. `folder` is what all files are below."""
+        names = PathList.of_names(map(str, files))
+        super().__init__(Files(folder, names), names, Labels(kind, classes, labels))
+        if len(files) not in (0, len(self.labels)):  # none: a subclass has its own
+            raise DataError(f"{len(files)} files have {len(self.labels)} labels: one is for each")
+
+    def file(self, index: int) -> str:
+        return self.path(index)
+
+    def listing(self) -> Iterable[bytes | memoryview]:
+        if len(self._names):
+            return super().listing()
+        return Source.listing(self)  # without files, a subclass has its own

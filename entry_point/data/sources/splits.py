@@ -20,8 +20,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.listing import Words
-from entry_point.data.sources.source import PathList
+from entry_point.data.sources.rows import PathList, Words
 from entry_point.job.program import counted, printable
 
 WHOLE = "all"

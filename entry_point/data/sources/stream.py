@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +19,8 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.dataset_description import require_shard
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.shards import ShardIndex
+from entry_point.data.sources.shards import PackedSource
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ReadError, counted
 
@@ -32,7 +31,7 @@ class StreamSource(Source):
     """Samples in shards, some of which are in memory: the base of a source that is streamed."""
 
     shard_files: Sequence[Path]
-    shard_of: NDArray[np.int32]
+    shard_of: NDArray[np.integer]
     """Shard number of each sample."""
     _memory: dict[int, Future[Any]]
 
@@ -89,31 +88,21 @@ class HeldShard(NamedTuple):
     """Part of the file of side indexes, from `side_start`; empty without."""
 
 
-class PackedStream(StreamSource):
-    """A split of a packed dataset."""
+class PackedStream(PackedSource, StreamSource):
+    """A split of a packed dataset, streamed."""
 
-    def __init__(self, root: Path, index_root: Path, split: str) -> None:
-        self.index = ShardIndex(index_root, split)
-        self.classes, self.kind = self.index.classes, self.index.kind
-        self.labels, self.sizes = self.index.labels, self.index.sizes
-        self.shard_of = self.index.shard
+    def __init__(self, root: Path, split: str, index_root: Path | None = None) -> None:
+        super().__init__(root, split, index_root)
+        self.shard_of = self.ranges.file_of
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
-        for shard in self.index.shards:
-            require_shard(root / split, shard)
         self._memory = {}
 
-    def listing(self) -> Iterable[bytes]:
-        return self.index.listing()
-
-    def key(self, index: int) -> str:
-        return self.index.key(index)
-
     def read(self, index: int) -> Tensor:
-        start, length = int(self.index.offsets[index]), int(self.index.lengths[index])
         held = self._held(index)
-        if held is not None:
-            return held.shard[start : start + length]
-        return read_bytes(self.shard_files[int(self.shard_of[index])], start, length)
+        if held is None:
+            return super().read(index)
+        start = int(self.ranges.offsets[index])
+        return held.shard[start : start + int(self.ranges.lengths[index])]
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         if self.index.side_indexes is None:

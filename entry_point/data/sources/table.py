@@ -13,14 +13,12 @@ import os
 import posixpath
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from entry_point.config.commands import check_command
 from entry_point.config.config_errors import near
@@ -28,21 +26,24 @@ from entry_point.config.data_config import DataConfig, PathsConfig, TableConfig
 from entry_point.data.errors import DataError, share_to_skip
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
-from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.labels import quoted
-from entry_point.data.sources.listing import (
+from entry_point.data.sources.missing_files import cause, names_in, with_suffixes
+from entry_point.data.sources.rows import (
+    IMAGE_SUFFIXES,
     LABEL_NAMES,
-    LIST_SUFFIXES,
     Cells,
+    Files,
     Labels,
-    Listing,
+    PathList,
+    Places,
+    Rows,
     Words,
 )
-from entry_point.data.sources.missing_files import cause, names_in, with_suffixes
-from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
+from entry_point.data.sources.source import LONGEST_RUN
 from entry_point.data.sources.splits import split_called
 from entry_point.data.sources.table_files import METADATA, column_names, has_header, read_columns
-from entry_point.data.sources.table_folder import Table, choose_tables
+from entry_point.data.sources.table_folder import LIST_SUFFIXES, Table, choose_tables
 from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
@@ -60,126 +61,77 @@ _LONGEST_PATH = 4096
 _EXAMPLES = 3
 
 
-def list_table(where: Path, data: DataConfig, labeled: bool = True) -> Listing:
+def list_table(tree: Tree, data: DataConfig, labeled: bool = True) -> Rows:
     """Returns the rows of a table, or of those in a folder; without labels, the images that it
     names.
 
     Raises DataError, which names the file and the row, for whatever cannot be used. A file that
     does not exist counts as a damaged image, see `data.max_bad_fraction`.
     """
+    where = tree.root
     if not labeled:
         return _list_paths(where, data.images, data.table)
-    tables = choose_tables(where) if where.is_dir() else [Table("", where)]
+    tables = choose_tables(tree) if where.is_dir() else [Table("", where)]
     settings, first = data.table, tables[0].file
     names = column_names(first)
     path, labels = _columns(first, names, settings.path, settings.labels)
     folder = _folder(data.images, where if where.is_dir() else first)
     _require_header(first, folder, path)
-    rows, frame, words = _read_tables(where, tables, settings, folder, path, labels)
-    paths = _relative_paths(rows, frame[path], folder)
+    places, frame, words = _read_tables(tables, settings, folder, path, labels)
+    paths = _relative_paths(places, frame[path], folder)
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(paths)
     paths = with_suffixes(folder, paths)
-    _require_distinct(rows, paths)
-    listed, numbers = _path_list(paths), rows.numbers.to_numpy()
-
-    def source(chosen: Ints, found: Labels) -> FileSource:
-        labels = replace(found, values=found.values[chosen])
-        return TableSource(listed.only(chosen), labels, folder, numbers[chosen])
-
-    def check(splits: Mapping[str, Ints]) -> None:
-        check_files(folder, listed, rows, splits, data)
-
-    cells = Cells(frame.select(labels).get_columns(), where, rows.error)
+    _require_distinct(places, paths)
+    listed = _path_list(paths)
+    cells = Cells(frame.select(labels).get_columns(), where)
     what = "a table" if len(tables) == 1 else f"{len(tables)} tables"
     if not has_header(first):
         what += f" without a header (columns {', '.join(map(printable, names))})"
-    return Listing(what, listed, cells, words, source, listed.jpegs, check)
+    return Rows(what, listed, Files(folder, listed), cells, words, places, is_list=True)
 
 
-def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Listing:
+def _list_paths(file: Path, images: str | None, settings: PathsConfig) -> Rows:
     """Returns the images that a table names, whatever their labels. Raises DataError."""
     names, folder = column_names(file), _folder(images, file)
     column, _ = _columns(file, names, settings.path)
     _require_header(file, folder, column)
     given = _read(file, names, [column], [])[column]
-    rows = Rows(file, _count(given))
     paths = _of_this_machine(file, folder, given, settings.prefix)
-    paths = _relative_paths(rows, paths, folder)
+    paths = _relative_paths(_places(file, given), paths, folder)
     listed = _path_list(with_suffixes(folder, paths))
-    typed = _path_list(given.fill_null(""))
-
-    def source(chosen: Ints, labels: Labels) -> FileSource:
-        values = labels.values[chosen]
-        return _Named(typed.only(chosen), listed.only(chosen), values, folder)
-
-    none = Labels.unknown(len(given))
-    return Listing("a table", typed, none, Words.none(len(given)), source, listed.jpegs)
+    typed, none = _path_list(given.fill_null("")), Labels.unknown(len(given))
+    return Rows("a table", typed, Files(folder, listed), none, Words.none(len(given)))
 
 
-def masked_rows(
-    file: Path, data: DataConfig
-) -> tuple[str, PathList, PathList, Words, Callable[[dict[str, Ints]], None]]:
-    """Returns the folder, the paths of images and of their masks below it, what tells their splits,
-    and what checks that the files are there.
-
-    Raises DataError, which names the file and the row.
-    """
-    settings, names = data.table, column_names(file)
+def list_masked(tree: Tree, data: DataConfig, classes: list[str]) -> Rows:
+    """Returns the rows of a table of images and their masks. Raises DataError, which names the
+    file and the row."""
+    file, settings, names = tree.root, data.table, column_names(tree.root)
     path, (mask, *_) = _columns(file, names, settings.path, settings.labels or [MASK])
     folder = _folder(data.images, file)
     _require_header(file, folder, path)
-    rows, frame, words = _read_tables(file, [Table("", file)], settings, folder, path, [mask])
-    images = _relative_paths(rows, frame[path], folder)
+    places, frame, words = _read_tables([Table("", file)], settings, folder, path, [mask])
+    images = _relative_paths(places, frame[path], folder)
     masks = _of_this_machine(file, folder, frame[mask], settings.prefix)
-    masks = _relative_paths(rows, masks, folder)
+    of_masks = _path_list(_relative_paths(places, masks, folder))
     if not words.told_by and data.val_fraction is None:
         words = _words_of_paths(images)
-    _require_distinct(rows, images)
-    listed, of_masks = _path_list(images), _path_list(masks)
-
-    def check(splits: dict[str, Ints]) -> None:
-        check_files(folder, listed, rows, splits, data)
-        check_files(folder, of_masks, rows, splits, data, may_skip=False)
-
-    return folder, listed, of_masks, words, check
-
-
-class TableSource(FileSource):
-    """The files of rows."""
-
-    def __init__(
-        self, files: PathList, labels: Labels, folder: str, rows: NDArray[np.integer]
-    ) -> None:
-        """`rows`: their numbers."""
-        super().__init__(files, labels.values, labels.names, labels.kind, folder)
-        self._rows = rows
-
-    def place(self, index: int) -> str:
-        return f"row {self._rows[index]}: "
-
-
-class _Named(FileSource):
-    """Files by the names that a table gives them."""
-
-    def __init__(self, names: PathList, files: PathList, labels: NDArray[np.int64], folder: str):
-        super().__init__(files, labels, [], folder=folder)
-        self._names = names
-
-    def name(self, index: int) -> str:
-        return self._names[index]
+    _require_distinct(places, images)
+    listed, labels = _path_list(images), Labels("targets", classes, np.zeros(len(images)))
+    what, where = "a table of images and masks", Files(folder, listed)
+    return Rows(what, listed, where, labels, words, places, of_masks, is_list=True)
 
 
 def _read_tables(
-    where: Path,
     tables: Sequence[Table],
     settings: TableConfig,
     folder: str,
     path: str,
     labels: Sequence[str],
-) -> tuple[Rows, pl.DataFrame, Words]:
+) -> tuple[Places, pl.DataFrame, Words]:
     """Returns the rows of all tables, with paths from `folder`, and what tells their splits."""
-    frames, numbers, starts = list[pl.DataFrame](), list[pl.Series](), list[tuple[int, Path]]()
+    frames, numbers, read = list[pl.DataFrame](), list[pl.Series](), list[Path]()
     told_by, words, left_out = "", list[pl.Series](), Counter[str]()
     for split, table, start in tables:
         names = column_names(table)
@@ -197,17 +149,18 @@ def _read_tables(
             frame, number, word = frame.filter(used), number.filter(used), word.filter(used)
         paths = _of_this_machine(table, f"{folder}/{start}", frame[path], settings.prefix)
         frame = frame.with_columns((start + paths).alias(path))
-        starts.append((sum(map(len, frames)), table))
+        read.append(table)
         frames.append(frame.select(path, *labels))
         numbers.append(number)
         words.append(word)
         if frames[-1].schema != frames[0].schema:
-            raise DataError(f"{table}: its columns are of other types than those of {starts[0][1]}")
+            raise DataError(f"{table}: its columns are of other types than those of {read[0]}")
     if len(tables) > 1:
         apart = any(table.start for table in tables)
         told_by = "the folders of the tables" if apart else "the names of the tables"
-    rows = Rows(starts[0][1] if len(tables) == 1 else where, pl.concat(numbers), starts)
-    return rows, pl.concat(frames), replace(_words(told_by, pl.concat(words)), left_out=left_out)
+    starts = np.cumsum([0, *map(len, frames)])[:-1].tolist()
+    places = Places(read, starts, pl.concat(numbers).to_numpy())
+    return places, pl.concat(frames), replace(_words(told_by, pl.concat(words)), left_out=left_out)
 
 
 def _words(told_by: str, words: pl.Series) -> Words:
@@ -235,19 +188,6 @@ def _words_of_paths(paths: pl.Series) -> Words:
         return Words.none(len(paths))
     words = folders.replace_strict(meant, return_dtype=pl.String)
     return _words("the folders in their paths", words)
-
-
-class Rows(NamedTuple):
-    """Rows of a table, or of several, and what messages name."""
-
-    file: Path
-    numbers: pl.Series
-    tables: Sequence[tuple[int, Path]] = ()
-    """The place of the first row of each."""
-
-    def error(self, place: int, reason: str) -> DataError:
-        file = next((each for first, each in reversed(self.tables) if first <= place), self.file)
-        return DataError(f"{file}, row {self.numbers[place]}: {reason}")
 
 
 def lists_masks(file: Path, settings: TableConfig) -> bool:
@@ -326,6 +266,10 @@ def _count(rows: pl.DataFrame | pl.Series) -> pl.Series:
     return pl.arange(1, len(rows) + 1, dtype=pl.UInt32, eager=True)
 
 
+def _places(file: Path, rows: pl.Series) -> Places:
+    return Places([file], [0], _count(rows).to_numpy())
+
+
 def _has(file: Path, names: list[str]) -> str:
     there = ", ".join(map(quoted, names[:20])) or "no columns"
     return f"; it has {'' if has_header(file) else 'no header; its columns are taken as '}{there}"
@@ -340,7 +284,7 @@ def _folder(images: str | None, table: Path) -> str:
     return os.path.normpath(folder.absolute())
 
 
-def _relative_paths(rows: Rows, given: pl.Series, folder: str) -> pl.Series:
+def _relative_paths(places: Places, given: pl.Series, folder: str) -> pl.Series:
     """Returns the paths relative to the folder. Raises DataError for one that leads out of it."""
     start = f"{folder.rstrip('/')}/"
     odd, found = given.str.contains(_ODD_PATH).arg_true(), []
@@ -348,16 +292,16 @@ def _relative_paths(rows: Rows, given: pl.Series, folder: str) -> pl.Series:
         path, shown = given[place], f"the path {quoted(given[place])}"
         if "://" in path:
             message = f"set data.table.prefix to the part of it that the folder {folder} stands for"
-            raise rows.error(place, f"{shown} is not a file: {message}")
+            raise places.error(place, f"{shown} is not a file: {message}")
         if not path.strip() or path.endswith("/") or "\0" in path:
-            raise rows.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
+            raise places.error(place, f"{shown} is empty, ends in /, or holds a NUL character")
         found.append(posixpath.normpath(posixpath.join(folder, path)).removeprefix(start))
         if found[-1].startswith("/"):
             message = (
                 "set data.images to a folder that holds all images, and data.table.prefix to what "
                 "precedes it in the paths of another machine"
             )
-            raise rows.error(place, f"{shown} leads out of the folder {folder}: {message}")
+            raise places.error(place, f"{shown} leads out of the folder {folder}: {message}")
     return given.scatter(odd, found) if found else given
 
 
@@ -393,21 +337,29 @@ def _path_list(paths: pl.Series) -> PathList:
     return PathList.of(paths.str.join("\0").item().encode() + b"\0")
 
 
-def _require_distinct(rows: Rows, paths: pl.Series) -> None:
+def _require_distinct(places: Places, paths: pl.Series) -> None:
     """Raise DataError if an image is in two rows, perhaps with two labels or in both splits."""
     again = ~paths.is_first_distinct()
     if again.any():
         place = again.arg_max() or 0
         path = paths[place]
-        first = rows.numbers[(paths == path).arg_max() or 0]
+        first = places.numbers[(paths == path).arg_max() or 0]
         remedy = "keep one of them; several labels of an image go into one cell"
-        raise rows.error(place, f"{quoted(path)} is in row {first}, too: {remedy}")
+        raise places.error(place, f"{quoted(path)} is in row {first}, too: {remedy}")
 
 
 # Files of images
 
 
-def check_files(
+def require_files(rows: Rows, splits: Mapping[str, Ints], data: DataConfig) -> None:
+    """Raise DataError for listed files that are missing, or warn if damaged images are skipped."""
+    assert isinstance(rows.where, Files)
+    _require(rows.where.folder, rows.where.files, rows, splits, data)
+    if rows.masks is not None:
+        _require(rows.where.folder, rows.masks, rows, splits, data, may_skip=False)
+
+
+def _require(
     folder: str,
     paths: PathList,
     rows: Rows,
@@ -416,11 +368,12 @@ def check_files(
     *,
     may_skip: bool = True,
 ) -> None:
-    """Raise DataError for missing files, or warn if damaged images `may_skip`."""
     missing = _missing(folder, paths)
     if not missing:
         return
-    first = [f"{paths[place]} (row {rows.numbers[place]})" for place in missing[:_EXAMPLES]]
+    assert rows.places is not None
+    numbers = rows.places.numbers
+    first = [f"{paths[place]} (row {numbers[place]})" for place in missing[:_EXAMPLES]]
     more = [f"{len(missing) - _EXAMPLES} more"] if len(missing) > _EXAMPLES else []
     examples, check = printable(", ".join([*first, *more])), check_command(data)
     found = f"{len(missing)} of {len(paths)} files are missing: {examples}"

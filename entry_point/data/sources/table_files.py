@@ -20,11 +20,10 @@ import polars as pl
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
-from entry_point.data.sources.folder import IMAGE_SUFFIXES
 from entry_point.data.sources.labels import MUST_BE, quoted, text_column
-from entry_point.data.sources.listing import LIST_SUFFIXES, TABLE_SUFFIXES
+from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.splits import split_called
-from entry_point.data.sources.table_folder import IMAGE_END
+from entry_point.data.sources.table_folder import IMAGE_END, LIST_SUFFIXES, TABLE_SUFFIXES
 
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""

@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.folder import (
-    IMAGE_SUFFIXES,
-    is_folder,
-    split_folders,
-    visible_entries,
-)
-from entry_point.data.sources.listing import LIST_SUFFIXES, SPLIT_TABLES, TABLE_SUFFIXES
+from entry_point.data.sources.folder import Tree, split_folders
+from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.splits import split_called
 from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
 
+TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
+"""What the names of tables end in."""
+LIST_SUFFIXES = (".txt", ".lst")
+"""And of lists of images and labels, which have no header."""
+SPLIT_TABLES = (*(f"metadata{suffix}" for suffix in TABLE_SUFFIXES), "_classes.csv")
+"""Tables in the folders of splits: Hugging Face's imagefolder, and Roboflow's labels."""
 IMAGE_END = re.compile(rf"(?i)\.(?:{'|'.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})(?=\s|$)")
 """Where the path of an image ends in a line."""
 _LOOKED_AT = 4096
@@ -41,16 +42,18 @@ class Table(NamedTuple):
     """The folder below the root that its paths start from, as "train/"."""
 
 
-def find_tables(root: Path) -> list[Table]:
+def find_tables(tree: Tree) -> list[Table]:
     """Returns all tables in a folder and those for its folders of splits. Raises DataError."""
     tables = list[Table]()
-    for split, top in split_folders(root).items():
-        found = [root / top / name for name in SPLIT_TABLES]
-        found += sorted((root / f"{top}_lst").glob("*.lst"))
-        tables += [Table(split, file, f"{top}/") for file in found if file.is_file()]
-    for entry in visible_entries(root):
-        file, suffix = root / entry.name, Path(entry.name).suffix.lower()
-        if not is_folder(entry) and (suffix in TABLE_SUFFIXES or _lists_images(file, suffix)):
+    for split, top in split_folders(tree).items():
+        found = [tree.root / top / name for name in SPLIT_TABLES if name in tree.at(top).files]
+        if (lists := f"{top}_lst") in tree.at().folders:
+            names = (name for name in tree.at(lists).files if name.endswith(".lst"))
+            found += [tree.root / lists / name for name in names]
+        tables += [Table(split, file, f"{top}/") for file in found]
+    for name in tree.at().files:
+        file, suffix = tree.root / name, Path(name).suffix.lower()
+        if suffix in TABLE_SUFFIXES or _lists_images(file, suffix):
             tables.append(Table(split_called(file.stem) or "", file))
     return tables
 
@@ -63,12 +66,12 @@ def _lists_images(file: Path, suffix: str) -> bool:
         return bool(IMAGE_END.search(text.readline(_LOOKED_AT)))
 
 
-def choose_tables(root: Path) -> list[Table]:
+def choose_tables(tree: Tree) -> list[Table]:
     """Returns the tables to read of those in a folder; a warning names the others.
 
     Raises DataError for no table, for several of no split, and for two of one split.
     """
-    found = find_tables(root)
+    root, found = tree.root, find_tables(tree)
     below = [table for table in found if table.start]
     named = [table for table in found if table.split and not table.start]
     others = [table for table in found if not table.split]

@@ -29,7 +29,8 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.archives import unpacking
 from entry_point.data.sources.file_bytes import opened
-from entry_point.data.sources.folder import IMAGE_SUFFIXES, way_out
+from entry_point.data.sources.folder import way_out
+from entry_point.data.sources.rows import IMAGE_SUFFIXES, LABEL_NAMES
 from entry_point.job.program import printable
 
 log = logging.getLogger(__name__)
@@ -37,8 +38,6 @@ log = logging.getLogger(__name__)
 LABELS = ("cls", "txt", "json")
 """The suffixes of labels: the first that a sample has is read."""
 MOST_LABEL_BYTES = 1 << 20
-LABEL_KEYS = ("label", "labels", "cls", "class")
-"""Where a JSON object has the label."""
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
@@ -214,9 +213,9 @@ def _read_label(tar: _TarFile, member: _Member) -> str | list[str]:
     except (ValueError, RecursionError) as error:
         raise DataError(f"{where}: cannot be read: {error}") from error
     if isinstance(found, dict):
-        keys = [key for key in LABEL_KEYS if key in found]
+        keys = [key for key in LABEL_NAMES if key in found]
         if not keys:
-            message = f"must hold one of {', '.join(LABEL_KEYS)}"
+            message = f"must hold one of {', '.join(LABEL_NAMES)}"
             raise DataError(
                 f"{where}: holds {', '.join(map(printable, found)) or 'nothing'}: {message}"
             )

@@ -45,7 +45,7 @@ def opened(root: Path, split: str = "train", **data: object) -> MaskSource:
 
 
 def whole_mask(source: MaskSource, index: int) -> np.ndarray:
-    file = source.file(index).replace("/images/", "/masks/").replace(".jpg", ".png")
+    file = source.path(index).replace("/images/", "/masks/").replace(".jpg", ".png")
     return np.asarray(Image.open(file))
 
 
@@ -188,8 +188,8 @@ def test_a_table_names_images_and_masks(root: Path, tmp_path: Path) -> None:
     for split in ("train", "val"):
         found = opened(table, split, images=str(root), table=columns)
         expected = opened(root, split)
-        assert [found.file(i) for i in range(len(found))] == [
-            expected.file(i) for i in range(len(expected))
+        assert [found.path(i) for i in range(len(found))] == [
+            expected.path(i) for i in range(len(expected))
         ]
         assert found.classes == expected.classes == CLASSES
         sizes = [whole_mask(expected, i).shape for i in range(len(expected))]
@@ -219,7 +219,7 @@ WRONG = {
 def test_a_mask_that_cannot_be_used_is_named(own: Path, message: str) -> None:
     WRONG[message](own / MASK)
     source = opened(own)
-    index = next(i for i in range(len(source)) if source.file(i).endswith("all/3.jpg"))
+    index = next(i for i in range(len(source)) if source.path(i).endswith("all/3.jpg"))
     height, width = whole_size(source, index)
     geometry = Geometry(
         8, np.array([[0, 0, 8, 8]]), np.zeros(1, bool), np.array([height]), np.array([width])
@@ -230,7 +230,7 @@ def test_a_mask_that_cannot_be_used_is_named(own: Path, message: str) -> None:
 
 
 def whole_size(source: MaskSource, index: int) -> tuple[int, int]:
-    with Image.open(source.file(index)) as image:
+    with Image.open(source.path(index)) as image:
         return image.height, image.width
 
 

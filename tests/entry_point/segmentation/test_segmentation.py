@@ -21,7 +21,8 @@ from entry_point.class_masks import COLORS, class_mask
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
-from entry_point.data.sources.source import FileSource, PathList
+from entry_point.data.sources.rows import Files, Labels, PathList, Rows, Words
+from entry_point.data.sources.source import FileSource
 from entry_point.model_folder import load_model
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.models import build_model, checkpoint_gradients
@@ -308,9 +309,9 @@ def test_masks_may_number_the_classes_in_another_order(job: Path, tmp_path: Path
         assert metrics["miou"] == pytest.approx(miou(job), abs=1e-4)
     pictures = [re.findall('src="data:image/jpeg[^"]*"', page) for page in pages]
     assert len(pictures[0]) == 12 and pictures[0] == pictures[1]
-    without = MaskSource(
-        PathList.of_names(["a.jpg"]), PathList.of_names(["a.png"]), ["square", "disc"], ""
-    )
+    images, masks = PathList.of_names(["a.jpg"]), PathList.of_names(["a.png"])
+    labels = Labels("targets", ["square", "disc"], np.zeros(1))
+    without = MaskSource(Rows("", images, Files("", images), labels, Words.none(1), masks=masks))
     without.renumber(CLASSES)
     assert without._numbers is not None
     assert without._numbers[[0, 1, OUTSIDE, IGNORED]].tolist() == [2, 1, OUTSIDE, IGNORED]

@@ -21,7 +21,7 @@ from entry_point.data.decode.pillow import FORMATS, read_photo
 from entry_point.data.loader import build_loader, build_prediction_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.metadata import UnusableImageError
-from entry_point.data.sources.folder import IMAGE_SUFFIXES
+from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import DALI, Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import pack

@@ -3,15 +3,18 @@
 from pathlib import Path
 
 from entry_point.data.sources.class_folders import list_classes
-from entry_point.data.sources.listing import Labels
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.folder import Tree
+from entry_point.data.sources.rows import Files, Labels
+from entry_point.data.sources.source import RangeSource
 from entry_point.data.sources.splits import divided, named
 
 
-def class_folder(root: Path, split: str = "train", val_fraction: float | None = None) -> FileSource:
-    listing = list_classes(root)
-    assert isinstance(listing.labels, Labels)
-    splits = divided(named(listing.words), listing.names, val_fraction, str(root))
-    source = listing.open(splits.rows[split], listing.labels)
-    assert isinstance(source, FileSource)
-    return source
+def class_folder(
+    root: Path, split: str = "train", val_fraction: float | None = None
+) -> RangeSource:
+    rows = list_classes(Tree(root))
+    assert isinstance(rows.labels, Labels)
+    splits = divided(named(rows.words), rows.names, val_fraction, str(root))
+    rows = rows.only(splits.rows[split], rows.labels)
+    assert isinstance(rows.where, Files) and isinstance(rows.labels, Labels)
+    return RangeSource(rows.where, rows.names, rows.labels)

@@ -28,7 +28,7 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import index_cache
 from entry_point.data.sources.index_cache import IndexCache
-from entry_point.data.sources.source import FileSource
+from entry_point.data.sources.source import RangeSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.class_folders import class_folder
 from tests.forkserver import SERVER
@@ -46,9 +46,9 @@ def config(root: Path) -> DataConfig:
     return DataConfig(format="folder", root=str(root), image_size=64)
 
 
-def open_folder(root: Path) -> FileSource:
+def open_folder(root: Path) -> RangeSource:
     source = open_source(config(root), "train", root)
-    assert isinstance(source, FileSource)
+    assert isinstance(source, RangeSource)
     return source
 
 
@@ -70,7 +70,7 @@ def cached(root: Path) -> list[Tensor]:
     """The index of each file, as the next job finds it."""
     source = open_folder(root)
     assert source.index_cache is not None
-    return source.index_cache.find([source.file(i) for i in range(len(source))])
+    return source.index_cache.find([source.path(i) for i in range(len(source))])
 
 
 def digest(root: Path) -> str:
@@ -118,7 +118,7 @@ def test_a_file_that_has_changed_gets_a_new_index_without_a_warning(
     shutil.copytree(photo_folder, root)
     epochs(root, 1)
     source = open_folder(root)
-    first, other = Path(source.file(0)), Path(source.file(1))
+    first, other = Path(source.path(0)), Path(source.path(1))
     first.write_bytes(other.read_bytes())
     expected = epochs(root, 1, index=False)
     assert torch.equal(epochs(root, 1)[0], expected[0])
@@ -135,7 +135,7 @@ def test_an_index_beside_the_images_is_used_instead_of_the_cache(
     assert pack(photo_folder, output, "output_format=index") == 0
     data = DataConfig(format="folder", root=str(photo_folder), index_root=str(output))
     source = open_source(data, "train", photo_folder)
-    assert isinstance(source, FileSource) and source.index_cache is None
+    assert isinstance(source, RangeSource) and source.index_cache is None
     assert not cache_folder.exists()
 
 
@@ -170,7 +170,7 @@ def test_threads_that_store_their_first_indexes_at_once_log_one_line(
 
     monkeypatch.setattr(logging.Logger, "handle", handle_when_both_are_here)
     with ThreadPoolExecutor(2) as threads:
-        for each in [threads.submit(cache.keep, [source.file(0)], [index]) for _ in range(2)]:
+        for each in [threads.submit(cache.keep, [source.path(0)], [index]) for _ in range(2)]:
             each.result()
     assert len([each for each in caplog.records if "are kept in" in each.getMessage()]) == 1
 

@@ -12,6 +12,7 @@ from PIL import Image
 from entry_point.config.data_config import Access
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_file
+from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.stream import PackedStream
 from tests import forkserver
 from tests.entry_point.data.engines.every_engine import ENGINES, Way
@@ -52,10 +53,10 @@ def test_resumed_epoch_starts_with_the_next_sample_and_decodes_none_before_it(
 
 def _damage(root: Path, indices: list[int]) -> None:
     """Overwrite the first bytes of these training samples."""
-    index = PackedStream(root, root, "train").index
+    index = ShardIndex(root, "train")
     for i in indices:
-        with (root / "train" / index.shards[index.shard[i]].file).open("r+b") as opened:
-            opened.seek(int(index.offsets[i]))
+        with (root / "train" / index.shards[index.where.file_of[i]].file).open("r+b") as opened:
+            opened.seek(int(index.where.offsets[i]))
             opened.write(bytes(20))
 
 
@@ -94,8 +95,8 @@ def test_error_for_a_damaged_sample_names_its_shard_and_key(
 ) -> None:
     root = Path(shutil.copytree(packed, tmp_path / "copy"))
     _damage(root, [0])
-    index = PackedStream(root, root, "train").index
-    sample = rf"{index.shards[0].file}: {index.name(0)}"
+    index = ShardIndex(root, "train")
+    sample = rf"{index.shards[0].file}: {index[0]}"
     with pytest.raises(DataError, match=sample):
         epoch_of(loader_of(root, engine, batch_size=1))
 
@@ -110,10 +111,10 @@ def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
         Image.open(photo).save(photo, quality=90, restart_marker_blocks=4)
     root = tmp_path / "packed"
     assert pack(files.parent, root) == 0
-    source = PackedStream(root, root, "val")
-    file = root / "val" / source.index.shards[source.index.shard[0]].file
+    source = PackedStream(root, "val")
+    file = root / "val" / source.index.shards[source.shard_of[0]].file
     data = bytearray(file.read_bytes())
-    start, length = int(source.index.offsets[0]), int(source.index.lengths[0])
+    start, length = int(source.ranges.offsets[0]), int(source.ranges.lengths[0])
     assert b"\xff\xd0" in data[start : start + length]
     for place in range(start + length // 3, start + 2 * length // 3):
         if 0xFF not in (data[place - 1], data[place], data[place] ^ 0x55):

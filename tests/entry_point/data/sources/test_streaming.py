@@ -54,7 +54,7 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
     assert isinstance(source, PackedStream)
     plan = StreamPlan(source, 0, 1, batch_size=1, seed=0, train=True, window_shards=2)
     order = [int(batch[0]) for batch in plan.batches(0)]
-    shards = source.index.shard[order].tolist()
+    shards = source.shard_of[order].tolist()
     firsts = list(dict.fromkeys(shards))
     assert firsts != sorted(firsts)
     changes = sum(a != b for a, b in pairwise(shards))
@@ -104,7 +104,7 @@ def test_resumed_stream_reads_no_earlier_shard(packed: Path, step: int) -> None:
     coming = [int(batch[0]) for batch in plan.batches(0, step)]
     plan.read_ahead(_AtOnce(1))
     next(plan.batches(0, step))
-    wanted = dict.fromkeys(source.index.shard[coming].tolist())
+    wanted = dict.fromkeys(source.shard_of[coming].tolist())
     assert list(source._memory) == list(wanted)[:2]
 
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.sources.dataset import gap_lines
-from entry_point.data.sources.source import FileSource, PathList
+from entry_point.data.sources.rows import PathList
+from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import chosen_for_val
 from tests import commands
 from tests.entry_point.data.packing.pack_command import pack

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources import labels
-from entry_point.data.sources.labels import read_cells
-from entry_point.data.sources.listing import Cells, Labels
-from entry_point.data.sources.source import PathList
+from entry_point.data.sources.folder import Tree
+from entry_point.data.sources.labels import read_labels
+from entry_point.data.sources.rows import Labels, PathList
 from entry_point.data.sources.splits import Splits, divided, named
 from entry_point.data.sources.table import list_table
 
@@ -34,11 +34,10 @@ class Table(NamedTuple):
 def read(file: Path, val_fraction: float | None = None, **settings: Any) -> Table:
     """Its rows, which need no files."""
     data = DataConfig("manifest", root=str(file), table=TableConfig(**settings))
-    listing = list_table(file, data)
-    assert isinstance(listing.labels, Cells)
-    found = read_cells(listing.labels, data.table)
-    splits = divided(named(listing.words), listing.names, val_fraction, str(file))
-    return Table(listing.names, found, splits)
+    rows = list_table(Tree(file), data)
+    found = read_labels(rows, data.table)
+    splits = divided(named(rows.words), rows.names, val_fraction, str(file))
+    return Table(rows.names, found, splits)
 
 
 def complaint(file: Path, **table: Any) -> str:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
-from entry_point.data.sources.labels import column_of, read_cells
-from entry_point.data.sources.listing import Cells, Labels
+from entry_point.data.sources.labels import column_of, read_labels
+from entry_point.data.sources.rows import Cells, Files, Labels, PathList, Places, Rows, Words
 
 HOT = [[1, 0, 1], [0, 0, 1], [0, 1, 0], [1, 1, 0], [0, 0, 0]]
 CAPTIONS = [f"a photo of a {'cat' if i % 2 else 'dog'}, number {i}" for i in range(40)]
@@ -20,8 +21,10 @@ def read(*columns: Sequence[Any], names: Sequence[str] = "abcdef", **settings: A
     """Columns of cells; a single one is called `label`."""
     names = names if len(columns) > 1 else ["label"]
     found = [column_of(name, cells) for name, cells in zip(names, columns, strict=False)]
-    cells = Cells(found, Path("T"), lambda place, reason: DataError(f"row {place + 1}: {reason}"))
-    return read_cells(cells, TableConfig(**settings))
+    paths, none = PathList.of_names(f"{row}.jpg" for row in range(len(found[0]))), Words.none(0)
+    places = Places([Path("T")], [0], np.arange(1, len(paths) + 1))
+    rows = Rows("a table", paths, Files("", paths), Cells(found, Path("T")), none, places)
+    return read_labels(rows, TableConfig(**settings))
 
 
 @pytest.mark.parametrize("kind", [None, "labels"])

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.listing import LABEL_NAMES
+from entry_point.data.sources.rows import LABEL_NAMES
 from entry_point.data.sources.table import PATHS
 from tests import commands
 from tests.entry_point.data.sources.table.labeled_tables import opened, rows_of, write
