@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -20,30 +20,38 @@ SIZE_LIMIT = 4096
 Engine = Literal["threads", "workers", "dali"]
 Crop = Literal["center", "squash"]
 Access = Literal["auto", "map", "stream"]
-READERS = {
-    "demo": "entry_point.data.sources.demo.list_demo",
-    "folder": "entry_point.data.sources.class_folders.list_classes",
-    "manifest": "entry_point.data.sources.table.list_table",
-    "webdataset": "entry_point.data.sources.webdataset.list_tars",
-    "parquet": "entry_point.data.sources.parquet.list_parquet",
-    "masks": "entry_point.data.sources.masks.list_masks",
+
+
+class Format(NamedTuple):
+    """What `data.format` can be."""
+
+    reader: str = ""
+    """The path below `entry_point.data.sources` of a function of a Tree, a DataConfig, and whether
+    labels are needed; it returns Rows. Empty for what is opened otherwise."""
+    settings: Collection[str] = ()
+    """Those of `data` that it heeds, of _OF_FORMATS."""
+    package: str = ""
+    """What the reader imports and EXTRAS=FORMAT installs."""
+    streams: bool = False
+    """Whether it is always read whole, shard by shard."""
+
+
+_COLUMNS = ("table.path", "table.labels", "table.separator")
+_TABLE = ("images", "table.prefix", "table.split", *_COLUMNS)
+_SPLITS = "val_fraction"
+FORMATS = {
+    "auto": Format("folder.list_images", (*_TABLE, _SPLITS, "access")),
+    "shards": Format(settings=["access"]),
+    "demo": Format("demo.list_demo", ["kwargs"]),
+    "folder": Format("class_folders.list_classes", [_SPLITS]),
+    "manifest": Format("table.list_table", (*_TABLE, _SPLITS)),
+    "webdataset": Format("webdataset.list_tars", ("table.separator", _SPLITS)),
+    "parquet": Format("parquet.list_parquet", (*_COLUMNS, _SPLITS), "pyarrow", streams=True),
+    "masks": Format("masks.list_masks", (*_TABLE, _SPLITS)),
 }
-"""Each is a function of a Tree, a DataConfig, and whether labels are needed; returns Rows."""
-FORMATS = ("auto", "shards", *READERS)
-_OWN = "a source of your own"
-_LISTED = ("auto", "manifest", "masks", _OWN)
-_NEEDS = {
-    "kwargs": ("demo", _OWN),
-    "images": _LISTED,
-    "table.path": (*_LISTED, "parquet"),
-    "table.prefix": _LISTED,
-    "table.labels": (*_LISTED, "parquet"),
-    "table.split": _LISTED,
-    "table.separator": (*_LISTED, "parquet", "webdataset"),
-    "val_fraction": ("auto", "folder", "manifest", "webdataset", "parquet", "masks"),
-    "access": ("auto", "shards"),
-}
-"""The formats that a setting needs, unless it has a value of `_UNSET`."""
+_OWN = Format(settings=("kwargs", *_TABLE))
+_OF_FORMATS = ("kwargs", *_TABLE, _SPLITS, "access")
+"""Settings that some formats heed; others must not have a value but those of _UNSET."""
 _UNSET: tuple[object, ...] = (None, {}, [], "|", "auto", "map")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Of the pixels, on the 0 to 1 scale."""
@@ -194,19 +202,22 @@ class DataConfig:
         repeating = {"balance": self.balance, "repeats": self.repeats if self.repeats > 1 else None}
         for key, value in repeating.items():
             if value is not None and self.streams:
-                is_parquet = self.format == "parquet"
-                message = "does not go with data=parquet" if is_parquet else "needs data.access=map"
+                message = "needs data.access=map"
+                if self._format.streams:
+                    message = f"does not go with data={self.format}"
                 message += ": a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, message)
 
     def _check_format(self) -> None:
         """Raise ConfigError for a format that does not exist, and for settings of others."""
         check_name("data.format", self.format, FORMATS)
-        kind = self.format if self.format in FORMATS else _OWN
-        for key, formats in _NEEDS.items():
+        heeded = self._format.settings
+        for key in _OF_FORMATS:
             value = attrgetter(key)(self)
-            if value not in _UNSET and kind not in formats:
-                *names, last = (name for name in formats if name != "auto")
+            if value not in _UNSET and key not in heeded:
+                names = [name for name, each in FORMATS.items() if key in each.settings]
+                names += ["a source of your own"] if key in _OWN.settings else []
+                *names, last = (name for name in names if name != "auto")
                 needed = f"{', '.join(names)} or {last}" if names else last
                 message = f"needs data={needed}, not data={self.format}"
                 raise ConfigError(f"data.{key}", value, message)
@@ -229,7 +240,11 @@ class DataConfig:
     @property
     def streams(self) -> bool:
         """Whether shards are read whole, and each rank gets its own."""
-        return self.access == "stream" or self.format == "parquet"
+        return self.access == "stream" or self._format.streams
+
+    @property
+    def _format(self) -> Format:
+        return FORMATS.get(self.format, _OWN)
 
     def demo(self) -> DemoConfig:
         """`kwargs` for `format=demo`. Raises ConfigError."""

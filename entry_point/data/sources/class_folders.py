@@ -91,6 +91,7 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     """
     root = tree.root
     require_folder("data.root", root)
+    _refuse_masks(tree)
     levels = find_levels(tree)
     tops, found = [*levels.tops.values()], list[_ClassFolder]()
     for place, top in enumerate(tops):
@@ -312,14 +313,18 @@ def _unwrapped(tree: Tree, tops: Mapping[str, str]) -> dict[str, str]:
 def _below(tree: Tree, name: str) -> Levels:
     """Returns the levels of the only folder that leads to images."""
     inner = tree.below(name)
-    if looks_like_masks(inner.root):
-        raise DataError(
-            f"{inner.root} holds images and their masks, not classes: data.root={inner.root} "
-            "task=segmentation"
-        )
+    _refuse_masks(inner)
     levels = find_levels(inner)
     tops = {split: f"{name}/{top}".rstrip("/") for split, top in levels.tops.items()}
     return levels._replace(tops=tops)
+
+
+def _refuse_masks(tree: Tree) -> None:
+    if looks_like_masks(tree.root):
+        raise DataError(
+            f"{tree.root} holds images and their masks, not classes: train on them with data=masks "
+            f"task=segmentation data.root={tree.root}"
+        )
 
 
 def _leads_to_images(tree: Tree, folder: str, depth: int = _DEEPEST) -> bool:

@@ -22,15 +22,14 @@ from torch import Tensor
 from entry_point.config.checking import check_config
 from entry_point.config.commands import index_command
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import READERS, DataConfig
+from entry_point.config.data_config import FORMATS, DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources import looking
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
-from entry_point.data.sources.folder import Tree, folded, list_images, log_formats
-from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.folder import Tree, folded, log_formats
 from entry_point.data.sources.masks import MaskSource
 from entry_point.data.sources.rows import KINDS, Files, Labels, Ranges, Rows, Words
 from entry_point.data.sources.shards import ShardSource
@@ -127,7 +126,10 @@ def open_dataset(
         chosen = splits.rows.get(split)
         if chosen is None:
             chosen = np.sort(np.concatenate([*splits.rows.values()]))
-        return _with_side_indexes(_source(rows.only(chosen, labels)), data, root, split)
+        found = _source(rows.only(chosen, labels))
+        if isinstance(found, RangeSource) and isinstance(rows.where, (Files, Ranges)):
+            _use_side_indexes(found, rows.where.folder, data, split)
+        return found
 
     return Dataset(data, root, [*splits.rows], splits.describe(), source)
 
@@ -177,20 +179,14 @@ def _is_shown_by_a_program(folder: Path) -> bool:
 def _read(data: DataConfig, tree: Tree, labeled: bool) -> Rows:
     """Returns what the reader of the format says. Readers are imported when used: some are slow
     to."""
-    if data.format == "auto":
-        return list_images(tree)
-    if data.format == "folder" and tree.root.is_dir() and looks_like_masks(tree.root):
-        raise DataError(
-            f"{tree.root} holds images and their masks, not classes: train on them with data=masks "
-            "task=segmentation"
-        )
-    if data.format == "parquet" and find_spec("pyarrow") is None:
+    name, known = data.format, FORMATS[data.format]
+    if known.package and find_spec(known.package) is None:
         message = (
-            "needs the package pyarrow: run `make setup EXTRAS=parquet`, or build the image with "
-            "`make image EXTRAS=parquet`"
+            f"needs the package {known.package}: run `make setup EXTRAS={name}`, or build the "
+            f"image with `make image EXTRAS={name}`"
         )
-        raise ConfigError("data.format", "parquet", message)
-    reader = resolve("data.format", READERS[data.format], {})
+        raise ConfigError("data.format", name, message)
+    reader = resolve("data.format", f"entry_point.data.sources.{known.reader}", {})
     rows: Rows = reader(tree, data, labeled)
     return rows
 
@@ -215,15 +211,13 @@ def _source(rows: Rows) -> Source:
     return ParquetSource(rows)
 
 
-def _with_side_indexes(source: Source, data: DataConfig, root: Path, split: str) -> Source:
+def _use_side_indexes(source: RangeSource, folder: str, data: DataConfig, split: str) -> None:
     index_root = Path(data.index_root) if data.index_root else None
-    below = root if data.format in ("folder", "demo") else None
-    source.use_side_indexes(index_root, below, index_command(data))
+    source.use_side_indexes(index_root, folder, index_command(data))
     if split == "train" and source.index_cache and (known := source.index_cache.count()):
         log.info(
             "%s holds the side indexes of %s", source.index_cache.file, counted(known, "image")
         )
-    return source
 
 
 def gap_lines(splits: Mapping[str, Source]) -> Iterator[str]:

@@ -116,9 +116,6 @@ class Source:
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
         """Store the side indexes that decoding these images made; empty for none."""
 
-    def use_side_indexes(self, index_root: Path | None, root: Path | None, command: str) -> None:
-        """Use side indexes that lie beside the images, if this kind of source may have some."""
-
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         """Of kind `targets`: what a task learns from N samples, (N, ...).
 
