@@ -111,7 +111,6 @@ def _failures_left() -> int:
 
 def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[], Any]]]:
     """By name: the end of the path that fails, and what opens and reads a dataset."""
-    import polars
     from PIL import Image
 
     from entry_point.config.data_config import DataConfig
@@ -121,26 +120,15 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
     from entry_point.data.sources.source import read_image
     from tests.entry_point.data.engines.every_engine import pipeline_of
     from tests.entry_point.data.packing.pack_command import index_bytes, pack
-    from tests.entry_point.data.sources.test_parquet import write_dataset
     from tests.entry_point.data.sources.test_webdataset import write_tars
     from tests.masked_shapes import write_shapes
 
     tars = write_tars(photographs, folder / "tars")
-    rows = write_dataset(photographs, folder / "rows")
     packed, beside = folder / "packed", folder / "beside"
     assert pack(photographs, packed) == 0
     assert pack(photographs, beside, "output_format=index") == 0
     masked = write_shapes(folder / "masked", train=4, val=2)
     files = sorted(photographs.rglob("*.jpg"))
-    columns = {
-        "path": [str(file.relative_to(photographs)) for file in files],
-        "label": [file.parent.name for file in files],
-    }
-    images = {"images": str(photographs)}
-    listed = polars.DataFrame(columns)
-    listed.write_csv(folder / "rows.csv")
-    listed.write_parquet(folder / "rows.parquet")
-    listed.write_ndjson(folder / "rows.jsonl")
 
     def opened(form: str, root: Path, **data: Any) -> Any:
         data = {"image_size": 32, "resize": 32, **data}
@@ -182,15 +170,7 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
     shard = "train/shard-000000.tar"
     return {
         "a file": (photograph, read("folder", photographs)),
-        "a CSV table": ("rows.csv", read("manifest", folder / "rows.csv", **images)),
-        "a Parquet table": (
-            "rows.parquet",
-            read("manifest", folder / "rows.parquet", **images),
-        ),
-        "JSON lines": ("rows.jsonl", read("manifest", folder / "rows.jsonl", **images)),
         "a tar file": ("train-000.tar", read("webdataset", tars)),
-        "a Parquet file": ("train-00000-of-00002.parquet", read("parquet", rows)),
-        "a streamed Parquet file": ("train-00000-of-00002.parquet", trained("parquet", rows)),
         "a description": ("dataset.json", read("shards", packed)),
         "an index": ("train/index.safetensors", read("shards", packed)),
         "a mapped shard": (shard, read("shards", packed)),

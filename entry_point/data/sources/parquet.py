@@ -7,6 +7,7 @@ way to read one image alone, so consecutive row groups are shards, which are rea
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +27,6 @@ from torch import Tensor
 from entry_point.config.config_errors import near
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
@@ -179,13 +179,13 @@ def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
     folder, every = _files_of(tree)
     words, left_out = words_of_files(every, skip=labeled)
     files = [folder / name for name in words]
-    schema = patiently(_read_schema, files[0])
+    schema = _read_schema(files[0])
     column, columns = _image_column(files[0], schema, table), list[str]()
     if labeled:
         columns = table.labels or [_label_column(files[0], schema)]
     shards, shard_of, rows, file_of = _listed(files, column, columns)
     if shards and max(shard.image_bytes for shard in shards) < _SMALLEST_IMAGE:
-        patiently(_refuse_paths, shards[0], column)
+        _refuse_paths(shards[0], column)
     in_file = np.array([shard.first_row for shard in shards], np.int64)[shard_of] + rows
     of_file = [*words]
     names = PathList.of_names(
@@ -215,7 +215,7 @@ def _refuse_paths(shard: Shard, column: str) -> None:
 
 def has_images(file: Path, column: str | None) -> bool:
     """Returns whether the column, or any, holds images. Raises DataError."""
-    schema = patiently(_read_schema, file)
+    schema = _read_schema(file)
     return any(_holds_images(field) for field in schema if column in (None, field.name))
 
 
@@ -236,7 +236,7 @@ def _listed(
     """Returns the shards; and of each row its shard, its number there, and its file."""
     shards, counts, file_of = list[Shard](), list[int](), list[int]()
     for number, file in enumerate(files):
-        for shard, count in patiently(_shards, file, column, labels):
+        for shard, count in _shards(file, column, labels):
             shards.append(shard)
             counts.append(count)
             file_of.append(number)
@@ -252,7 +252,7 @@ def _damage_named(file: Path) -> Iterator[None]:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, OSError) and error.errno:  # the disk's own
-            raise
+            raise OSError(error.errno, os.strerror(error.errno), str(file)) from error
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{file} is damaged ({reason}): copy it again") from error
 
@@ -336,7 +336,7 @@ def _cells(files: list[Path], columns: list[str]) -> Cells:
     them."""
     tables, order = list[pa.Table](), list[str]()
     for file in files:
-        found = patiently(_read_columns, file, columns)
+        found = _read_columns(file, columns)
         names = _class_names(file, found.schema, columns[0])
         if names:
             order += [name for name in names if name not in order]

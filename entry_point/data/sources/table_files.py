@@ -19,7 +19,6 @@ import msgspec
 import polars as pl
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
 from entry_point.data.sources.labels import MUST_BE, quoted, text_column
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.splits import split_called
@@ -38,10 +37,6 @@ _OBJECTS = "write one object per line"
 def column_names(file: Path) -> list[str]:
     """Returns the columns. Raises DataError for a file that is missing, damaged or of another
     format."""
-    return patiently(_column_names, file)
-
-
-def _column_names(file: Path) -> list[str]:
     suffix = file.suffix.lower()
     if suffix not in (*TABLE_SUFFIXES, *LIST_SUFFIXES):
         known = ", ".join((*TABLE_SUFFIXES, *LIST_SUFFIXES))
@@ -68,12 +63,8 @@ def has_header(file: Path) -> bool:
 def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
     """Some of the columns, as text or lists of text.
 
-    Raises DataError for a file that is damaged, and ReadError if its disk fails.
+    Raises DataError for a file that is damaged, and OSError if its disk fails.
     """
-    return patiently(_read_columns, file, columns)
-
-
-def _read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
     suffix = file.suffix.lower()
     if suffix == ".parquet":
         with _damage_named(file):

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import polars
 import pyarrow.parquet as pq
 import pytest
 
@@ -32,8 +33,7 @@ from tests.entry_point.data.sources.test_parquet import open_parquet, write_data
 from tests.failing_disk import FOR_EVER, FOUND, Disk, preloaded
 
 READINGS = (
-    *("a file", "a CSV table", "a Parquet table", "JSON lines", "a tar file", "a Parquet file"),
-    *("a streamed Parquet file", "a description", "an index", "a mapped shard", "a shard"),
+    *("a file", "a tar file", "a description", "an index", "a mapped shard", "a shard"),
     *("a streamed shard", "classes", "a mask", "side indexes"),
 )
 
@@ -194,6 +194,18 @@ def test_check_dataset_tells_a_failing_disk_from_damage(
     assert "72 images checked, problems: 0, could not be read: 1" in caplog.text
     disk.times = 2
     assert commands.check_dataset([f"root={photo_folder}"]) == ExitCode.FINISHED
+
+
+def test_a_table_that_a_disk_fails_to_read_is_named(tmp_path: Path) -> None:
+    environment = preloaded(tmp_path)
+    for suffix in ("csv", "parquet"):
+        table = tmp_path / f"rows.{suffix}"
+        getattr(polars.DataFrame({"path": ["a.jpg"], "label": ["a"]}), f"write_{suffix}")(table)
+        environment |= {"FAILING_PATH": table.name, "FAILING_TIMES": "1"}
+        command = [sys.executable, "-m", "entry_point", "check-dataset", f"root={table}"]
+        done = subprocess.run(command, env=environment, capture_output=True, check=False, text=True)
+        assert done.returncode and "Traceback" not in done.stderr
+        assert f"{table}" in done.stderr and os.strerror(errno.ESTALE) in done.stderr
 
 
 # Waiting
