@@ -51,6 +51,8 @@ _MOST_LINKS = 40
 
 _FILE, _LINK, _SYMLINK, _WITHOUT_DATA, _EXTENSIONS = b"0\x007", b"1", b"2", b"3456", b"xgLK"
 """Types of members; those of extensions describe the members behind them."""
+_NOT_READ = b"SM"
+"""Sparse files, and parts of files."""
 _RECORD = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
 """Of a pax header: "LENGTH FIELD=VALUE\n"."""
 _UNPACK = {
@@ -261,7 +263,7 @@ class _TarFile:
         for_all, for_next = dict[str, str](), dict[str, str]()
         while (header := self._block(offset)) != _ZEROS:
             if sum(header) - sum(header[148:156]) + 8 * ord(" ") != _number(header[148:156]):
-                raise self._damaged(offset, f"the header at byte {offset} is damaged")
+                raise self._damaged(offset)
             kind, data = header[156:157], offset + _BLOCK
             fields = {**for_all, **for_next} if for_all else for_next
             size = self._length(offset, header, fields)
@@ -271,19 +273,21 @@ class _TarFile:
                 target.update(self._extension(kind, data, size))
                 is_extended = kind != b"g"
                 continue
-            if kind in b"SM":
-                raise self._sparse(data)
-            name = self._name(fields.get("path") or _name_in(header))
+            name = fields.get("path") or _name_in(header)
+            if kind in _NOT_READ or "\0" in name:
+                raise self._damaged(data)
             if kind in _FILE:
                 members.append(_Member(name, data, size))
             elif kind in _LINK + _SYMLINK:
-                link = self._name(fields.get("linkpath") or _text(header[157:257]))
+                link = fields.get("linkpath") or _text(header[157:257])
+                if "\0" in link:
+                    raise self._damaged(data)
                 start = "" if kind == _LINK else dirname(name)
                 path = normpath(join(start, link))
                 members.append(_Member(name, -1, link=path, is_hard=kind == _LINK))
             for_next, is_extended = {}, False
         if is_extended:
-            raise self._damaged(offset, "its last header describes a missing member")
+            raise self._damaged(offset)
         self._require_zeros(offset)
         if not offset:
             raise DataError(f"{self.file} holds no samples, only zeros: copy it again or remove it")
@@ -296,18 +300,13 @@ class _TarFile:
             return 0  # tar and tarfile ignore their sizes, too
         if fields.get("size") and kind not in _EXTENSIONS:
             size = int(fields["size"]) if re.fullmatch("[0-9]{1,20}", fields["size"]) else -1
-        if size < 0:
-            raise self._damaged(offset, f"the header at byte {offset} has no valid size")
-        if offset + _BLOCK + size > self._size:
-            raise self._damaged(offset, f"it is cut off in the member at byte {offset}")
+        if not 0 <= size <= self._size - offset - _BLOCK:
+            raise self._damaged(offset)
         return size
 
     def _block(self, offset: int) -> bytes:
         if offset + _BLOCK > self._size:
-            reason = f"it is cut off in the header at byte {offset}"
-            if offset >= self._size:
-                reason = "it is cut off between members: there is no end-of-archive block"
-            raise self._damaged(offset, reason if self._size else "it is empty")
+            raise self._damaged(offset)
         return self.read(offset, _BLOCK)
 
     def _require_zeros(self, offset: int) -> None:
@@ -315,16 +314,12 @@ class _TarFile:
         for start in range(offset, self._size, _CHUNK):
             rest = self.read(start, min(_CHUNK, self._size - start))
             if rest != bytes(len(rest)):
-                at = start + len(rest) - len(rest.lstrip(b"\0"))
-                raise DataError(
-                    f"{self.file} has data at byte {at}, behind its end-of-archive block: it is "
-                    "damaged (copy it again), or several tar files in one (use each separately)"
-                )
+                raise self._damaged(start + len(rest) - len(rest.lstrip(b"\0")))
 
     def _extension(self, kind: bytes, offset: int, size: int) -> Iterator[tuple[str, str]]:
         """Yields what the header of a name, or of pax records, says about the members behind it."""
         if size > _MOST_NAME_BYTES:
-            raise self._damaged(offset, f"the name at byte {offset} has {size} bytes")
+            raise self._damaged(offset)
         content = self.read(offset, size)
         if kind in b"LK":
             field = "path" if kind == b"L" else "linkpath"
@@ -335,29 +330,15 @@ class _TarFile:
             found = _RECORD.match(content, start)
             end = start + int(found[1]) if found else 0
             if not found or not found.end() < end <= size or content[end - 1] != ord("\n"):
-                raise self._damaged(offset, f"the pax header at byte {offset} is damaged")
-            if found[2].startswith(b"GNU.sparse."):
-                raise self._sparse(offset)
+                raise self._damaged(offset)
+            if found[2].startswith(b"GNU.sparse."):  # its size is not that of its content
+                raise self._damaged(offset)
             if found[2] in (b"path", b"linkpath", b"size"):
                 value = content[found.end() : end - 1]
                 yield found[2].decode(), value.decode(errors="surrogateescape")
             start = end
 
-    def _sparse(self, offset: int) -> DataError:
-        return DataError(
-            f"{self.file}: the member at byte {offset} is a sparse file, or a part of a file: make "
-            "the tar file again without --sparse and --multi-volume"
-        )
-
-    def _name(self, name: str) -> str:
-        if "\0" in name:
-            raise DataError(
-                f"{self.file}: the name {printable(name)} contains a NUL: no file can have it; "
-                "make the tar file again"
-            )
-        return name
-
-    def _damaged(self, offset: int, reason: str) -> DataError:
+    def _damaged(self, offset: int) -> DataError:
         start = self.read(0, min(6, self._size))
         for magic, (name, program) in _UNPACK.items():
             if not offset and start.startswith(magic):
@@ -365,7 +346,10 @@ class _TarFile:
                     f"{self.file} is compressed with {name}: replace it by the output of "
                     f"`{program} < {shlex.quote(self.file)}`"
                 )
-        return DataError(f"{self.file} is not a complete tar file ({reason}): copy it again")
+        return DataError(
+            f"{self.file} is not a sound tar file from byte {offset} on: it is cut off or damaged "
+            "(copy it again), or holds sparse files or several tar files (make it again)"
+        )
 
 
 def _number(field: bytes) -> int:

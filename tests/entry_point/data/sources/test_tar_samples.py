@@ -188,12 +188,19 @@ def test_binary_sizes_and_pax_records_replace_those_of_the_header(file: Path) ->
 # -- damaged and hostile files
 
 
+DAMAGED = r"photos\.tar is not a sound tar file from byte {} on"
+
+
+def refused(file: Path, content: bytes, at: str = r"\d+", labeled: bool = True) -> None:
+    with pytest.raises(DataError, match=DAMAGED.format(at)):
+        read(file, content, labeled)
+
+
 def test_a_tar_that_is_cut_off_anywhere_is_refused(file: Path) -> None:
     whole = tar_of(pairs(3))
     end = len(padded(whole.rstrip(b"\0")))
     for length in [*range(0, end, 128), end, end + 100]:
-        with pytest.raises(DataError, match=r"photos\.tar is not a complete tar file \(.*copy it"):
-            read(file, whole[:length])
+        refused(file, whole[:length])
 
 
 def header_places(content: bytes) -> Iterator[int]:
@@ -228,8 +235,7 @@ def test_any_byte_changed_in_a_header_is_refused_or_changes_nothing(
 def test_a_header_of_zeros_amid_members_is_refused(file: Path, place: int) -> None:
     whole = tar_of(pairs(3))
     start = sorted(header_places(whole))[place]
-    with pytest.raises(DataError, match=r"data at byte \d+, behind its end-of-archive block"):
-        read(file, whole[:start] + bytes(512) + whole[start + 512 :])
+    refused(file, whole[:start] + bytes(512) + whole[start + 512 :])
 
 
 def test_a_pax_header_without_its_member_is_refused(file: Path) -> None:
@@ -240,21 +246,18 @@ def test_a_pax_header_without_its_member_is_refused(file: Path) -> None:
         + padded(pax)
         + bytes(1024)
     )
-    with pytest.raises(DataError, match="describes a missing member"):
-        read(file, content)
+    refused(file, content)
 
 
 @pytest.mark.parametrize("padding", [0, 10240])
 def test_two_tars_in_one_file_are_refused(file: Path, padding: int) -> None:
-    with pytest.raises(DataError, match=r"several tar files in one \(use each separately\)"):
-        read(file, tar_of(pairs(3)) + bytes(padding) + tar_of(pairs(3, 3)))
+    refused(file, tar_of(pairs(3)) + bytes(padding) + tar_of(pairs(3, 3)))
 
 
 def test_a_tar_of_zeros_or_of_nothing_is_refused(file: Path) -> None:
     with pytest.raises(DataError, match=r"photos\.tar holds no samples, only zeros"):
         read(file, tar_of([]))
-    with pytest.raises(DataError, match="it is empty"):
-        read(file, b"")
+    refused(file, b"", "0")
 
 
 @pytest.mark.parametrize("program", ["gzip", "bzip2", "xz", "zstd"])
@@ -276,60 +279,40 @@ def negative(size: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("size", "message"),
+    "size",
     [
-        (negative(-512), "no valid size"),  # CVE-2025-8194
-        (negative(-1), "no valid size"),
-        (b"-0000001000", "no valid size"),
-        (b"0o17", "no valid size"),
-        (b"1_0", "no valid size"),
-        (b"1289", "no valid size"),
-        (b"\x80" + b"\xff" * 11, "is cut off in the member at byte 1024"),
-        (b"77777777777", "is cut off in the member at byte 1024"),
+        negative(-512),  # CVE-2025-8194
+        *(negative(-1), b"-0000001000", b"0o17", b"1_0", b"1289"),
+        *(b"\x80" + b"\xff" * 11, b"77777777777"),  # beyond the end
     ],
 )
 @pytest.mark.parametrize("kind", [b"0", b"x", b"g", b"L", b"Z"])
-def test_sizes_that_lead_nowhere_are_refused(
-    file: Path, size: bytes, message: str, kind: bytes
-) -> None:
+def test_sizes_that_lead_nowhere_are_refused(file: Path, size: bytes, kind: bytes) -> None:
     sound = header(b"0.cls", b"1") + padded(b"1")
-    with pytest.raises(DataError, match=message):
-        read(file, sound + header(b"0.jpg", size, kind) + sound + bytes(1024))
+    refused(file, sound + header(b"0.jpg", size, kind) + sound + bytes(1024), "1024")
 
 
 @pytest.mark.parametrize(
-    ("content", "message"),
+    "content",
     [
-        (records(path="0\0x.jpg"), "the name 0.x00x.jpg contains a NUL"),
-        (records(size="-512"), "no valid size"),
-        (records(size="1e3"), "no valid size"),
-        (records(size="9" * 19), "is cut off in the member"),
-        (records(GNU__sparse__major="1"), "sparse file"),
-        (b"999 path=0.jpg\n", "the pax header at byte 512 is damaged"),
-        (b"005 path=0.jpg\n", "the pax header at byte 512 is damaged"),
-        (b"000 path=0.jpg\n", "the pax header at byte 512 is damaged"),
-        (b"path=0.jpg\n", "the pax header at byte 512 is damaged"),
-        (records(path="0.jpg") + b"\0", "the pax header at byte 512 is damaged"),
-        (b"1" * (2 << 20), "the name at byte 512 has 2097152 bytes"),
+        *(records(path="0\0x.jpg"), records(GNU__sparse__major="1")),
+        *(records(size="-512"), records(size="1e3"), records(size="9" * 19)),
+        *(b"999 path=0.jpg\n", b"005 path=0.jpg\n", b"000 path=0.jpg\n", b"path=0.jpg\n"),
+        *(records(path="0.jpg") + b"\0", b"1" * (2 << 20)),
     ],
 )
-def test_pax_headers_that_mean_nothing_are_refused(
-    file: Path, content: bytes, message: str
-) -> None:
+def test_pax_headers_that_mean_nothing_are_refused(file: Path, content: bytes) -> None:
     for kind in b"x", b"g":
         extended = header(b"pax", b"%o" % len(content), kind) + padded(content)
-        with pytest.raises(DataError, match=message):
-            read(file, extended + header(b"0.jpg", b"0") + bytes(1024), labeled=False)
+        refused(file, extended + header(b"0.jpg", b"0") + bytes(1024), labeled=False)
 
 
 def test_a_nul_in_a_link_or_a_long_name_is_refused(file: Path) -> None:
     links = [member("0.jpg", b""), member("1.jpg", "soft x", linkpath="0.jpg\0x")]
-    with pytest.raises(DataError, match=r"the name 0\.jpg.x00x contains a NUL"):
-        read(file, tar_of(links, tarfile.PAX_FORMAT), labeled=False)
+    refused(file, tar_of(links, tarfile.PAX_FORMAT), labeled=False)
     name = b"0.jpg\0x.jpg\0"
     content = header(b"long", b"%o" % len(name), b"L") + padded(name) + header(b"0.jpg")
-    with pytest.raises(DataError, match="contains a NUL"):
-        read(file, content + bytes(1024), labeled=False)
+    refused(file, content + bytes(1024), labeled=False)
 
 
 def test_sparse_files_are_refused(file: Path, tmp_path: Path) -> None:
@@ -339,8 +322,7 @@ def test_sparse_files_are_refused(file: Path, tmp_path: Path) -> None:
     for format in "gnu", "pax":
         command = ["tar", f"--format={format}", "--sparse", "-cf", str(file), "-C", str(tmp_path)]
         subprocess.run([*command, "0.jpg"], check=True)
-        with pytest.raises(DataError, match="make the tar file again without --sparse"):
-            read_samples(str(file), False)
+        refused(file, file.read_bytes(), labeled=False)
 
 
 def test_a_pipe_or_device_is_refused(file: Path) -> None:

@@ -222,7 +222,7 @@ def test_what_cannot_be_used_is_named(
 def test_a_tar_that_is_cut_off_is_named(photo_folder: Path, tmp_path: Path) -> None:
     tars = write_tars(photo_folder, tmp_path / "tars")
     (tars / "val-000.tar").write_bytes((tars / "val-000.tar").read_bytes()[:5000])
-    with pytest.raises(DataError, match=r"val-000\.tar is not a complete tar file"):
+    with pytest.raises(DataError, match=r"val-000\.tar is not a sound tar file from byte"):
         open_tars(tars)
 
 
