@@ -21,8 +21,6 @@ from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
 
-MOST_VALUES = 1 << 30
-"""Images times labels (or numbers). Training takes them as float32, 4 GB at most."""
 MUST_BE = "must be text, a number, or a list of these"
 _LONGEST_QUOTE = 80
 _FEWEST_TO_TELL = 20
@@ -140,7 +138,6 @@ class _Reader(NamedTuple):
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
         if kind == "class":
             return Labels(kind, names, numbers)
-        self._require_few(len(column), len(names), "different labels")
         values = np.zeros((len(column), len(names)), np.uint8)
         values[places.to_numpy(), numbers] = 1
         if column.dtype == pl.String and (values.sum(axis=1) <= 1).all():
@@ -211,7 +208,6 @@ class _Reader(NamedTuple):
             columns = [columns[0].list.get(place) for place in range(lengths[0])]
             several = len(columns) != 1
             names = [f"{names[0]} {i}" for i in range(len(columns))] if several else names
-        self._require_few(len(columns[0]), len(columns), "numbers each")
         values = np.empty((len(columns[0]), len(columns)), np.float32)
         for i, column in enumerate(columns):
             values[:, i] = self._checked(names[i], column, kind)
@@ -263,15 +259,6 @@ class _Reader(NamedTuple):
                 "%s: %s has different numbers that are the same as float32, which training uses, "
                 "such as %.17g and %.17g: subtract the column's mean, or divide it",
                 *(printable(str(self.cells.place)), quoted(name), *exact[place : place + 2]),
-            )
-
-    def _require_few(self, images: int, labels: int, what: str) -> None:
-        """Raise DataError if the labels take too much memory."""
-        if images * labels > MOST_VALUES:
-            raise DataError(
-                f"{self.cells.place}: {images} rows with {labels} {what}, {images * labels} values "
-                f"together: a dataset may have at most {MOST_VALUES}; remove labels that few rows "
-                "have, or rows"
             )
 
 

@@ -2,7 +2,6 @@
 
 import json
 import re
-import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
-from entry_point.data.sources import labels
 from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.labels import read_labels
 from entry_point.data.sources.rows import Labels, PathList
@@ -334,26 +332,3 @@ def _read_or_refuse(file: Path, rows: int | None = None) -> None:
     assert rows is None or rows >= len(table.paths)
     for row in range(len(table.paths)):
         assert ".." not in Path(table.paths[row]).parts and not table.paths[row].startswith("/")
-
-
-def test_labels_that_would_not_fit_into_memory_are_refused(tmp_path: Path) -> None:
-    """60,000 rows with two names each would be 7.2 GB, and four times as much in each rank."""
-    file = tmp_path / "labels.csv"
-    file.write_text(csv_of(*(f"{row}.jpg,n{row}|m{row},train" for row in range(60_000))))
-    tracemalloc.start()
-    text = complaint(file, kind="labels")
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert re.search(r"FILE: 60000 rows with 120000 different labels, 7200000000 values", text)
-    assert "at most 1073741824; remove labels that few rows have, or rows" in text
-    assert peak < 2**28
-
-
-def test_rows_of_too_many_numbers_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(labels, "MOST_VALUES", 8)
-    file = tmp_path / "labels.jsonl"
-    file.write_text("".join(f'{{"path": "{row}", "label": [0.5, 1, 2]}}\n' for row in range(3)))
-    text = complaint(file, val_fraction=0.1)
-    assert "FILE: 3 rows with 3 numbers each, 9 values together: a dataset may" in text
