@@ -38,7 +38,7 @@ from entry_point.data.sources.listing import (
     Listing,
     Words,
 )
-from entry_point.data.sources.missing_files import cause, names_in, with_suffixes
+from entry_point.data.sources.missing_files import names_in, nearest_names, with_suffixes
 from entry_point.data.sources.source import LONGEST_RUN, FileSource, PathList
 from entry_point.data.sources.splits import split_called
 from entry_point.data.sources.table_files import METADATA, column_names, has_header, read_columns
@@ -424,8 +424,7 @@ def check_files(
     more = [f"{len(missing) - _EXAMPLES} more"] if len(missing) > _EXAMPLES else []
     examples, check = printable(", ".join([*first, *more])), check_command(data)
     found = f"{len(missing)} of {len(paths)} files are missing: {examples}"
-    if why := cause(folder, [paths[place] for place in missing[:_EXAMPLES]]):
-        found += f"; {why}"
+    found += f"; {nearest_names(folder, paths[missing[0]])}"
     if data.max_bad_fraction and may_skip:
         log.warning("%s; %s", found, check)
         return
