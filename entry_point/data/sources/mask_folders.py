@@ -58,15 +58,18 @@ class _Pattern(NamedTuple):
 
 
 _CITYSCAPES = _Pattern(
-    *(["leftimg8bit"], ["gtfine"], ["_gtFine_labelTrainIds", "_gtFine_labelIds"]),
-    *("_leftImg8bit", "Cityscapes"),
+    ["leftimg8bit"],
+    ["gtfine"],
+    endings=["_gtFine_labelTrainIds", "_gtFine_labelIds"],
+    photo="_leftImg8bit",
+    name="Cityscapes",
 )
 _VOC = _Pattern(["jpegimages"], ["segmentationclass"], name="Pascal VOC")
 _APART = _Pattern(
     ["images", "imgs", "img", "image", "img_dir", *_VOC.images],
     ["masks", "mask", "labels", "annotations", "ann_dir", *_VOC.masks],
 )
-_BESIDE = _Pattern([], [], ["_mask", "-mask"], name="beside each other")
+_BESIDE = _Pattern([], [], endings=["_mask", "-mask"], name="beside each other")
 _DATASETS = (_CITYSCAPES, _VOC)
 """Their folders lie in the root, and hold no other kind of labels."""
 
@@ -138,8 +141,8 @@ def _find_layout(root: Path) -> tuple[_Pattern, list[_Place]] | None:
             places = list[_Place]()
             for top in splits if first else [""]:
                 # A split that lacks such folders is named when its images are listed.
-                folders = (join(top, folder, "") for folder in pairs.get(top, pairs[first]))
-                places.append(_Place(*folders, split_called(top) or ""))
+                images, masks = (join(top, name, "") for name in pairs.get(top, pairs[first]))
+                places.append(_Place(images, masks, split_called(top) or ""))
             return pattern, places
     return None
 
@@ -147,7 +150,7 @@ def _find_layout(root: Path) -> tuple[_Pattern, list[_Place]] | None:
 def _find_pair(
     pattern: _Pattern, parent: Path, folders: dict[str, str], images: Sequence[str]
 ) -> tuple[str, str] | None:
-    """Returns the folders of images and of masks among what was seen in `parent`."""
+    """Returns the folders of images and of masks in `parent`, where `_look` saw these."""
     if pattern is _BESIDE:
         return ("", "") if 0 < sum(map(_is_mask, images)) < len(images) else None
     photos = [folders[name] for name in pattern.images if name in folders]
@@ -177,7 +180,7 @@ def _holds_images(folder: Path, depth: int = 2) -> bool:
 
 def _is_mask(name: str) -> bool:
     """Returns whether it is the mask of an image beside it."""
-    return name.lower().endswith(("_mask.png", "-mask.png"))
+    return name.lower().endswith(tuple(f"{ending}.png" for ending in _BESIDE.endings))
 
 
 def _files(folder: Path) -> list[str]:

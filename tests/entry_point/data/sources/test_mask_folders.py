@@ -10,6 +10,7 @@ import pytest
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import open_dataset
+from entry_point.data.sources.folder import visible_entries
 from entry_point.data.sources.mask_folders import looks_like_masks
 
 NAMES = ("0", "a/1", "a/2")
@@ -236,16 +237,14 @@ def test_looking_lists_a_hundred_entries_of_a_folder_below(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, *(f"{kind}/{i}.png" for kind in ("images", "masks") for i in range(300)))
-    from entry_point.data.sources import mask_folders
-
-    seen, visible_entries = list[object](), mask_folders.visible_entries
+    seen = list[object]()
 
     def counted(folder: Path, most: int | None) -> Any:
         entries = visible_entries(folder, most)
         seen.extend(entries)
         return entries
 
-    monkeypatch.setattr(mask_folders, "visible_entries", counted)
+    monkeypatch.setattr("entry_point.data.sources.mask_folders.visible_entries", counted)
     assert looks_like_masks(tmp_path) and len(seen) == 2 + 100
 
 
