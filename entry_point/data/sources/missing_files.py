@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from bisect import bisect
@@ -45,7 +46,9 @@ def names_in(folder: str) -> list[str]:
     `patiently`."""
     try:
         return patiently(os.listdir, folder)
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
+            raise
         return []
 
 

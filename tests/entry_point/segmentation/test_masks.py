@@ -252,33 +252,6 @@ def test_classes_that_cannot_be_used_are_refused(own: Path, message: str) -> Non
     assert message in str(error.value)
 
 
-@pytest.mark.parametrize(
-    ("images", "masks", "ending"),
-    [
-        ("img_dir/{}", "ann_dir/{}", ".PNG"),
-        ("{}/image", "{}/mask", "_mask.png"),
-        ("leftImg8bit/{}", "gtFine/{}", "_gtFine_labelIds.png"),
-    ],
-)
-def test_another_layout_has_the_same_samples(
-    own: Path, tmp_path: Path, images: str, masks: str, ending: str
-) -> None:
-    expected = opened(own)
-    for split in ("train", "val"):
-        for folder, pattern, suffix in (("images", images, ".jpg"), ("masks", masks, ending)):
-            target = tmp_path / "other" / pattern.format(split) / "all"
-            target.mkdir(parents=True)
-            for file in (own / split / folder / "all").iterdir():
-                shutil.copy(file, target / f"{file.stem}{suffix}")
-    shutil.copy(own / "classes.txt", tmp_path / "other")
-    found = opened(tmp_path / "other")
-    assert len(found) == len(expected)
-    for index in range(len(found)):
-        assert found.read(index).equal(expected.read(index))
-        size = whole_mask(expected, index).shape
-        assert np.array_equal(found.mask(index, *size), expected.mask(index, *size))
-
-
 def test_images_and_masks_are_not_taken_for_two_classes(
     root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,8 @@
 """Masks are found in the folders that people keep them in, or the line names what is missing."""
 
 import logging
+import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -19,9 +21,12 @@ Pairs = dict[str, list[tuple[str, str]]]
 
 
 def write(root: Path, *files: str) -> Path:
+    """Make empty files, and folders where the name ends in `/`."""
     for file in files:
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).touch()
+        folder, name = os.path.split(file)
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        if name:
+            (root / folder / name).touch()
     return root
 
 
@@ -63,6 +68,7 @@ def of_splits(images: str, masks: str, train: str = "train", val: str = "val") -
 
 APART = ("{}/images/*.jpg", "{}/masks/*.png")
 BESIDE = ("{}/*.jpg", "{}/*_mask.png")
+MARKED = ("{}/images/*.jpg", "{}/masks/*_mask.png")
 BELOW = ("img_dir/{}/*.jpg", "ann_dir/{}/*.png")
 IMAGES = ("imgs", "img", "image", "img_dir", "Images")
 MASKS = ("mask", "labels", "annotations", "ann_dir", "Masks")
@@ -145,34 +151,45 @@ def test_cityscapes_has_masks_of_the_numbers_that_are_trained_on(tmp_path: Path)
     assert found(write_pairs(tmp_path, trained)) == trained
 
 
-def test_the_ending_is_that_of_most_masks_and_not_chosen_per_image(tmp_path: Path) -> None:
-    write_pairs(tmp_path, {"": pairs("images/*.jpg", "masks/*_mask.png")})
-    message = refusal(write(tmp_path, "images/1.jpg", "masks/1.png"))
-    assert "masks/1_mask.png is missing: each image needs a mask" in message
-    assert "(1 of 4 have none); masks holds 0_mask.png, 1.png, a; masks of other" in message
+REFUSED = [
+    # A layout that is read, what lies there in addition, and what the line says then.
+    (APART, ["val/images/7.jpg"], "val/masks/7.png is missing: each image needs a mask, a PNG ("),
+    (BELOW, ["img_dir/val/7.jpg"], "ann_dir/val/7.png is missing"),
+    (BESIDE, ["val/7.jpg"], "val/7_mask.png is missing"),
+    (APART, ["test/images/7.jpg"], "test/masks/7.png is missing"),
+    (APART, ["dev/"], "dev/images holds no images; they end in .jpg, "),
+    (BESIDE, ["dev/"], "dev holds no images; they end in .jpg, "),
+    (
+        APART,
+        ["val/images/0.png"],
+        "val/masks/0.png belongs to two images, val/images/0.jpg and val",
+    ),
+    # The ending is not chosen per image.
+    (
+        MARKED,
+        ["val/images/7.jpg", "val/masks/7.png"],
+        "/7_mask.png is missing: each image needs a m",
+    ),
+    *(
+        (APART, [f"val/images/{name}.jpg", f"val/masks/{there}"], f" holds {shown}; masks of other")
+        for name, there, shown in [
+            ("5", "5.tif", "0.png, 5.tif, a"),
+            ("5", "mask_5.png", "0.png, a, mask_5.png"),
+            ("5", "5-Mask.png", "0.png, 5-Mask.png, a"),
+            ("IMG_1", "img_1.png", "0.png, a, img_1.png"),
+            ("caf\u00e9", "cafe\u0301.png", "0.png, a, cafe\u0301.png"),
+            ("b/5", "5.png", "0.png, 5.png, a"),
+        ]
+    ),
+]
 
 
-def test_the_usual_suffix_counts_where_both_are_there(tmp_path: Path) -> None:
-    splits = {"all": pairs("images/*.jpg", "masks/*.png")}
-    assert found(write(write_pairs(tmp_path, splits), "masks/0.PNG")) == splits
-
-
-@pytest.mark.parametrize(
-    ("image", "there"),
-    [
-        *(("5.jpg", name) for name in ("5.tif", "mask_5.png", "5_segmentation.png", "5-Mask.png")),
-        ("IMG_1.jpg", "img_1.png"),
-        ("caf\u00e9.jpg", "cafe\u0301.png"),
-        ("a/5.jpg", "5.png"),
-    ],
-)
-def test_what_lies_there_instead_of_a_mask_is_named(tmp_path: Path, image: str, there: str) -> None:
-    write(tmp_path, f"train/images/{image}", f"train/masks/{there}", "train/masks/other.png")
-    message = refusal(tmp_path)
-    assert message.startswith(
-        f"train/masks/{image.removesuffix('.jpg')}.png is missing: each image"
-    )
-    assert "train/masks holds" in message and there in message and "path,mask,split" in message
+@pytest.mark.parametrize(("patterns", "more", "message"), REFUSED)
+def test_what_cannot_be_read_is_named_with_what_lies_there(
+    tmp_path: Path, patterns: tuple[str, str], more: list[str], message: str
+) -> None:
+    assert found(write_pairs(tmp_path, of_splits(*patterns)))
+    assert message in refusal(write(tmp_path, *more))
 
 
 def test_a_test_set_without_masks_is_left_out_and_said(
@@ -184,33 +201,9 @@ def test_a_test_set_without_masks_is_left_out_and_said(
     assert found(tmp_path) == splits
     left_out = "test/masks/7.png is missing: no image of test has a mask; left out: 2 images"
     assert left_out in caplog.text
-    write(tmp_path, "test/masks/8.png")
-    assert "test/masks/7.png is missing: each image needs a mask" in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("patterns", [APART, BELOW, BESIDE])
-def test_splits_to_train_on_need_all_masks(tmp_path: Path, patterns: tuple[str, str]) -> None:
-    splits = of_splits(*patterns)
-    lost = splits["val"][1][1]
-    (write_pairs(tmp_path, splits) / lost).unlink()
-    assert f"{lost} is missing: each image needs a mask" in refusal(tmp_path)
-
-
-@pytest.mark.parametrize("patterns", [APART, BESIDE])
-def test_a_folder_of_a_split_needs_images(tmp_path: Path, patterns: tuple[str, str]) -> None:
-    for split in ("val", "test"):  # that of a test set is left out
-        (tmp_path / split).mkdir()
-    write_pairs(tmp_path, {"train": of_splits(*patterns)["train"]})
-    folder = str(Path(patterns[0].format("val")).parent)
-    assert f"{folder} holds no images; they end in .jpg" in refusal(tmp_path)
-    (tmp_path / "val").rmdir()
-    assert [*found(tmp_path)] == ["train"]
-
-
-def test_two_images_of_one_mask_are_refused(tmp_path: Path) -> None:
-    write_pairs(tmp_path, {"": pairs("images/*.jpg", "masks/*.png")})
-    message = refusal(write(tmp_path, "images/0.png"))
-    assert "masks/0.png belongs to two images, images/0.jpg and images/0.png" in message
+    shutil.rmtree(tmp_path / "test/images")
+    assert found(tmp_path) == splits
+    assert "test/images holds no images" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -248,7 +241,7 @@ def test_looking_lists_a_hundred_entries_of_a_folder_below(
     assert looks_like_masks(tmp_path) and len(seen) == 2 + 100
 
 
-def test_hidden_files_are_neither_images_nor_masks(tmp_path: Path) -> None:
+def test_hidden_files_and_a_second_suffix_do_not_count(tmp_path: Path) -> None:
     splits = {"all": pairs("images/*.jpg", "masks/*.png")}
-    write(write_pairs(tmp_path, splits), "images/._0.jpg", ".git/0.jpg")
+    write(write_pairs(tmp_path, splits), "images/._0.jpg", ".git/0.jpg", "masks/0.PNG")
     assert found(tmp_path) == splits

@@ -57,6 +57,7 @@ def refusal(root: Path, *paths: str) -> str:
         ("1.jpg", "images/1.jpg", "FOLDER holds images, other, photo;"),
         ("x/y/1.jpg", "x/1.jpg", "FOLDER/x holds 1.jpg;"),
         ("photo/a.jpg", "1.jpg", "FOLDER/photo holds nothing;"),
+        (f"{300 * 'x'}/a.jpg", "1.jpg", "FOLDER holds 1.jpg, other, photo;"),
         ("D:\\set\\a.jpg", "b\n\x1b.jpg", "FOLDER holds b\\n\\x1b.jpg, other, photo;"),
     ],
 )
