@@ -29,7 +29,7 @@ class Format(NamedTuple):
     """The path below `entry_point.data.sources` of a function of a Tree, a DataConfig, and whether
     labels are needed; it returns Rows. Empty for what is opened otherwise."""
     settings: Collection[str] = ()
-    """Those of `data` that it heeds, of _OF_FORMATS."""
+    """Those of `data` that it heeds, of OF_FORMATS."""
     package: str = ""
     """What the reader imports and EXTRAS=FORMAT installs."""
     streams: bool = False
@@ -50,7 +50,7 @@ FORMATS = {
     "masks": Format("masks.list_masks", (*_TABLE, _SPLITS)),
 }
 _OWN = Format(settings=("kwargs", *_TABLE))
-_OF_FORMATS = ("kwargs", *_TABLE, _SPLITS, "access")
+OF_FORMATS = ("kwargs", *_TABLE, _SPLITS, "access")
 """Settings that some formats heed; others must not have a value but those of _UNSET."""
 _UNSET: tuple[object, ...] = (None, {}, [], "|", "auto", "map")
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
@@ -212,7 +212,7 @@ class DataConfig:
         """Raise ConfigError for a format that does not exist, and for settings of others."""
         check_name("data.format", self.format, FORMATS)
         heeded = self._format.settings
-        for key in _OF_FORMATS:
+        for key in OF_FORMATS:
             value = attrgetter(key)(self)
             if value not in _UNSET and key not in heeded:
                 names = [name for name, each in FORMATS.items() if key in each.settings]

@@ -320,7 +320,7 @@ def _below(tree: Tree, name: str) -> Levels:
 
 
 def _refuse_masks(tree: Tree) -> None:
-    if looks_like_masks(tree.root):
+    if looks_like_masks(tree):
         raise DataError(
             f"{tree.root} holds images and their masks, not classes: train on them with data=masks "
             f"task=segmentation data.root={tree.root}"

@@ -6,8 +6,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator
-from itertools import chain, islice
-from operator import attrgetter
+from itertools import chain
 from pathlib import Path, PurePath
 from typing import NamedTuple
 from unicodedata import normalize
@@ -182,24 +181,6 @@ def split_folders(tree: Tree) -> dict[str, str]:
 def visible_files(folder: Path) -> Iterator[str]:
     """See Tree.files."""
     return Tree(folder).files()
-
-
-def visible_entries(folder: Path, most: int | None = None) -> list[os.DirEntry[str]]:
-    """Temporary."""
-    try:
-        return patiently(_visible_entries, folder, most)
-    except OSError as error:
-        raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
-
-
-def _visible_entries(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        visible = (
-            entry
-            for entry in entries
-            if not (name := entry.name).startswith(".") and name not in _OF_SYSTEMS
-        )
-        return sorted(islice(visible, most), key=attrgetter("name"))
 
 
 def _listed(folder: Path) -> Names:

@@ -109,7 +109,7 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
 
 def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, str]:
     """Returns what may be read there, the first of which counts."""
-    root, found = seen.root, dict[str, str]()
+    found = dict[str, str]()
     if not seen.holds(*IMAGE_SUFFIXES):
         if seen.holds(".tar"):
             return {"webdataset": "tar files"}
@@ -117,7 +117,7 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
             return {"parquet": "Parquet files"}
     if not labeled:
         return {IMAGES: "images"}
-    if looks_like_masks(root):
+    if looks_like_masks(seen.tree):
         return {"masks": "images with masks"}
     tables, tops = find_tables(seen.tree), split_folders(seen.tree)
     _refuse_boxes(seen)

@@ -1,4 +1,4 @@
-"""Finds images and their masks in the folders that people keep them in.
+"""Finds images and their masks by patterns of their paths.
 
     train/images/**, train/masks/**   the same for val and test
     images/**, masks/**               or images/train/**, masks/train/**
@@ -13,24 +13,21 @@ a dataset end alike.
 from __future__ import annotations
 
 import logging
-import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from posixpath import join
 from typing import NamedTuple
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import (
-    IMAGE_SUFFIXES,
-    folded,
-    is_folder,
+    Tree,
     is_image,
-    visible_entries,
-    visible_files,
     warn_of_skipped,
 )
+from entry_point.data.sources.rows import IMAGE_SUFFIXES
+from entry_point.data.sources.splits import split_called
 from entry_point.job.program import counted, printable
 
 log = logging.getLogger(__name__)
@@ -40,274 +37,226 @@ LAYOUTS = (
     "Pascal VOC or Cityscapes"
 )
 """For the message about a folder that has none of them."""
-_IMAGES = ("images", "imgs", "img", "image", "img_dir", "jpegimages")
-_MASKS = ("masks", "mask", "labels", "annotations", "ann_dir", "segmentationclass")
-_SPLITS = ("train", "training", "val", "valid", "validation", "dev", "test", "testing")
-_TEST = ("test", "testing")
-_ENDINGS = ("", "_mask", "-mask", "_seg", "_label", "_labels", "_gt")
-"""What the name of a mask may have after that of its image."""
-_BESIDE = ("_mask.png", "-mask.png")
-"""What the names of masks end in that lie beside their images."""
 _VOC_LISTS = "ImageSets/Segmentation"
-_PHOTO, _TRAIN_IDS, _IDS = "_leftImg8bit", "_gtFine_labelTrainIds", "_gtFine_labelIds"
-"""What names end in in Cityscapes."""
-_LOOKED_AT = 100
-"""Entries of a folder below the root that are listed to find out what it holds."""
 
 
-class MaskPairs(NamedTuple):
-    """Images and the mask of each, by the folder of their split and by path."""
+class _Pattern(NamedTuple):
+    """An image is FOLDER/**/NAME with a suffix, its mask FOLDER/**/NAME with an ending and .png."""
 
-    images: list[str]
-    """Paths below the root."""
-    masks: list[str]
-    """Paths below the root."""
-    words: list[str]
-    """The folder or list, in lower case, that says the split of each pair; "" if nothing does."""
-    what: str
-    """For the log, as in "images with masks (Pascal VOC)"."""
+    images: Sequence[str]
+    """Names of the folder in lower case, the first of which counts; none for the folder above."""
+    masks: Sequence[str]
+    endings: Sequence[str] = ("", "_mask", "-mask", "_seg", "_label", "_labels", "_gt")
+    photo: str = ""
+    """What follows NAME in the name of an image."""
+    name: str = ""
+
+
+_CITYSCAPES = _Pattern(
+    ["leftimg8bit"],
+    ["gtfine"],
+    endings=["_gtFine_labelTrainIds", "_gtFine_labelIds"],
+    photo="_leftImg8bit",
+    name="Cityscapes",
+)
+_VOC = _Pattern(["jpegimages"], ["segmentationclass"], name="Pascal VOC")
+_APART = _Pattern(
+    ["images", "imgs", "img", "image", "img_dir", *_VOC.images],
+    ["masks", "mask", "labels", "annotations", "ann_dir", *_VOC.masks],
+)
+_BESIDE = _Pattern([], [], endings=["_mask", "-mask"], name="beside each other")
+_DATASETS = (_CITYSCAPES, _VOC)
+"""Their folders lie in the root, and hold no other kind of labels."""
+
+
+class MaskPair(NamedTuple):
+    """An image and its mask, as paths below the root."""
+
+    image: str
+    mask: str
+    split: str
+    """"" if nothing tells it."""
 
 
 class _Place(NamedTuple):
-    """A folder of images and that of their masks, below the root."""
+    """Folders below the root, each with a `/` after it; "" is the root."""
 
     images: str
     masks: str
-    word: str = ""
-    """The split of all of its images; "" if folders below it, or lists, tell."""
-    lists: Sequence[Path] = ()
-    """The files that name the images that count; none if all do."""
-    ending: str = ""
-    """What all images end in before the suffix, and masks do not have."""
+    split: str
+    """Of all images there; "" if folders below, or lists, tell it."""
 
 
-class _Layout(NamedTuple):
-    name: str
-    places: Sequence[_Place]
+def looks_like_masks(tree: Tree) -> bool:
+    """Returns whether `list_pairs` finds a layout. Lists the root and a few folders below."""
+    return _find_layout(tree) is not None
 
 
-class _Image(NamedTuple):
-    path: str
-    mask: str
-    """The path of its mask without what all masks end in."""
-    word: str
-
-
-def looks_like_masks(root: Path) -> bool:
-    """Returns whether `list_pairs` finds a layout. Lists `root` and a few entries below."""
-    return _find_layout(root) is not None
-
-
-def list_pairs(root: Path) -> MaskPairs | None:
-    """Returns the pairs in a folder, or None if it has none of the LAYOUTS.
+def list_pairs(tree: Tree) -> tuple[str, list[MaskPair]] | None:
+    """Returns what was found, as in "images with masks (Pascal VOC)", and the pairs by the folder
+    of their split and by path, or None for a folder that has none of the LAYOUTS.
 
     A test set in which no image has a mask is left out, and said. Raises DataError for any other
     image without a mask, and for a mask of two images.
     """
-    layout = _find_layout(root)
+    root, layout = tree.root, _find_layout(tree)
     if layout is None:
         return None
-    images = [image for place in layout.places for image in _list_images(root, place)]
-    folders = dict.fromkeys(place.masks for place in layout.places)
-    beside = {place.masks for place in layout.places if place.masks == place.images}
-    files = [
-        _join(folder, name)
-        for folder in folders
-        for name in _files(root / folder)
-        if folder not in beside or _is_mask(name)
-    ]
+    pattern, places = layout
+    name = pattern.name or f"{places[0].images[:-1]} and {places[0].masks[:-1]}"
+    images = [image for place in places for image in _list_images(tree, pattern, place)]
+    if pattern is _VOC and (lists := sorted((root / _VOC_LISTS).glob("*.txt"))):
+        images = [*_of_lists(lists, root / places[0].images, images)]
+    files = (f"{place.masks}{file}" for place in places for file in _files(tree, place.masks))
     # 1.PNG is sorted before 1.png, which counts if both are there.
     masks = {f"{file[:-4]}.png": file for file in files if file.lower().endswith(".png")}
-    ending = _choose_ending(layout, images, masks)
-    images = _require_masks(root, images, ending, masks, files)
-    owners = dict[str, str]()
-    for image in images:
-        mask = masks[f"{image.mask}{ending}.png"]
-        if mask in owners:
-            first, second = printable(owners[mask]), printable(image.path)
-            if first == second:
-                lists = root / _VOC_LISTS
-                raise DataError(f"{lists} lists {first} twice: an image belongs to one split")
-            both = f"{first} and {second}"
-            raise DataError(
-                f"{printable(str(root / mask))} belongs to two images, {both}: rename one"
-            )
-        owners[mask] = image.path
-    what = f"images with masks ({layout.name})" + (f" *{ending}.png" if ending else "")
-    return MaskPairs([*owners.values()], [*owners], [image.word for image in images], what)
+    ending = _choose_ending(pattern, images, masks)
+    pairs, owners = list[MaskPair](), dict[str, str]()
+    for image, stem, split in _with_masks(root, images, ending, masks):
+        mask = masks[f"{stem}{ending}.png"]
+        if (other := owners.setdefault(mask, image)) != image:
+            shared = printable(f"{root / mask} belongs to two images, {other} and {image}")
+            raise DataError(f"{shared}: rename one")
+        pairs.append(MaskPair(image, mask, split))
+    return f"images with masks ({name})" + (f" *{ending}.png" if ending else ""), pairs
 
 
-def _find_layout(root: Path) -> _Layout | None:
-    if not root.is_dir():
+def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
+    """Returns the first pattern that the folders of splits, or else the root, follow."""
+    if not tree.root.is_dir():
         return None
-    folders, _ = _look(root, most=None)
-    if "leftimg8bit" in folders and "gtfine" in folders:
-        place = _Place(folders["leftimg8bit"], folders["gtfine"], ending=_PHOTO)
-        return _Layout("Cityscapes", [place])
-    if "jpegimages" in folders and "segmentationclass" in folders:
-        lists = sorted((root / _VOC_LISTS).glob("*.txt"))
-        lists = [file for file in lists if file.stem.lower() in _SPLITS] or lists
-        place = _Place(folders["jpegimages"], folders["segmentationclass"], lists=lists)
-        return _Layout("Pascal VOC", [place])
-    pairs = {
-        name: _find_pair(root / name, _look(root / name)[0])
-        for word, name in folders.items()
-        if word in _SPLITS
-    }
-    if usual := next(filter(None, pairs.values()), None):
-        places = [
-            _Place(f"{split}/{images}", f"{split}/{masks}", split.lower())
-            for split, pair in pairs.items()
-            for images, masks in [pair or usual]
-        ]
-        return _Layout(f"{places[0].images} and {places[0].masks}", places)
-    if pair := _find_pair(root, folders):
-        return _Layout(" and ".join(pair), [_Place(*pair)])
-    tops = [name for name in pairs if _holds_both(root / name)]
-    if tops or _holds_both(root):
-        return _Layout("beside each other", [_Place(top, top, top.lower()) for top in tops or [""]])
+    splits = [name for name in tree.at().folders if split_called(name)]
+    for pattern in (_CITYSCAPES, _VOC, _APART, _BESIDE):
+        tops = [""] if pattern in _DATASETS else [*splits, ""]
+        pairs = {top: pair for top in tops if (pair := _find_pair(pattern, tree.below(top)))}
+        if pairs:
+            first = next(iter(pairs))
+            places = list[_Place]()
+            for top in splits if first else [""]:
+                # A split that lacks such folders is named when its images are listed.
+                images, masks = (join(top, name, "") for name in pairs.get(top, pairs[first]))
+                places.append(_Place(images, masks, split_called(top) or ""))
+            return pattern, places
     return None
 
 
-def _holds_both(folder: Path) -> bool:
-    """Returns whether masks lie beside their images, by the first names."""
-    names = [entry.name for entry in visible_entries(folder, _LOOKED_AT)]
-    masks = [name for name in names if _is_mask(name)]
-    return bool(masks) and any(is_image(name) for name in {*names} - {*masks})
+def _find_pair(pattern: _Pattern, tree: Tree) -> tuple[str, str] | None:
+    """Returns the folders of images and of masks that lie in the root."""
+    names = tree.at()
+    if pattern is _BESIDE:
+        images = [name for name in names.files if is_image(name)]
+        return ("", "") if 0 < sum(map(_is_mask, images)) < len(images) else None
+    folders = {name.lower(): name for name in names.folders}
+    photos = [folders[name] for name in pattern.images if name in folders]
+    masks = (folders[name] for name in pattern.masks if name in folders)
+    # Labels of other kinds lie in folders of the same names.
+    holding = (name for name in masks if pattern in _DATASETS or _holds_images(tree, name))
+    first = next(holding, None) if photos else None
+    return (photos[0], first) if first else None
 
 
-def _find_pair(parent: Path, folders: dict[str, str]) -> tuple[str, str] | None:
-    """Returns the folders of images and masks by their usual names.
-
-    Labels of other kinds lie in folders of the same names: only masks are images.
-    """
-    images = next((folders[name] for name in _IMAGES if name in folders), None)
-    masks = (folders[name] for name in _MASKS if name in folders)
-    found = next((name for name in masks if images and _holds_images(parent / name)), None)
-    return (images, found) if images and found else None
-
-
-def _holds_images(folder: Path, depth: int = 2) -> bool:
-    folders, has_image = _look(folder)
-    below = islice(folders.values(), 2 if depth else 0)
-    return has_image or any(_holds_images(folder / name, depth - 1) for name in below)
-
-
-def _look(folder: Path, most: int | None = _LOOKED_AT) -> tuple[dict[str, str], bool]:
-    """Returns the visible folders among the first entries, by names in lower case, and whether an
-    image is among them."""
-    entries = visible_entries(folder, most)
-    folders = {entry.name.lower(): entry.name for entry in entries if is_folder(entry)}
-    return folders, any(is_image(entry.name) for entry in entries if not is_folder(entry))
+def _holds_images(tree: Tree, folder: str, depth: int = 2) -> bool:
+    names = tree.at(folder)
+    below = names.folders[: 2 if depth else 0]
+    return names.has_images or any(
+        _holds_images(tree, f"{folder}/{name}", depth - 1) for name in below
+    )
 
 
 def _is_mask(name: str) -> bool:
-    return name.lower().endswith(_BESIDE)
+    """Returns whether it is the mask of an image beside it."""
+    return name.lower().endswith(tuple(f"{ending}.png" for ending in _BESIDE.endings))
 
 
-def _join(folder: str, name: str) -> str:
-    return f"{folder}/{name}" if folder else name
+def _files(tree: Tree, folder: str) -> list[str]:
+    return [*tree.files(folder.rstrip("/"))] if (tree.root / folder).is_dir() else []
 
 
-def _files(folder: Path) -> Iterable[str]:
-    return visible_files(folder) if folder.is_dir() else ()
+def _list_images(tree: Tree, pattern: _Pattern, place: _Place) -> Iterator[MaskPair]:
+    """Yields the images of a place, and their masks without what all end in.
 
-
-def _list_images(root: Path, place: _Place) -> Iterator[_Image]:
-    """Yields the images of a place. Raises DataError if there are none, except in a test set."""
-    files = [*_files(root / place.images)]
-    names = list(filter(is_image, files))
-    warn_of_skipped(root / place.images, [file for file in files if not is_image(file)])
-    if place.images == place.masks:
+    Raises DataError if there are none, except in a test set.
+    """
+    folder, files = tree.root / place.images, _files(tree, place.images)
+    names = [name for name in files if is_image(name)]
+    warn_of_skipped(folder, [name for name in files if not is_image(name)])
+    if pattern is _BESIDE:
         names = [name for name in names if not _is_mask(name)]
     if not names:
-        none = f"{root / place.images} holds no images; they end in {', '.join(IMAGE_SUFFIXES)}"
-        if place.word not in _TEST:
+        none = f"{folder} holds no images; they end in {', '.join(IMAGE_SUFFIXES)}"
+        if place.split != "test":
             raise DataError(none)
         log.warning("%s: not used", none)
-    if place.lists:
-        yield from _listed_images(root, place, names)
-        return
     for name in names:
-        stem = name[: name.rindex(".")].removesuffix(place.ending)
-        folders = name.lower().split("/")[:-1]
-        word = place.word or next((folder for folder in folders if folder in _SPLITS), "")
-        yield _Image(_join(place.images, name), _join(place.masks, stem), word)
+        stem = name[: name.rindex(".")].removesuffix(pattern.photo)
+        split = place.split or next(filter(None, map(split_called, name.split("/")[:-1])), "")
+        yield MaskPair(f"{place.images}{name}", f"{place.masks}{stem}", split)
 
 
-def _listed_images(root: Path, place: _Place, names: Sequence[str]) -> Iterator[_Image]:
-    """Yields the images that lists name without suffixes."""
-    found = {name[: name.rindex(".")]: name for name in names}
-    for file in place.lists:
-        try:
-            lines = read_bytes(str(file)).numpy().tobytes().decode("utf-8-sig").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or "is not UTF-8"
-            raise DataError(f"{file}: {reason}; it must name images, one per line") from error
-        word = file.stem.lower()
-        for number, stem in enumerate(map(str.strip, lines), 1):
-            if stem and stem not in found:
-                lacks = f"{root / place.images} has no image {printable(stem)}"
+def _of_lists(
+    lists: Sequence[Path], folder: Path, images: Sequence[MaskPair]
+) -> Iterator[MaskPair]:
+    """Yields the images that the lists of splits name without suffixes; those of all lists if no
+    list is called as a split. Raises DataError."""
+    named = {image.mask.partition("/")[2]: image for image in images}
+    for file in [file for file in lists if split_called(file.stem)] or lists:
+        for number, name in enumerate(read_lines(file, "name images, one per line"), 1):
+            if name and name not in named:
+                lacks = f"{folder} has no image {printable(name)}, or it is listed twice"
                 raise DataError(f"{file}, line {number}: {lacks}; remove the line or add the image")
-            if stem:
-                path = f"{place.images}/{found[stem]}"
-                yield _Image(path, f"{place.masks}/{stem}", word if word in _SPLITS else "")
+            if name:
+                yield named.pop(name)._replace(split=split_called(file.stem) or "")
 
 
-def _choose_ending(layout: _Layout, images: Sequence[_Image], masks: Collection[str]) -> str:
+def read_lines(file: Path, content: str) -> list[str]:
+    """Returns the lines of a text, without blanks around them. Raises DataError, which says that
+    the file must have this content."""
+    try:
+        text = read_bytes(file).numpy().tobytes().decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8"
+        raise DataError(f"{file}: {reason}; it must {content}") from error
+    return [line.strip() for line in text.split("\n")]
+
+
+def _choose_ending(pattern: _Pattern, images: Sequence[MaskPair], masks: Collection[str]) -> str:
     """Returns what masks end in before .png: the first that fits all images, else the one that fits
     most.
 
     In Cityscapes, the numbers of the classes that are trained on, if there are any.
     """
-    if layout.name == "Cityscapes":
-        has_train_ids = any(mask.endswith(f"{_TRAIN_IDS}.png") for mask in masks)
-        return _TRAIN_IDS if has_train_ids else _IDS
+    if pattern is _CITYSCAPES:
+        trained, every = pattern.endings
+        return trained if any(mask.endswith(f"{trained}.png") for mask in masks) else every
     fitting = dict[str, int]()
-    for ending in _ENDINGS:
+    for ending in pattern.endings:
         fitting[ending] = sum(f"{image.mask}{ending}.png" in masks for image in images)
         if fitting[ending] == len(images):
-            return ending
+            break
     return max(fitting, key=fitting.__getitem__)
 
 
-def _require_masks(
-    root: Path, images: list[_Image], ending: str, masks: Collection[str], files: Sequence[str]
-) -> list[_Image]:
+def _with_masks(
+    root: Path, images: Sequence[MaskPair], ending: str, masks: Collection[str]
+) -> Sequence[MaskPair]:
     """Returns the images without those of a test set that has no masks. Raises DataError."""
     missing = [image for image in images if f"{image.mask}{ending}.png" not in masks]
-    if not missing:
+    counts, lost = (Counter(image.split for image in part) for part in (images, missing))
+    is_left_out = 0 < lost["test"] == counts["test"] < len(images)
+    wrong = [image for image in missing if not (is_left_out and image.split == "test")]
+    if wrong:
+        from entry_point.data.sources.missing_files import nearest_names  # it imports polars
+
+        mask = f"{wrong[0].mask}{ending}.png"
+        path, there = printable(str(root / mask)), nearest_names(str(root), mask)
+        raise DataError(
+            f"{path} is missing: each image needs a mask, a PNG ({len(missing)} of {len(images)} "
+            f"have none); {there}; masks of other names go into a table with the columns "
+            "path,mask,split, beside classes.txt: data.root=TABLE.csv"
+        )
+    if not is_left_out:
         return images
-    counts, lost = (Counter(image.word for image in each) for each in (images, missing))
-    unlabeled = {word for word in _TEST if 0 < lost[word] == counts[word] < len(images)}
-    lacking = next((image for image in missing if image.word not in unlabeled), missing[0])
-    path = printable(f"{root / lacking.mask}{ending}.png")
-    if lacking.word in unlabeled:
-        line = "%s is missing: no image of %s has a mask; left out: %s"
-        log.warning(line, path, lacking.word, counted(len(missing), "image"))
-        return [image for image in images if image.word not in unlabeled]
-    similar = _similar(lacking.mask, files)
-    mend = "rename" if similar.lower().endswith(".png") else "convert"
-    there = f"; {printable(similar)} is there: {mend} it" if similar else ""
-    raise DataError(
-        f"{path} is missing: each image needs a mask, a PNG ({len(missing)} of {len(images)} have "
-        f"none){there}; masks of other names go into a table with the columns path,mask,split, "
-        "beside classes.txt: data.root=TABLE.csv"
-    )
-
-
-def _similar(mask: str, files: Sequence[str]) -> str:
-    """Returns the file that is perhaps the mask, "" if none looks like it."""
-    wanted = folded(mask)
-    stem = wanted.rpartition("/")[2]
-    as_a_word = re.compile(rf"(?<![^\W_]){re.escape(stem)}(?![^\W_])")
-
-    def distance(file: str) -> int:
-        path = folded(file).rpartition(".")[0]
-        name = path.rpartition("/")[2]
-        is_word = as_a_word.search(name) is not None
-        alike = (path == wanted, name == stem, is_word and path.startswith(wanted), is_word)
-        return alike.index(True) if any(alike) else len(alike)
-
-    found = min(files, key=distance, default="")
-    return found if found and distance(found) < 4 else ""
+    path = printable(f"{root / missing[0].mask}{ending}.png")
+    line = "%s is missing: no image of test has a mask; left out: %s"
+    log.warning(line, path, counted(len(missing), "image"))
+    return [image for image in images if image.split != "test"]

@@ -30,10 +30,9 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import Tree
-from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs
+from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs, read_lines
 from entry_point.data.sources.rows import Files, Labels, PathList, Rows, Words
 from entry_point.data.sources.source import RangeSource, joined
-from entry_point.data.sources.splits import split_called
 from entry_point.job.program import printable
 
 CLASSES = "classes.txt"
@@ -120,9 +119,22 @@ def list_masks(tree: Tree, data: DataConfig, *_: object) -> Rows:
         from entry_point.data.sources.table import list_masked  # it imports polars
 
         return list_masked(tree, data, _read_classes(root.parent / CLASSES))
-    images, masks, words, what = _pairs(root)
+    images, masks, words, what = _of_folder(tree)
     labels = Labels("targets", _read_classes(root / CLASSES), np.zeros(len(images)))
     return Rows(what, images, Files(str(root), images), labels, words, masks=masks)
+
+
+def _of_folder(tree: Tree) -> tuple[PathList, PathList, Words, str]:
+    """Returns the paths of images and masks, what tells their splits, and the layout."""
+    found = list_pairs(tree)
+    if found is None:
+        raise DataError(f"{tree.root} holds no images with masks: it must hold {LAYOUTS}")
+    what, pairs = found
+    splits = [*dict.fromkeys(pair.split for pair in pairs)]
+    of = np.array([splits.index(pair.split) for pair in pairs], np.int8)
+    words = Words("the lists" if "VOC" in what else "the folders", splits, of)
+    images = PathList.of_names(pair.image for pair in pairs)
+    return images, PathList.of_names(pair.mask for pair in pairs), words, what
 
 
 def _read_mask(file: str) -> NDArray[np.uint8]:
@@ -160,33 +172,13 @@ def _require_second_class(source: MaskSource) -> None:
 
 
 def _read_classes(file: Path) -> list[str]:
-    try:
-        names = read_bytes(file).numpy().tobytes().decode("utf-8-sig").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "is not UTF-8"
-        message = "must name the classes of the masks, one per line, from number 0 on"
-        raise DataError(f"{file}: {reason}; it {message}") from error
-    names = [name.strip() for name in names]
+    names = read_lines(file, "name the classes of the masks, one per line, from number 0 on")
     while names and not names[-1]:
         names.pop()
-    for number, name in enumerate(names):
-        if not name:
-            raise DataError(f"{file}, line {number + 1}: is empty; remove it")
-        if not is_class_name(name):
-            raise DataError(f"{file}, line {number + 1}: {CLASS_NAME}")
+    for number, name in enumerate(names, 1):
+        if not name or not is_class_name(name):
+            wrong = CLASS_NAME if name else "is empty; remove it"
+            raise DataError(f"{file}, line {number}: {wrong}")
     if not 1 <= len(names) <= OUTSIDE or len({*names}) < len(names):
         raise DataError(f"{file}: must hold 1 to {OUTSIDE} different names, one per line")
     return names
-
-
-def _pairs(root: Path) -> tuple[PathList, PathList, Words, str]:
-    """Returns the paths of images and masks below `root`, what tells their splits, and the
-    layout."""
-    pairs = list_pairs(root)
-    if pairs is None:
-        raise DataError(f"{root} holds no images with masks: it must hold {LAYOUTS}")
-    found = [split_called(word) or "" for word in pairs.words]
-    order = [*dict.fromkeys(found)]
-    of = np.array([order.index(word) for word in found], np.int8)
-    words = Words("the lists" if "VOC" in pairs.what else "the folders", order, of)
-    return PathList.of_names(pairs.images), PathList.of_names(pairs.masks), words, pairs.what

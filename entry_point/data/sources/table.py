@@ -28,7 +28,7 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.labels import quoted
-from entry_point.data.sources.missing_files import cause, names_in, with_suffixes
+from entry_point.data.sources.missing_files import names_in, nearest_names, with_suffixes
 from entry_point.data.sources.rows import (
     IMAGE_SUFFIXES,
     LABEL_NAMES,
@@ -377,8 +377,7 @@ def _require(
     more = [f"{len(missing) - _EXAMPLES} more"] if len(missing) > _EXAMPLES else []
     examples, check = printable(", ".join([*first, *more])), check_command(data)
     found = f"{len(missing)} of {len(paths)} files are missing: {examples}"
-    if why := cause(folder, [paths[place] for place in missing[:_EXAMPLES]]):
-        found += f"; {why}"
+    found += f"; {nearest_names(folder, paths[missing[0]])}"
     if data.max_bad_fraction and may_skip:
         log.warning("%s; %s", found, check)
         return

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from entry_point.config.data_config import DataConfig
+from entry_point.config.data_config import FORMATS, OF_FORMATS, DataConfig
+from entry_point.config.resolve import resolve
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
@@ -302,3 +306,52 @@ def test_an_own_source_has_train_and_val_and_no_test_that_is_kept_out(tmp_path: 
     assert [*dataset.splits] == ["train", "val"]
     with pytest.raises(DataError, match="no images for test, only those of train and val"):
         dataset.source("test")
+
+
+def _masks(root: Path) -> Path:
+    write(root, *(f"{split}/{kind}/0.png" for split in ("train", "val") for kind in MASKED))
+    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
+    return root
+
+
+MASKED = ("images", "masks")
+LISTED: dict[str, Callable[[Path], Path]] = {
+    "class folders": lambda root: splits(root, "train", "val"),
+    "class folders in a folder": lambda root: splits(root / "data", "train", "val").parent,
+    "tar files": _tars,
+    "masks": _masks,
+    "tables": lambda root: (
+        table(
+            splits(root, "photos") / "labels.csv", labeled(*(f"photos/{name}" for name in NAMES))
+        ).parent
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_folder_is_listed_once(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where folders are on S3, each listing is a request."""
+    root, seen, scandir = LISTED[name](tmp_path / "root"), Counter[str](), os.scandir
+
+    def counted(folder: Path) -> Any:
+        seen[str(folder)] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    dataset = opened(root)
+    assert len(dataset.source("train"))
+    assert len(seen) > 1 or name == "tar files"
+    assert {*seen.values()} == {1}
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_format_has_all_that_a_format_needs(name: str) -> None:
+    found = FORMATS[name]
+    assert {*found.settings} <= {*OF_FORMATS}
+    assert not found.package or find_spec(found.package)
+    if name != "shards":  # which has no rows
+        reader = resolve("data.format", f"entry_point.data.sources.{found.reader}", {})
+        assert inspect.signature(reader).return_annotation == "Rows"
+        assert "Tree" in str(inspect.signature(reader))

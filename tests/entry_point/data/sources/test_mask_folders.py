@@ -1,205 +1,209 @@
-"""Masks are found in the folders that people keep them in, or the message names what is there."""
+"""Masks are found in the folders that people keep them in, or the line names what is missing."""
 
 import logging
 import os
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
-from entry_point.data.sources.folder import visible_entries
-from entry_point.data.sources.mask_folders import MaskPairs, list_pairs, looks_like_masks
+from entry_point.data.sources.dataset import open_dataset
+from entry_point.data.sources.folder import Tree
+from entry_point.data.sources.mask_folders import looks_like_masks
+
+NAMES = ("0", "a/1", "a/2")
+Pairs = dict[str, list[tuple[str, str]]]
+"""Images and their masks, by split; "all" where nothing tells splits."""
 
 
 def write(root: Path, *files: str) -> Path:
+    """Make empty files, and folders where the name ends in `/`."""
     for file in files:
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).touch()
+        folder, name = os.path.split(file)
+        (root / folder).mkdir(parents=True, exist_ok=True)
+        if name:
+            (root / folder / name).touch()
     return root
 
 
-def pairs(images: str, masks: str, names: Iterable[str] = ("0", "a/1", "a/2")) -> list[str]:
-    """Files of a folder of images and of one of masks; `*` is the name."""
-    return [pattern.replace("*", name) for name in names for pattern in (images, masks)]
+def pairs(images: str, masks: str, names: Iterable[str] = NAMES) -> list[tuple[str, str]]:
+    """Paths of images and of their masks; `*` is the name."""
+    return [(images.replace("*", name), masks.replace("*", name)) for name in names]
 
 
-def found(root: Path) -> MaskPairs:
-    assert looks_like_masks(root)
-    listed = list_pairs(root)
-    assert listed is not None
-    assert len(listed.images) == len(listed.masks) == len(listed.words)
-    for file in (*listed.images, *listed.masks):
-        assert (root / file).is_file()
-    return listed
+def write_pairs(root: Path, splits: Pairs) -> Path:
+    return write(root, *(file for split in splits.values() for pair in split for file in pair))
+
+
+def found(root: Path) -> Pairs:
+    """What opening the folder finds if nothing names its format."""
+    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
+    dataset = open_dataset(DataConfig(root=str(root)), root, for_training=False)
+    assert dataset.data.format == "masks"
+    splits: Pairs = {}
+    for split in dataset.splits:
+        source: Any = dataset.source(split)
+        files = [(Path(source.path(i)), Path(source.mask_file(i))) for i in range(len(source))]
+        assert all(file.is_file() for pair in files for file in pair)
+        splits[split] = [(str(a.relative_to(root)), str(b.relative_to(root))) for a, b in files]
+    return splits
 
 
 def refusal(root: Path) -> str:
     with pytest.raises(DataError) as error:
-        list_pairs(root)
+        found(root)
     message = str(error.value)
-    assert "\n" not in message and len(message) < 700 and str(root) in message
+    assert "\n" not in message and len(message) < 900 and str(root) in message
     return message.replace(f"{root}/", "")
 
 
-@pytest.mark.parametrize("train", ["train", "Training"])
-@pytest.mark.parametrize("val", ["val", "valid", "validation", "dev", "VAL"])
-def test_split_folders_hold_images_and_masks(tmp_path: Path, train: str, val: str) -> None:
-    for split in (train, val, "test"):
-        write(tmp_path, *pairs(f"{split}/images/*.jpg", f"{split}/masks/*.png"))
-    listed = found(tmp_path)
-    assert sorted({*listed.words}) == sorted({train.lower(), val.lower(), "test"})
-    start = listed.words.index("test")
-    assert listed.images[start : start + 3] == [f"test/images/{n}.jpg" for n in ("0", "a/1", "a/2")]
-    assert listed.masks[start : start + 3] == [f"test/masks/{n}.png" for n in ("0", "a/1", "a/2")]
+def of_splits(images: str, masks: str, train: str = "train", val: str = "val") -> Pairs:
+    folders = {"train": train, "val": val, "test": "test"}
+    return {split: pairs(images.format(f), masks.format(f)) for split, f in folders.items()}
 
 
-@pytest.mark.parametrize("images", ["images", "imgs", "img", "image", "img_dir", "Images"])
-@pytest.mark.parametrize("masks", ["masks", "mask", "labels", "annotations", "ann_dir", "Masks"])
-def test_folders_of_images_and_masks_have_usual_names(
-    tmp_path: Path, images: str, masks: str
+APART = ("{}/images/*.jpg", "{}/masks/*.png")
+BESIDE = ("{}/*.jpg", "{}/*_mask.png")
+MARKED = ("{}/images/*.jpg", "{}/masks/*_mask.png")
+BELOW = ("img_dir/{}/*.jpg", "ann_dir/{}/*.png")
+IMAGES = ("imgs", "img", "image", "img_dir", "Images")
+MASKS = ("mask", "labels", "annotations", "ann_dir", "Masks")
+ENDINGS = (".PNG", ".Png", "_mask.png", "_mask.PNG", "-mask.png", "_seg.png", "_label.png")
+LAYOUTS = [
+    *(
+        of_splits(*patterns, train, val)
+        for patterns in (APART, BESIDE, BELOW)
+        for train in ("train", "Training")
+        for val in ("val", "valid", "validation", "dev", "VAL")
+    ),
+    *(of_splits(f"{{}}/{images}/*.jpg", "{}/masks/*.png") for images in IMAGES),
+    *(of_splits("images/{}/*.webp", f"{masks}/{{}}/*.png") for masks in MASKS),
+    *({"all": pairs(f"{i}/*.jpg", f"{m}/*.png")} for i, m in zip(IMAGES, MASKS, strict=True)),
+    *(of_splits(APART[0], f"{{}}/masks/*{end}") for end in (*ENDINGS, "_labels.png", "_gt.png")),
+    of_splits("{}/*.jpg", "{}/*-mask.png"),
+    {"all": pairs("*.png", "*_mask.png")},
+    {
+        "train": pairs("train/Images/*.jpg", "train/Masks/*.png"),
+        "val": pairs("val/imgs/*.jpg", "val/labels/*.png"),
+    },
+    # Only Cityscapes has names of photos that masks lack.
+    of_splits("{}/images/*_leftImg8bit.png", "{}/masks/*_leftImg8bit.png"),
+]
+
+
+@pytest.mark.parametrize(
+    "splits", LAYOUTS, ids=lambda splits: " ".join(next(iter(splits.values()))[0])
+)
+def test_masks_are_found(tmp_path: Path, splits: Pairs) -> None:
+    assert found(write_pairs(tmp_path, splits)) == splits
+
+
+def test_the_log_names_folders_and_ending(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    found(write_pairs(tmp_path, of_splits("{}/imgs/*.jpg", "{}/labels/*_gt.PNG")))
+    assert "images with masks (test/imgs and test/labels) *_gt.png: 3 images" in caplog.text
+
+
+def test_pascal_voc_has_the_images_of_its_lists(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flat = write(tmp_path / "flat", *pairs(f"{images}/*.jpg", f"{masks}/*.png"))
-    listed = found(flat)
-    assert listed.words == ["", "", ""]
-    assert listed.masks == [f"{masks}/0.png", f"{masks}/a/1.png", f"{masks}/a/2.png"]
-    assert listed.what == f"images with masks ({images} and {masks})"
-    splits = tmp_path / "splits"
-    for split in ("train", "val"):
-        write(splits, *pairs(f"{images}/{split}/*.jpg", f"{masks}/{split}/*.png"))
-    listed = found(splits)
-    assert listed.words == ["train"] * 3 + ["val"] * 3
-    assert listed.images[3:5] == [f"{images}/val/0.jpg", f"{images}/val/a/1.jpg"]
-    inside = write(tmp_path / "in", *pairs(f"train/{images}/*.jpg", f"train/{masks}/*.png"))
-    assert found(inside).words == ["train"] * 3
-
-
-def test_pascal_voc_has_the_images_of_its_lists(tmp_path: Path) -> None:
+    caplog.set_level(logging.INFO)
     names = [f"2007_{i:06}" for i in range(6)]
-    write(tmp_path, *(f"JPEGImages/{name}.jpg" for name in [*names, "2008_1"]))
-    write(tmp_path, *(f"SegmentationClass/{name}.png" for name in names))
+    every = pairs("JPEGImages/*.jpg", "SegmentationClass/*.png", names)
+    write_pairs(tmp_path, {"": every})
+    assert found(tmp_path) == {"all": every}
+
     lists = tmp_path / "ImageSets" / "Segmentation"
     lists.mkdir(parents=True)
-    (lists / "train.txt").write_text("".join(f"{name}\n" for name in names[:4]))
+    (lists / "trainval.txt").write_text("\n".join(names[1:]))
+    assert found(tmp_path) == {"all": every[1:]}
+    (lists / "train.txt").write_text("".join(f"{name}\n" for name in names[:3]))
     (lists / "val.txt").write_text(f"{names[4]} \r\n\r\n{names[5]}")
-    (lists / "trainval.txt").write_text("\n".join(names))
-    listed = found(tmp_path)
-    assert listed.what == "images with masks (Pascal VOC)"
-    assert listed.words == ["train"] * 4 + ["val"] * 2
-    assert listed.images == [f"JPEGImages/{name}.jpg" for name in names]
-    assert listed.masks == [f"SegmentationClass/{name}.png" for name in names]
+    assert found(tmp_path) == {"train": every[:3], "val": every[4:]}
+    assert "(Pascal VOC): 3 images for train, 2 for val (by the lists)" in caplog.text
 
-    (lists / "train.txt").unlink()
-    (lists / "val.txt").unlink()
-    assert found(tmp_path).words == [""] * 6
-
-    (lists / "val.txt").write_text(names[0])
-    (lists / "train.txt").write_text("\n".join(names))
-    assert f"lists JPEGImages/{names[0]}.jpg twice" in refusal(tmp_path)
-    (lists / "val.txt").write_text(f"{names[0]}\n2009_1\n")
-    assert "val.txt, line 2: JPEGImages has no image 2009_1" in refusal(tmp_path)
+    for line in ("2009_1", names[0]):  # the second is one of train
+        (lists / "val.txt").write_text(f"{names[5]}\n{line}\n")
+        assert f"val.txt, line 2: JPEGImages has no image {line}, or it is listed" in refusal(
+            tmp_path
+        )
 
 
 def test_cityscapes_has_masks_of_the_numbers_that_are_trained_on(tmp_path: Path) -> None:
-    names = [("train", "aachen/aachen_000000_000019"), ("val", "ulm/ulm_000001_000019")]
-    for split, name in names:
-        write(tmp_path, f"leftImg8bit/{split}/{name}_leftImg8bit.png")
-        kinds = ("color.png", "instanceIds.png", "labelIds.png", "polygons.json")
-        write(tmp_path, *(f"gtFine/{split}/{name}_gtFine_{kind}" for kind in kinds))
-    listed = found(tmp_path)
-    assert listed.words == ["train", "val"]
-    assert listed.images == [f"leftImg8bit/{s}/{name}_leftImg8bit.png" for s, name in names]
-    assert listed.masks == [f"gtFine/{s}/{name}_gtFine_labelIds.png" for s, name in names]
+    kinds = ("color.png", "instanceIds.png", "labelIds.png", "polygons.json")
 
-    write(tmp_path, f"gtFine/train/{names[0][1]}_gtFine_labelTrainIds.png")
-    assert f"gtFine/val/{names[1][1]}_gtFine_labelTrainIds.png is missing" in refusal(tmp_path)
-    write(tmp_path, f"gtFine/val/{names[1][1]}_gtFine_labelTrainIds.png")
-    expected = [f"gtFine/{s}/{name}_gtFine_labelTrainIds.png" for s, name in names]
-    assert found(tmp_path).masks == expected
+    def city(kind: str, split: str, name: str) -> list[tuple[str, str]]:
+        folders = (f"leftImg8bit/{split}/*_leftImg8bit.png", f"gtFine/{split}/*_gtFine_{kind}")
+        return pairs(*folders, [name])
 
+    named = (("train", "aachen/aachen_000000_000019"), ("val", "ulm/ulm_000001_000019"))
+    for kind in kinds:
+        write_pairs(tmp_path, {split: city(kind, split, name) for split, name in named})
+    assert found(tmp_path) == {split: city("labelIds.png", split, name) for split, name in named}
 
-def test_only_cityscapes_has_names_of_photos_that_masks_lack(tmp_path: Path) -> None:
-    files = pairs("train/images/*_leftImg8bit.png", "train/masks/*_leftImg8bit.png")
-    assert found(write(tmp_path, *files)).masks[0] == "train/masks/0_leftImg8bit.png"
+    trained = {split: city("labelTrainIds.png", split, name) for split, name in named}
+    write_pairs(tmp_path, {"train": trained["train"]})
+    assert f"{trained['val'][0][1]} is missing" in refusal(tmp_path)
+    assert found(write_pairs(tmp_path, trained)) == trained
 
 
-ENDINGS = (".PNG", ".Png", "_mask.png", "_mask.PNG", "-mask.png", "_seg.png", "_label.png")
+REFUSED = [
+    # A layout that is read, what lies there in addition, and what the line says then.
+    (APART, ["val/images/7.jpg"], "val/masks/7.png is missing: each image needs a mask, a PNG ("),
+    (BELOW, ["img_dir/val/7.jpg"], "ann_dir/val/7.png is missing"),
+    (BESIDE, ["val/7.jpg"], "val/7_mask.png is missing"),
+    (APART, ["test/images/7.jpg"], "test/masks/7.png is missing"),
+    (APART, ["dev/"], "dev/images holds no images; they end in .jpg, "),
+    (BESIDE, ["dev/"], "dev holds no images; they end in .jpg, "),
+    (
+        APART,
+        ["val/images/0.png"],
+        "val/masks/0.png belongs to two images, val/images/0.jpg and val",
+    ),
+    # The ending is not chosen per image.
+    (
+        MARKED,
+        ["val/images/7.jpg", "val/masks/7.png"],
+        "/7_mask.png is missing: each image needs a m",
+    ),
+    *(
+        (APART, [f"val/images/{name}.jpg", f"val/masks/{there}"], f" holds {shown}; masks of other")
+        for name, there, shown in [
+            ("5", "5.tif", "0.png, 5.tif, a"),
+            ("5", "mask_5.png", "0.png, a, mask_5.png"),
+            ("5", "5-Mask.png", "0.png, 5-Mask.png, a"),
+            ("IMG_1", "img_1.png", "0.png, a, img_1.png"),
+            ("caf\u00e9", "cafe\u0301.png", "0.png, a, cafe\u0301.png"),
+            ("b/5", "5.png", "0.png, 5.png, a"),
+        ]
+    ),
+]
 
 
-@pytest.mark.parametrize("ending", [*ENDINGS, "_labels.png", "_gt.png"])
-def test_masks_end_alike(tmp_path: Path, ending: str) -> None:
-    listed = found(write(tmp_path, *pairs("train/images/*.JPG", f"train/masks/*{ending}")))
-    assert listed.masks == [f"train/masks/{name}{ending}" for name in ("0", "a/1", "a/2")]
-    if ending.lower() != ".png":
-        assert listed.what.endswith(f"*{ending.lower()}")
-
-
-def test_the_ending_is_that_of_most_masks_and_not_chosen_per_image(tmp_path: Path) -> None:
-    write(tmp_path, *pairs("images/*.jpg", "masks/*_mask.png"), "images/1.jpg", "masks/1.png")
-    message = refusal(tmp_path)
-    assert "masks/1_mask.png is missing: each image needs a mask" in message
-    assert "(1 of 4 have none); masks/1.png is there" in message
-
-
-def test_the_usual_suffix_counts_where_both_are_there(tmp_path: Path) -> None:
-    write(tmp_path, *pairs("images/*.jpg", "masks/*.png"), "masks/0.PNG")
-    assert found(tmp_path).masks[0] == "masks/0.png"
-
-
-@pytest.mark.parametrize(
-    "there",
-    ["5.tif", "5.jpg", "5.gif", "mask_5.png", "5_segmentation.png", "5-Mask.png", "b/5.png"],
-)
-def test_the_file_that_is_there_instead_of_a_mask_is_named(tmp_path: Path, there: str) -> None:
-    write(tmp_path, "train/images/5.jpg", f"train/masks/{there}", "train/masks/15_5a.png")
-    message = refusal(tmp_path)
-    assert message.startswith("train/masks/5.png is missing: each image needs a mask")
-    mend = "rename" if there.endswith(".png") else "convert"
-    assert f"; train/masks/{there} is there: {mend} it; " in message
-    assert "path,mask,split" in message
-
-
-@pytest.mark.parametrize(
-    ("image", "there"), [("IMG_1.jpg", "img_1.png"), ("caf\u00e9.jpg", "cafe\u0301.png")]
-)
-def test_a_mask_whose_name_differs_in_case_or_unicode_form_is_named(
-    tmp_path: Path, image: str, there: str
+@pytest.mark.parametrize(("patterns", "more", "message"), REFUSED)
+def test_what_cannot_be_read_is_named_with_what_lies_there(
+    tmp_path: Path, patterns: tuple[str, str], more: list[str], message: str
 ) -> None:
-    write(tmp_path, f"images/{image}", f"masks/{there}")
-    assert f"; masks/{there} is there: rename it; " in refusal(tmp_path)
-
-
-def test_nothing_is_named_where_nothing_is_alike(tmp_path: Path) -> None:
-    message = refusal(write(tmp_path, "images/5.jpg", "masks/15.png", "masks/55.png"))
-    assert "masks/5.png is missing" in message and "is there" not in message
+    assert found(write_pairs(tmp_path, of_splits(*patterns)))
+    assert message in refusal(write(tmp_path, *more))
 
 
 def test_a_test_set_without_masks_is_left_out_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for split in ("train", "val"):
-        write(tmp_path, *pairs(f"{split}/images/*.jpg", f"{split}/masks/*.png"))
-    write(tmp_path, "test/images/7.jpg", "test/images/8.jpg")
-    with caplog.at_level(logging.WARNING):
-        assert {*found(tmp_path).words} == {"train", "val"}
-    assert (
-        "test/masks/7.png is missing: no image of test has a mask; left out: 2 images"
-        in caplog.text
-    )
-    write(tmp_path, "test/masks/8.png")
-    assert "test/masks/7.png is missing: each image needs a mask" in refusal(tmp_path)
-
-
-def test_splits_to_train_on_need_all_masks_and_images(tmp_path: Path) -> None:
-    write(tmp_path, *pairs("train/images/*.jpg", "train/masks/*.png"), "val/images/7.jpg")
-    assert "val/masks/7.png is missing" in refusal(tmp_path)
-    (tmp_path / "val/images/7.jpg").unlink()
-    assert "val/images holds no images; they end in .jpg" in refusal(tmp_path)
-
-
-def test_two_images_of_one_mask_are_refused(tmp_path: Path) -> None:
-    write(tmp_path, *pairs("images/*.jpg", "masks/*.png"), "images/0.png")
-    assert "masks/0.png belongs to two images, images/0.jpg and images/0.png" in refusal(tmp_path)
+    splits = of_splits(*APART)
+    del splits["test"]
+    write(write_pairs(tmp_path, splits), "test/images/7.jpg", "test/images/8.jpg")
+    assert found(tmp_path) == splits
+    left_out = "test/masks/7.png is missing: no image of test has a mask; left out: 2 images"
+    assert left_out in caplog.text
+    shutil.rmtree(tmp_path / "test/images")
+    assert found(tmp_path) == splits
+    assert "test/images holds no images" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -217,26 +221,13 @@ def test_two_images_of_one_mask_are_refused(tmp_path: Path) -> None:
 )
 def test_other_datasets_are_not_taken_for_masks(tmp_path: Path, files: tuple[str, ...]) -> None:
     write(tmp_path, *files)
-    assert not looks_like_masks(tmp_path) and list_pairs(tmp_path) is None
-    assert not looks_like_masks(tmp_path / "missing")
+    for root in (tmp_path, tmp_path / "missing"):
+        assert not looks_like_masks(Tree(root))
+    with pytest.raises(DataError, match="holds no images with masks: it must hold train/images"):
+        open_dataset(DataConfig(format="masks", root=str(tmp_path)), tmp_path, for_training=False)
 
 
-def test_looking_lists_a_hundred_entries_of_a_folder_below(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write(tmp_path, *(f"{kind}/{i}.png" for kind in ("images", "masks") for i in range(300)))
-    seen = list[str]()
-    from entry_point.data.sources import mask_folders
-
-    def counted(folder: Path, most: int | None) -> list[os.DirEntry[str]]:
-        entries = visible_entries(folder, most)
-        seen.extend(entry.name for entry in entries)
-        return entries
-
-    monkeypatch.setattr(mask_folders, "visible_entries", counted)
-    assert looks_like_masks(tmp_path) and len(seen) == 2 + 100
-
-
-def test_hidden_files_are_neither_images_nor_masks(tmp_path: Path) -> None:
-    write(tmp_path, *pairs("images/*.jpg", "masks/*.png"), "images/._0.jpg", ".git/0.jpg")
-    assert len(found(tmp_path).images) == 3
+def test_hidden_files_and_a_second_suffix_do_not_count(tmp_path: Path) -> None:
+    splits = {"all": pairs("images/*.jpg", "masks/*.png")}
+    write(write_pairs(tmp_path, splits), "images/._0.jpg", ".git/0.jpg", "masks/0.PNG")
+    assert found(tmp_path) == splits
