@@ -19,7 +19,7 @@ from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.metadata import MOST_BLOCKS, UnusableImageError
-from entry_point.data.packing.encode import RejectedError, _encode
+from entry_point.data.packing.encode import RejectedError, encode_file
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.sources.source import Encoded
 
@@ -48,7 +48,7 @@ def reason(content: bytes) -> str:
         read_photo(tensor(content))
     if not content.startswith(b"\xff\xd8\xff"):
         with pytest.raises(RejectedError) as rejection:
-            _encode(content, OptimizeConfig())
+            encode_file(content, OptimizeConfig())
         assert str(rejection.value) == str(error.value)
     return str(error.value)
 
@@ -276,7 +276,7 @@ def bmp(opacity: int, states_opacity: bool = True) -> bytes:
 def test_a_fourth_byte_of_zeros_is_unused_in_a_bmp_or_tiff() -> None:
     for content in (bmp(0), bmp(0, states_opacity=False), bmp(255)):
         assert shown(content).tolist() == [[[10, 20, 30]] * 2]
-        packed = _encode(content, OptimizeConfig())
+        packed = encode_file(content, OptimizeConfig())
         assert packed.suffix == "png" and shown(packed.data).tolist() == [[[10, 20, 30]] * 2]
     assert shown(bmp(128)).tolist() == [[[132, 137, 142]] * 2]
     clear = Image.new("RGBA", (1, 1), (10, 20, 30, 0))
@@ -291,7 +291,7 @@ def test_a_tiff_of_12_bits_is_as_bright_as_one_of_8() -> None:
     packed = np.array([0xFF, 0xF8, 0x00], np.uint8).tobytes() * 16  # 4095, 2048, ...
     content = tiff((273, 4, 1, 200), (257, 4, 1, 4), (279, 4, 1, 48), data=packed, bits=12)
     assert shown(content)[0, :2, 0].tolist() == [255, 128]
-    stored = _encode(content, OptimizeConfig())
+    stored = encode_file(content, OptimizeConfig())
     assert stored.note == "12 bits became 8"
     assert shown(stored.data)[0, :2, 0].tolist() == [255, 128]
 
