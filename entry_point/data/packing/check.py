@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -25,7 +25,12 @@ from entry_point.data.packing.statistics import class_lines, lines_of, look
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset import open_dataset
-from entry_point.data.sources.dataset_description import Shard, read_dataset, require_shard
+from entry_point.data.sources.dataset_description import (
+    Description,
+    Shard,
+    read_dataset,
+    require_shard,
+)
 from entry_point.data.sources.file_bytes import crc32, read_bytes
 from entry_point.data.sources.folder import visible_files
 from entry_point.data.sources.index_file import IndexFile
@@ -77,7 +82,7 @@ def check_dataset(config: CheckConfig) -> Checked:
             raise ConfigError("index_root", config.index_root, message)
         packed = read_dataset(dataset.root)
         total = sum(map(packed.samples, dataset.splits))
-        images = _packed_images(dataset.root, [*dataset.splits], checked)
+        images = _packed_images(dataset.root, packed.parts, dataset.splits, checked)
     else:
         source = dataset.source(WHOLE)
         total, images = len(source), ((source, i) for i in range(len(source)))
@@ -154,11 +159,13 @@ class _PackedShard(Source):
         return image
 
 
-def _packed_images(root: Path, splits: list[str], checked: Checked) -> Iterator[tuple[Source, int]]:
+def _packed_images(
+    root: Path, parts: Sequence[Description], splits: Sequence[str], checked: Checked
+) -> Iterator[tuple[Source, int]]:
     """Yields the images of a packed dataset; adds to `checked` how files differ from indexes."""
     for split in splits:
         folder, known = root / split, set[str]()
-        for part in read_dataset(root).parts:
+        for part in parts:
             if split not in part.splits or not (shards := part.splits[split].shards):
                 continue
             known |= {part.part.index, *(shard.file for shard in shards)}

@@ -46,8 +46,8 @@ def lines_of(looks: array[float]) -> Iterator[str]:
     yield f"not JPEGs: {of} ({100 * others / len(images):.1f} %)"
     mean, squares = images[:, 3:].mean(0).reshape(2, 3)
     std = np.sqrt(np.maximum(squares - mean**2, 0))  # rounding makes it negative
-    of = (shown(row.round(4).tolist()) for row in (mean, std))
-    yield "pixels: data.mean={} data.std={}".format(*of)
+    rounded = (shown(row.round(4).tolist()) for row in (mean, std))
+    yield "pixels: data.mean={} data.std={}".format(*rounded)
 
 
 def class_lines(dataset: Dataset) -> Iterator[str]:
