@@ -8,7 +8,6 @@ keep their bytes, and the rest becomes PNG without loss. Images to be shrunk bec
 from __future__ import annotations
 
 import io
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,7 +75,7 @@ def encode_file(original: bytes, options: OptimizeConfig) -> Encoded:
     """Returns what to store for an encoded image. Raises RejectedError."""
     jpeg = _tensor(original)
     try:
-        if is_jpeg(jpeg) and max(jpeg_size(jpeg)) <= (options.max_side or math.inf):
+        if is_jpeg(jpeg) and not _is_too_large(jpeg_size(jpeg), options):
             return _encode_jpeg(jpeg)
         with decoding():
             return _encode_with_pillow(original, options)
@@ -149,10 +148,14 @@ def _tensor(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
 
 
+def _is_too_large(size: tuple[int, int], options: OptimizeConfig) -> bool:
+    return options.max_side is not None and max(size) > options.max_side
+
+
 def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
     """Of a JPEG that is too large, and of all other formats."""
     image = open_image(original)
-    too_large = max(image.size) > (options.max_side or math.inf)
+    too_large = _is_too_large(image.size, options)
     image.load()  # it turns a TIFF
     stored, lost = rgb(image, options.gray_bits)
     is_converted = options.convert == "jpeg" and image.format not in _PREVIEWS
