@@ -29,7 +29,6 @@ class TooManyPixelsError(UnusableImageError):
 MOST_BLOCKS = 100_000
 """Chunks, segments, strips and the like of a file. Photos have some dozens, and as many strips or
 chunks of pixels as rows."""
-_READS_PER_BLOCK = 3
 _BYTES_PER_BLOCK = 1024
 """A PNG may have one chunk more for each: encoders write 8 kB."""
 _MOST_TEXT = 1 << 24
@@ -37,9 +36,9 @@ _MOST_TEXT = 1 << 24
 
 
 class BoundedFile(io.BytesIO):
-    """An image file; reads end once a parser has read too many blocks."""
+    """An image file; reads end once a parser has read too many blocks: each in up to three."""
 
-    left: float = _READS_PER_BLOCK * MOST_BLOCKS
+    left: float = MOST_BLOCKS
     """Reads that are left. Once the header has been read, it may be infinite."""
 
     def read(self, size: int | None = -1, /) -> bytes:
