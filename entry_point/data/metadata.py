@@ -3,7 +3,7 @@
 Metadata changes no pixel, but Pillow refuses images for it (a PNG whose ICC profile has more than
 1 MiB, a TIFF whose resolution is a text) and reads it in Python: 25 MB of it take many seconds. So
 Pillow sees only what describes pixels in a PNG or a TIFF, and reads the header of any file in a
-bounded number of steps. `kMaxSegments` in custom_op/csrc is the same bound for JPEGs.
+bounded number of steps. `kMaxSegments` in custom_op/csrc is the bound of the operator.
 """
 
 from __future__ import annotations
