@@ -15,14 +15,12 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 from entry_point.config.config_errors import near
-from entry_point.data.errors import without_group
 from entry_point.job import own_code
 from entry_point.job.hosts import is_processing
 from entry_point.job.program import (
@@ -50,7 +48,8 @@ class Command(NamedTuple):
     """The file in configs/ of these settings, which the function gets checked. Empty: it gets the
     other arguments."""
     dataset: str = ""
-    """What the command calls `data.root`, if it has settings of `data` outside that group."""
+    """What the command calls `data.root`, if it has settings of `data` outside that group; it takes
+    both."""
 
 
 _CONFIG = "entry_point.config"
@@ -188,16 +187,21 @@ def _call(command: Command, arguments: Sequence[str]) -> int:
     """Run a command's function, which is imported once its settings are right."""
     if command is not COMMANDS["train"]:  # which does it once it can leave a failure's reason
         own_code.use_sent(RunFolder(_root()).channels)
-    with without_group(command.dataset) if command.dataset else nullcontext():
-        given = _checked(command, arguments) if command.config else arguments
-        function: Callable[[Any], int] = _named(command.function)
-        return function(given)
+    given = _checked(command, arguments) if command.config else arguments
+    function: Callable[[Any], int] = _named(command.function)
+    return function(given)
 
 
 def _checked(command: Command, arguments: Sequence[str]) -> Any:
     """Returns the settings. Raises ConfigError."""
     from entry_point.config.compose import load_config  # which finds the config tree that was sent
 
+    if command.dataset:
+        start = f"{command.dataset}="
+        arguments = [
+            start + given.removeprefix("data.root=") if given.startswith("data.root=") else given
+            for given in arguments
+        ]
     return load_config(command.config, _named(command.settings), arguments)
 
 

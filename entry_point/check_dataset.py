@@ -2,8 +2,7 @@
 
 Also says how many images each class has in each split, and what sizes, formats and pixels.
 
-Exit codes: 0 if nothing is damaged, 1 if anything is, 2 if there is no dataset to read, or if its
-disk failed.
+Exit codes: 0 if nothing is damaged, 1 if anything is or cannot be read, 2 if there is no dataset.
 """
 
 from __future__ import annotations
@@ -11,34 +10,21 @@ from __future__ import annotations
 import logging
 
 from entry_point.config.packing_config import CheckConfig
-from entry_point.data.errors import DataError
-from entry_point.data.packing.check import Unread, check_dataset
-from entry_point.job.program import ExitCode, ReadError, counted
+from entry_point.data.packing.check import check_dataset
+from entry_point.job.program import ExitCode, counted
 
 log = logging.getLogger(__name__)
 
 
 def check(config: CheckConfig) -> int:
     """Read every image and list the damage. Returns the exit code."""
-    try:
-        found = check_dataset(config)
-    # Exit code 1 means damage, not a folder or a disk that cannot be read.
-    except ReadError as error:
-        raise DataError(*error.args) from error
-    except OSError as error:
-        raise DataError(f"{error.filename}: {error.strerror}") from error
+    found = check_dataset(config)
     for line in found.statistics:
         log.info("%s", line)
-    damage = found.damage
-    for damaged in damage:
+    for damaged in found.damage:
         log.error("%s: %s", damaged.key, damaged.reason)
-    unread = sum(isinstance(each, Unread) for each in damage)
-    lost = f", could not be read: {unread}" if unread else ""
-    problems = len(damage) - unread
-    log.info("%s checked, problems: %d%s", counted(found.images, "image"), problems, lost)
-    if unread < len(damage):
-        return ExitCode.FAILED
-    return ExitCode.USAGE if unread else ExitCode.FINISHED
+    log.info("%s checked, problems: %d", counted(found.images, "image"), len(found.damage))
+    return ExitCode.FAILED if found.damage else ExitCode.FINISHED
 
 
 if __name__ == "__main__":

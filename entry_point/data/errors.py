@@ -4,36 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.job.program import ReadError, UserError
-
-_OF_DATA = re.compile(
-    r"\bdata\.(?=(?:table\.(?:path|prefix|labels|split|kind|separator)|images|val_fraction)\b)"
-    r"|^data\.(?=index_root=)"
-)
 
 
 class DataError(UserError, RuntimeError):
     """A dataset that cannot be used; the message names the path and what to do."""
-
-
-@contextmanager
-def without_group(root: str) -> Iterator[None]:
-    """Name settings of the group `data` in errors as programs without that group take them.
-
-    `root` is what the program calls the dataset's folder.
-    """
-    try:
-        yield
-    except (ConfigError, DataError) as error:
-        lines = (_OF_DATA.sub("", str(line)) for line in error.args)
-        error.args = tuple(re.sub(r"\bdata\.root=", f"{root}=", line) for line in lines)
-        raise
 
 
 def picklable(error: Exception) -> Exception:

@@ -145,8 +145,8 @@ def test_packing_that_dies_at_random_makes_the_same_bytes(
         moments: Moments = {
             "start": lambda: True,
             "work folder": work.exists,
-            "first shard": lambda work=work: any(work.glob("records/*.msgpack")),  # type: ignore[misc]
-            "index": lambda work=work: any(work.glob("data/*/index.safetensors*")),  # type: ignore[misc]
+            "first shard": lambda work=work: any(work.glob("*/*.rows")),  # type: ignore[misc]
+            "index": lambda work=work: any(work.glob("*/index.safetensors*")),  # type: ignore[misc]
         }
         command = Command(packing_command(photo_folder, output), place, place / "tmp")
         for _ in range(draw.randint(1, MOST_STRIKES)):

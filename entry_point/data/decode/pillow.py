@@ -7,7 +7,7 @@ upright, with 8 bits for each of red, green and blue.
 
 from __future__ import annotations
 
-import io
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +22,7 @@ from custom_op.decode import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.metadata import (
+    BoundedFile,
     TooManyPixelsError,
     UnusableImageError,
     orientation,
@@ -37,7 +38,7 @@ MOST_PIXELS = MAX_PIXELS
 """Of an image, as for JPEGs in the operator: 750 MB of RGB."""
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
 """Pillow refuses more than twice this, also where it allocates before `open_image` can look."""
-warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+warnings.filterwarnings("ignore", module=r"PIL\.")
 _BITS_PER_SAMPLE, _EXTRA_SAMPLES = 258, 338
 """Tags of TIFF."""
 
@@ -170,13 +171,15 @@ def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
     if not len(content):
         raise UnusableImageError("empty file")
     stripped = strip(content)
+    file = BoundedFile(stripped.content)
     try:
-        image = Image.open(io.BytesIO(stripped.content), formats=FORMATS)
+        image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError as error:
         message = f"not an image in one of the formats {', '.join(FORMATS)}"
         raise UnusableImageError(message) from error
     except Image.DecompressionBombError as error:
         raise TooManyPixelsError(f"more than {MOST_PIXELS} pixels: shrink it") from error
+    file.left = math.inf
     if image.width * image.height > MOST_PIXELS:
         size = f"{image.width}x{image.height}"
         raise TooManyPixelsError(f"{size}: more than {MOST_PIXELS} pixels: shrink it")

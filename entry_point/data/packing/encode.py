@@ -8,8 +8,6 @@ keep their bytes, and the rest becomes PNG without loss. Images to be shrunk bec
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,16 +68,24 @@ def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, En
     """Returns an image's size in bytes, and what to store for it. Raises RejectedError and
     ReadError."""
     original = _read(source, index)
+    return len(original), encode_file(original.numpy().tobytes(), options)
+
+
+def encode_file(original: bytes, options: OptimizeConfig) -> Encoded:
+    """Returns what to store for an encoded image. Raises RejectedError."""
+    jpeg = _tensor(original)
     try:
-        return len(original), _encode(original, options)
-    except JpegError as error:
+        if is_jpeg(jpeg) and not _is_too_large(jpeg_size(jpeg), options):
+            return _encode_jpeg(jpeg)
+        with decoding():
+            return _encode_with_pillow(original, options)
+    except (JpegError, UnusableImageError) as error:
         raise RejectedError(str(error)) from error
 
 
 def index_image(source: Source, index: int) -> tuple[bytes, str]:
     """Returns the side index of a JPEG, or why it has none. Raises RejectedError and ReadError."""
-    original = _read(source, index)
-    jpeg = _tensor(original)
+    jpeg = _read(source, index)
     if not is_jpeg(jpeg):
         raise RejectedError("no JPEG")
     try:
@@ -88,24 +94,19 @@ def index_image(source: Source, index: int) -> tuple[bytes, str]:
         raise RejectedError(str(error)) from error
 
 
-def _read(source: Source, index: int) -> bytes:
+def _read(source: Source, index: int) -> Tensor:
     try:
-        original = read_image(source, index).numpy().tobytes()
+        original = read_image(source, index)
     except OSError as error:
         raise RejectedError(f"unreadable: {error.strerror}") from error
     except DataError as error:
         raise RejectedError(str(error)) from error
-    if not original:
+    if not len(original):
         raise RejectedError("empty file")
     return original
 
 
-def _encode(original: bytes, options: OptimizeConfig) -> Encoded:
-    jpeg = _tensor(original)
-    if not is_jpeg(jpeg):
-        return _encode_other(original, options)
-    if options.max_side is not None and max(jpeg_size(jpeg)) > options.max_side:
-        return _convert(original, "shrunk", options)
+def _encode_jpeg(jpeg: Tensor) -> Encoded:
     try:
         baseline = to_baseline(jpeg)
     except JpegError as error:
@@ -147,72 +148,57 @@ def _tensor(data: bytes) -> Tensor:
     return torch.from_numpy(np.frombuffer(bytearray(data), dtype=np.uint8))
 
 
-# Other formats
+def _is_too_large(size: tuple[int, int], options: OptimizeConfig) -> bool:
+    return options.max_side is not None and max(size) > options.max_side
 
 
-def _encode_other(original: bytes, options: OptimizeConfig) -> Encoded:
-    """Raises RejectedError."""
-    with _damage_rejected():
-        image = open_image(original)
-    if options.convert == "jpeg":
-        return _convert(original, "converted", options)
-    if options.max_side is not None and max(image.size) > options.max_side:
-        return _convert(original, "shrunk", options)
-    with _damage_rejected():
-        image.load()  # it turns a TIFF
-        (width, height), turned = image.size, orientation(image)
-        stored, lost = rgb(image, options.gray_bits)
-        place = height, width, turned
-        if kept := _KEPT.get(str(image.format)):
-            note = f"{image.format} is decoded by Pillow"
-            return Encoded(original, "kept", note, *place, suffix=kept)
-        if image.mode in _MODES_OF_PNG and is_self_explaining(image):
-            stored, lost = image, ""
-        else:
-            lost = lost or f"{image.mode} became RGB"
-        file = io.BytesIO()
-        stored.save(file, "PNG", exif=_exif(turned))
-        lost = _note_dropped_frames(image, lost)
-        return Encoded(file.getvalue(), "converted", lost, *place, suffix="png")
+def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
+    """Of a JPEG that is too large, and of all other formats."""
+    image = open_image(original)
+    too_large = _is_too_large(image.size, options)
+    image.load()  # it turns a TIFF
+    stored, lost = rgb(image, options.gray_bits)
+    is_converted = options.convert == "jpeg" and image.format not in _PREVIEWS
+    if is_converted or too_large:
+        return _to_jpeg(image, stored, "converted" if is_converted else "shrunk", lost, options)
+    place = image.height, image.width, orientation(image)
+    if kept := _KEPT.get(str(image.format)):
+        return Encoded(
+            original, "kept", f"{image.format} is decoded by Pillow", *place, suffix=kept
+        )
+    if image.mode in _MODES_OF_PNG and is_self_explaining(image):
+        stored, lost = image, ""
+    else:
+        lost = lost or f"{image.mode} became RGB"
+    data = _saved(stored, "PNG", image)
+    return Encoded(data, "converted", _with_frames(image, lost), *place, suffix="png")
 
 
-def _convert(original: bytes, how: str, options: OptimizeConfig) -> Encoded:
-    """To a JPEG without chroma subsampling and with the same orientation. Raises RejectedError."""
-    with _damage_rejected():
-        image = open_image(original)
-        image.load()
-        stored, lost = rgb(image, options.gray_bits)
-        lost = _note_dropped_frames(image, lost)
-        if options.max_side is not None:
-            stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
-        if max(stored.size) > _LONGEST_SIDE:
-            raise UnusableImageError(
-                f"{stored.width}x{stored.height} pixels: a JPEG side has at most {_LONGEST_SIDE}, "
-                "shrink it with max_side"
-            )
-        file = io.BytesIO()
-        exif, quality = _exif(orientation(image)), options.quality
-        stored.save(file, "JPEG", quality=quality, subsampling="4:4:4", exif=exif)
-    jpeg = _tensor(file.getvalue())
+def _to_jpeg(
+    image: Image.Image, stored: Image.Image, how: str, lost: str, options: OptimizeConfig
+) -> Encoded:
+    """Without chroma subsampling, and with the image's orientation."""
+    lost = _with_frames(image, lost)
+    if options.max_side is not None:
+        stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
+    if max(stored.size) > _LONGEST_SIDE:
+        raise UnusableImageError(
+            f"{stored.width}x{stored.height} pixels: a JPEG side has at most {_LONGEST_SIDE}, "
+            "shrink it with max_side"
+        )
+    jpeg = _tensor(_saved(stored, "JPEG", image, quality=options.quality, subsampling="4:4:4"))
     return _describe(jpeg, how, lost, _prove(jpeg)[0])
 
 
-@contextmanager
-def _damage_rejected() -> Iterator[None]:
-    try:
-        with decoding():
-            yield
-    except UnusableImageError as error:
-        raise RejectedError(str(error)) from error
+def _saved(stored: Image.Image, kind: str, original: Image.Image, **options: object) -> bytes:
+    """Returns the file of an image, with the orientation of its original."""
+    file, exif = io.BytesIO(), Image.Exif()
+    exif[_ORIENTATION_TAG] = orientation(original)
+    stored.save(file, kind, exif=exif, **options)
+    return file.getvalue()
 
 
-def _exif(orientation: int) -> Image.Exif:
-    exif = Image.Exif()
-    exif[_ORIENTATION_TAG] = orientation
-    return exif
-
-
-def _note_dropped_frames(image: Image.Image, lost: str) -> str:
+def _with_frames(image: Image.Image, lost: str) -> str:
     """Returns what storing an image loses, further images included."""
     if image.format in _PREVIEWS or getattr(image, "n_frames", 1) == 1:
         return lost

@@ -2,6 +2,10 @@
 
 A run packs one part of the dataset. Parts of the same source take its shards in turn, so together
 they make the files that one run makes; each describes only its own.
+
+A run writes below the hidden folder `.unfinished` of its output: each shard, once it is complete,
+and beside it a file of its rows, for the index and the report. All move to their final names when
+the last is complete: before, `train/*.tar` would be read as another dataset.
 """
 
 from __future__ import annotations
@@ -16,10 +20,10 @@ import tarfile
 import zlib
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import msgspec
 import numpy as np
@@ -44,7 +48,7 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.index_file import IndexWriter
-from entry_point.data.sources.shards import LABEL_END, columns_of
+from entry_point.data.sources.shards import COLUMNS, LABEL_END, columns_of
 from entry_point.job.program import counted, printable
 from entry_point.job.whole_file import whole_file, write_text
 
@@ -63,10 +67,9 @@ def pack(
 ) -> None:
     """Add a part of the images of `source` to `output`; by default, all are the only part.
 
-    A part with `own_files` packs all of `source`, which holds only its share. Everything is written
-    to a hidden folder in `output`, whose files move to their place when all are complete. A run
-    with the same source and options reuses the finished shards of an interrupted one. Every split
-    of an only part must have images. Raises DataError and OSError.
+    A part with `own_files` packs all of `source`, which holds only its share. A run with the same
+    source and options reuses the finished shards of an interrupted one. Every split of an only part
+    must have images. Raises DataError and OSError.
     """
     if output.resolve().is_relative_to(source.resolve()):
         raise DataError(
@@ -79,8 +82,7 @@ def pack(
         if not _is_complete(description, output):
             packing.prepare()
             packing.pack_shards()
-            described = packing.describe()
-            _publish(packing, output, described)
+            packing.publish(packing.describe())
         shutil.rmtree(packing.folder, ignore_errors=True)
 
 
@@ -95,26 +97,17 @@ def _plan(
     splits = {split: dataset.source(split) for split in dataset.splits}
     listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
     first = next(iter(splits.values()))
-    classes, kind = first.classes, first.kind
-    if kind == "targets":
+    if first.kind == "targets":
         has = "has targets, such as masks, which are not packed"
         raise DataError(f"source={source} {has}: train on it as it is")
-    files, times = hashlib.sha256(json.dumps(classes).encode()), hashlib.sha256()
+    files, times = hashlib.sha256(json.dumps(first.classes).encode()), hashlib.sha256()
     for split, listing in listings.items():
         files.update(split.encode())
         listing.add_to(files, times)
-    description = Description(
-        classes,
-        {},
-        files.hexdigest(),
-        times.hexdigest(),
-        {name: getattr(options, name) for name in _SETTINGS},
-        kind,
-        part,
-        own_files,
-    )
-    folder = output / f".{part.name('unfinished', '')}"
-    return Packing(options, listings, description, folder)
+    settings = {name: getattr(options, name) for name in _SETTINGS}
+    hashes = files.hexdigest(), times.hexdigest()
+    description = Description(first.classes, {}, *hashes, settings, first.kind, part, own_files)
+    return Packing(options, listings, description, output)
 
 
 def _is_complete(description: Description, output: Path) -> bool:
@@ -138,24 +131,8 @@ def _is_complete(description: Description, output: Path) -> bool:
     return False
 
 
-def _publish(packing: Packing, output: Path, description: Description) -> None:
-    """Move all files to their place; the description, which makes them a dataset, comes last.
-
-    If it is killed, some are moved already, and the next run moves the others.
-    """
-    for file in [each for each in packing.data.rglob("*") if each.is_file()]:
-        target = output / file.relative_to(packing.data)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        file.replace(target)
-    write_description(packing.folder, description)
-    os.sync()
-    name = description.part.description
-    (packing.folder / name).replace(output / name)
-    os.sync()
-
-
-class Row(NamedTuple):
-    """An image in the index."""
+class Row(msgspec.Struct, array_like=True):
+    """A packed image: its row of the index, and what the report counts."""
 
     key: bytes
     """The name of its member in the shard."""
@@ -167,204 +144,204 @@ class Row(NamedTuple):
     width: int
     orientation: int
     crc32: int
+    how: str
+    note: str
+    """Why it has no side index, or what it lost."""
+    source_bytes: int
+
+    @classmethod
+    def of(cls, key: str, label: Any, offset: int, image: Encoded, source_bytes: int) -> Row:
+        place = offset, len(image.data), image.height, image.width, image.orientation
+        checksum, counted_as = zlib.crc32(image.data), (image.how, image.note, source_bytes)
+        return cls(key.encode(), image.index, label, *place, checksum, *counted_as)
 
 
-@dataclass
-class Counts:
-    """What became of the source files of a shard, or of a split."""
-
-    how: Counter[str] = field(default_factory=Counter)
-    """Images by `Encoded.how`."""
-    notes: Counter[str] = field(default_factory=Counter)
-    """Why images have no side index, and what converted ones lost."""
-    rejected: dict[str, str] = field(default_factory=dict)
-    """Path and reason of every file that was not packed."""
-    bytes_before: int = 0
-    bytes_after: int = 0
-
-    def add(self, image: Encoded, source_bytes: int) -> None:
-        self.how[image.how] += 1
-        if image.note:
-            self.notes[f"{image.how}: {image.note}"] += 1
-        self.bytes_before += source_bytes
-        self.bytes_after += len(image.data)
-
-    def add_shard(self, shard: Counts) -> None:
-        self.how.update(shard.how)
-        self.notes.update(shard.notes)
-        self.rejected |= shard.rejected
-        self.bytes_before += shard.bytes_before
-        self.bytes_after += shard.bytes_after
-
-
-@dataclass
-class Record:
+class ShardRows(msgspec.Struct):
     """A finished shard."""
 
     shard: Shard
-    counts: Counts
     rows: list[Row]
-
-    @classmethod
-    def read(cls, file: Path) -> Record:
-        def made(kind: type, value: Any) -> Any:
-            """Returns a Counter, which msgspec takes for a dict."""
-            return kind(value)
-
-        return msgspec.msgpack.decode(file.read_bytes(), type=cls, dec_hook=made)
-
-
-Packed = tuple[int, Encoded | str, int]
-"""An image's number, what is stored for it or why it is rejected, and its source's bytes."""
+    rejected: dict[str, str]
+    """Path and reason of every file that was not packed."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """All that determines the output's bytes, and the hidden folder of a part.
-
-    The folder holds `data`, which moves to the output, and a record of each shard. A record is
-    written once the shard is on disk, so a shard that has one is finished, also if a killed run has
-    moved it to the output.
-    """
+    """All that determines the bytes of a part, and where they are written."""
 
     options: OptimizeConfig
     listings: dict[str, Listing]
     """By split."""
     description: Description
     """Of the part, without its splits."""
-    folder: Path
+    output: Path
 
     @property
-    def data(self) -> Path:
-        return self.folder / "data"
+    def folder(self) -> Path:
+        """Hidden; its files have the names below it that they get in the output."""
+        return self.output / f".{self.description.part.name('unfinished', '')}"
 
-    def shards(self, split: str) -> list[int]:
-        """Numbers of the part's shards."""
-        part, every = self.description.part, range(len(self.listings[split].shards))
-        return list(every if self.description.own_files else every[part.number - 1 :: part.count])
+    def shards(self, split: str) -> dict[Path, list[int]]:
+        """Returns the part's shards, and the numbers of their images in the source."""
+        part, every = self.description.part, [*enumerate(self.listings[split].shards)]
+        start = self.folder / split / "shard-"
+        if self.description.own_files:
+            return {Path(f"{start}{part.padded}-{n:06d}.tar"): images for n, images in every}
+        own = every[part.number - 1 :: part.count]
+        return {Path(f"{start}{n:06d}.tar"): images for n, images in own}
 
     def prepare(self) -> None:
-        """Create the folders; remove the work of a run with other files or options."""
+        """Remove the work of a run with other files or options."""
         file, content = self.folder / "plan", repr(self.description)
         if not file.is_file() or file.read_text("utf-8") != content:
             if self.folder.exists():
                 log.info("removing %s: its run had other files or options", self.folder)
                 shutil.rmtree(self.folder)
             write_text(file, content)
-        for folder in (self.folder / "records", *(self.data / split for split in self.listings)):
-            folder.mkdir(parents=True, exist_ok=True)
 
     def pack_shards(self) -> None:
-        """Pack the shards that have no record."""
+        """Pack the shards that have no rows yet."""
         custom_op.load()
-        shards = [(split, number) for split in self.listings for number in self.shards(split)]
-        sizes = [len(self.listings[split].shards[number]) for split, number in shards]
-        left = [shard for shard in shards if not self._record(*shard).is_file()]
-        listings = ((self.listings[split], number) for split, number in left)
-        files = [(listing, i) for listing, number in listings for i in listing.shards[number]]
-        total = sum(sizes)
-        packed = in_threads(self._encode, files, total, "packing", total - len(files))
-        for split, number in left:
-            self._pack_shard(split, number, packed)
+        shards = [
+            (listing, file, numbers)
+            for split, listing in self.listings.items()
+            for file, numbers in self.shards(split).items()
+        ]
+        left = [shard for shard in shards if not _rows_of(shard[1]).is_file()]
+        total = sum(len(numbers) for _, _, numbers in shards)
+        images = [(listing, i) for listing, _, numbers in left for i in numbers]
+        packed = in_threads(self._encode, images, total, "packing", total - len(images))
+        for listing, file, numbers in left:
+            self._pack_shard(listing, file, numbers, packed)
         for _ in packed:  # shows the end of the progress
             pass
 
-    def _encode(self, file: tuple[Listing, int]) -> Packed:
-        listing, i = file
+    def _encode(self, image: tuple[Listing, int]) -> tuple[int, Encoded | str]:
+        """Returns the source's bytes, and what is stored or why the image is rejected."""
+        listing, i = image
         try:
-            size, encoded = encode(listing.source, i, self.options)
+            return encode(listing.source, i, self.options)
         except RejectedError as error:
-            return i, str(error), 0
-        return i, encoded, size
+            return 0, str(error)
 
-    def _pack_shard(self, split: str, number: int, packed: Iterator[Packed]) -> None:
-        """Write a shard of the next files, and its record."""
-        prefix = f"{self.description.part.padded}-" if self.description.own_files else ""
-        path = self.data / split / f"shard-{prefix}{number:06d}.tar"
-        listing = self.listings[split]
-        counts, rows = Counts(), list[Row]()
-        with whole_file(path) as file:
-            with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-                for i, encoded, size in islice(packed, len(listing.shards[number])):
-                    if isinstance(encoded, str):
-                        counts.rejected[listing.name(i)] = encoded
-                    else:
-                        counts.add(encoded, size)
-                        rows.append(self._add(tar, file, listing.key(i), listing.label(i), encoded))
+    def _pack_shard(
+        self,
+        listing: Listing,
+        path: Path,
+        numbers: list[int],
+        packed: Iterator[tuple[int, Encoded | str]],
+    ) -> None:
+        """Write a shard of the next images, and its rows once it is on disk: a shard that has them
+        is complete, also if a killed run has moved it to the output."""
+        rows, rejected = list[Row](), dict[str, str]()
+        with (
+            whole_file(path) as file,
+            tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for i, (source_bytes, encoded) in zip(numbers, packed, strict=False):
+                if isinstance(encoded, str):
+                    rejected[listing.name(i)] = encoded
+                    continue
+                key, label = listing.key(i), listing.label(i)
+                name = f"{key}.{encoded.suffix}"
+                offset = add_member(tar, file, name, encoded.data)
+                text = member(self.description.kind, self.description.classes, label)
+                add_member(tar, file, f"{key}.json", text)
+                rows.append(Row.of(name, label, offset, encoded, source_bytes))
         size = path.stat().st_size
         shard = Shard(path.name, size, len(rows), crc32(path, 0, size))
-        with whole_file(self._record(split, number)) as file:
-            file.write(msgspec.msgpack.encode(Record(shard, counts, rows)))
-
-    def _add(
-        self, tar: tarfile.TarFile, file: BinaryIO, key: str, label: Any, encoded: Encoded
-    ) -> Row:
-        """Append an image and its label; returns its row of the index."""
-        data = encoded.data
-        name = f"{key}.{encoded.suffix}"
-        offset = add_member(tar, file, name, data)
-        text = member(self.description.kind, self.description.classes, label)
-        add_member(tar, file, f"{key}.json", text)
-        place = offset, len(data), encoded.height, encoded.width, encoded.orientation
-        return Row(name.encode(), encoded.index, label, *place, zlib.crc32(data))
-
-    def _record(self, split: str, number: int) -> Path:
-        return self.folder / "records" / f"{split}-{number:06d}.msgpack"
+        with whole_file(_rows_of(path)) as file:
+            file.write(msgspec.msgpack.encode(ShardRows(shard, rows, rejected)))
 
     def describe(self) -> Description:
         """Write the index of each split and the report; returns the finished description."""
-        part = self.description.part
-        made = {split: self._finish(split) for split in self.listings}
-        report = self.data / part.name("report", ".json")
-        content = {"splits": {split: found for split, (_, found) in made.items()}}
-        with whole_file(report) as file:
+        made = {split: self._describe(split) for split in self.listings}
+        name = self.description.part.name("report", ".json")
+        content = {"splits": {split: report for split, (_, report) in made.items()}}
+        with whole_file(self.folder / name) as file:
             file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
-        for split, (_, found) in made.items():
-            _log(split, found)
-            if part.count == 1:
-                _require_images(split, found)
-        log.info("%s lists the rejected files", report.name)
-        return replace(self.description, splits={name: split for name, (split, _) in made.items()})
+        for split, (_, report) in made.items():
+            _log(split, report)
+            if self.description.part.count == 1:
+                _require_images(split, report)
+        log.info("%s lists the rejected files", name)
+        return replace(
+            self.description, splits={split: found for split, (found, _) in made.items()}
+        )
 
-    def _finish(self, split: str) -> tuple[Split, dict[str, Any]]:
-        """Join the records to the split's index; returns its description and its report.
-
-        The report has `Counts`, and in `classes` the images of each class or label.
-        """
+    def _describe(self, split: str) -> tuple[Split, dict[str, Any]]:
+        """Join the rows of all shards to the split's index; returns its description and report."""
         kind, classes = self.description.kind, self.description.classes
-        counts, shards, labels = Counts(), list[Shard](), 0
-        images = np.zeros(len(classes), np.int64)
-        table_crc32 = side_crc32 = 0
-        if self.shards(split):
-            with whole_file(self.data / split / self.description.part.index) as file:
+        report: dict[str, Any] = {"how": Counter(), "notes": Counter(), "rejected": {}}
+        report |= {"bytes_before": 0, "bytes_after": 0}
+        report["classes"] = dict.fromkeys(() if kind == "numbers" else classes, 0)
+        found, labels = Split([], 0, 0), 0
+        if files := self.shards(split):
+            with whole_file(self.folder / split / self.description.part.index) as file:
                 writer = IndexWriter(file, columns_of(kind))
-                for number in self.shards(split):
-                    record = Record.read(self._record(split, number))
-                    counts.add_shard(record.counts)
-                    columns = _columns(record.rows, kind, len(classes), labels)
-                    columns["shard"] = np.full(len(record.rows), len(shards))
-                    shards.append(record.shard)
+                for number, path in enumerate(files):
+                    made = msgspec.msgpack.decode(_rows_of(path).read_bytes(), type=ShardRows)
+                    found.shards.append(made.shard)
+                    columns = _columns(made.rows, kind, len(classes), number, labels)
+                    keys = [row.key for row in made.rows]
+                    writer.add(columns, keys, [row.side_index for row in made.rows])
                     labels += len(columns["label"])
-                    if kind != "numbers":
-                        images += np.bincount(columns["label"], minlength=len(images))
-                    keys = [row.key for row in record.rows]
-                    writer.add(columns, keys, [row.side_index for row in record.rows])
-                table_crc32, side_crc32 = writer.finish(), writer.side_crc32
-        named = {} if kind == "numbers" else classes
-        report = vars(counts) | {"classes": dict(zip(named, images.tolist(), strict=False))}
-        return Split(shards, table_crc32, side_crc32), report
+                    _count(made, kind, classes, report)
+                found = Split(found.shards, writer.finish(), writer.side_crc32)
+        return found, report
+
+    def publish(self, description: Description) -> None:
+        """Move all files to their place; the description, which makes them a dataset, comes last.
+
+        If it is killed, some are moved already, and the next run moves the others.
+        """
+        part = description.part
+        names = [part.name("report", ".json")]
+        for split, made in description.splits.items():
+            names += [f"{split}/{shard.file}" for shard in made.shards]
+            names += [f"{split}/{part.index}"] if made.shards else []
+        for name in names:
+            (self.output / name).parent.mkdir(parents=True, exist_ok=True)
+            if (self.folder / name).is_file():
+                (self.folder / name).replace(self.output / name)
+        write_description(self.folder, description)
+        os.sync()
+        (self.folder / part.description).replace(self.output / part.description)
+        os.sync()
 
 
-def _columns(rows: list[Row], kind: str, outputs: int, labels_before: int) -> dict[str, Any]:
-    """Returns the columns of a shard's index but `shard`; see `columns_of`."""
+def _rows_of(shard: Path) -> Path:
+    return shard.with_suffix(".rows")
+
+
+def _columns(
+    rows: list[Row], kind: str, outputs: int, shard: int, labels_before: int
+) -> dict[str, Any]:
+    """Returns the columns of a shard's index; see `columns_of`."""
     labels = [row.label for row in rows]
-    columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in Row._fields}
+    names = COLUMNS.keys() - {"shard", "label"}
+    columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names}
+    columns |= {"label": labels, "shard": np.full(len(rows), shard)}
     if kind == "labels":
         columns["label"] = np.array([number for label in labels for number in label], np.int64)
         columns[LABEL_END] = labels_before + np.cumsum([len(label) for label in labels])
     elif kind == "numbers":
         columns["label"] = np.array(labels, np.float32).reshape(len(rows), outputs)
     return columns
+
+
+def _count(made: ShardRows, kind: str, classes: list[str], report: dict[str, Any]) -> None:
+    """Add a shard to the report of its split. `how`, `notes` and `classes` count images."""
+    report["rejected"] |= made.rejected
+    for row in made.rows:
+        report["how"][row.how] += 1
+        if row.note:
+            report["notes"][f"{row.how}: {row.note}"] += 1
+        report["bytes_before"] += row.source_bytes
+        report["bytes_after"] += row.length
+        if kind != "numbers":
+            for number in [row.label] if kind == "class" else row.label:
+                report["classes"][classes[number]] += 1
 
 
 def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> int:
@@ -382,10 +359,10 @@ def _log(split: str, report: dict[str, Any]) -> None:
     sizes = f"{report['bytes_before'] / 1e6:.1f} MB became {report['bytes_after'] / 1e6:.1f} MB"
     count = counted(sum(how.values()) + len(rejected), "file")
     log.info("%s: %s: %s; %s", split, count, files, sizes)
-    for note, count in report["notes"].most_common(5):
-        log.info("%s", printable(f"  {count} {note}"))
-    for path, reason in islice(rejected.items(), 5):
-        log.info("%s", printable(f"  rejected: {path}: {reason}"))
+    lines = [f"  {count} {note}" for note, count in report["notes"].most_common(5)]
+    lines += [f"  rejected: {path}: {reason}" for path, reason in islice(rejected.items(), 5)]
+    for line in lines:
+        log.info("%s", printable(line))
 
 
 def _require_images(split: str, report: dict[str, Any]) -> None:

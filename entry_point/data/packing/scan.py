@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -18,7 +17,7 @@ _SEED, _SHUFFLE_STREAM = 0, 21
 
 
 class Listing:
-    """The files of a split, shuffled and cut into shards: about 180 bytes of memory for each."""
+    """The images of a split, shuffled and cut into shards: about 180 bytes of memory for each."""
 
     def __init__(self, source: Source, shard_bytes: float) -> None:
         """Raises DataError if two files have the same key."""
@@ -27,11 +26,11 @@ class Listing:
         self._bytes, self._changed = np.array(status, np.int64).reshape(-1, 2).T.copy()
         self._shared: set[str] = set()
         """Keys that several files would have, such as orange.jpg and orange.tiff."""
-        images = range(len(source))
-        self._shared = _repeated(map(self.key, images))
-        if self._shared and (again := _repeated(map(self.key, images))):
+        self._shared = self._repeated()
+        if self._shared and (again := self._repeated()):
             key = min(again)
-            first, second, *_ = (self.name(i) for i in images if self.key(i) == key)
+            images = (i for i in range(len(source)) if self.key(i) == key)
+            first, second, *_ = map(self.name, images)
             raise DataError(f"{first} and {second} share the key {key}: rename one")
         self.shards = self._cut(shard_bytes)
         """The numbers of the images in the source."""
@@ -41,10 +40,13 @@ class Listing:
         return self.source.name(i).encode("utf-8", "backslashreplace").decode()
 
     def key(self, i: int) -> str:
-        """Name of the members in the shard: the file's without its suffix, unless it is shared."""
+        """Name of the members in the shard: the file's without its suffix, unless it is shared.
+
+        Readers of tar shards treat everything after a name's first dot as the member's type.
+        """
         path = PurePosixPath(self.name(i))
-        key = _key(path, path.stem)
-        return _key(path, path.name) if key in self._shared else key
+        key = str(path.with_name(path.stem.replace(".", "_")))
+        return str(path.with_name(path.name.replace(".", "_"))) if key in self._shared else key
 
     def label(self, i: int) -> Any:
         """Returns the class's number, the ascending numbers of labels, or a number for each
@@ -60,6 +62,10 @@ class Listing:
                 described = number, self.name(i), self.label(i), int(self._bytes[i])
                 files.update(json.dumps(described).encode())
 
+    def _repeated(self) -> set[str]:
+        keys = Counter(map(self.key, range(len(self.source))))
+        return {key for key, count in keys.items() if count > 1}
+
     def _cut(self, shard_bytes: float) -> list[list[int]]:
         """Start a new shard when the source bytes fill one."""
         order = permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0)
@@ -73,12 +79,3 @@ class Listing:
             shards[-1].append(i)
             filled += size
         return shards
-
-
-def _key(path: PurePosixPath, file: str) -> str:
-    # Readers of tar shards treat everything after a name's first dot as the member's type.
-    return str(path.with_name(file.replace(".", "_")))
-
-
-def _repeated(keys: Iterable[str]) -> set[str]:
-    return {key for key, count in Counter(keys).items() if count > 1}

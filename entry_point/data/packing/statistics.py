@@ -5,8 +5,6 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,56 +21,33 @@ _LISTED = 30
 """Classes to list: those with the fewest images."""
 
 
-@dataclass(frozen=True)
-class Look:
-    """What one image adds."""
-
-    is_jpeg: bool
-    height: int
-    width: int
-    moments: NDArray[np.float64]
-    """(2, 3): the mean of red, green and blue on the 0 to 1 scale, and of their squares."""
-
-
-def look(pixels: NDArray[np.uint8], is_jpeg: bool) -> Look:
-    """Returns the statistics of an image (height, width, 3)."""
+def look(pixels: NDArray[np.uint8], is_jpeg: bool) -> NDArray[np.float64]:
+    """Returns what an image (height, width, 3) adds to the statistics, (9,): whether it is a JPEG,
+    height, width, and on the 0 to 1 scale the means of the colors and of their squares."""
     height, width, _ = pixels.shape
     step = max(1, min(height, width) // _SIDE)
     part = pixels[::step, ::step].reshape(-1, 3) / 255
-    return Look(is_jpeg, height, width, np.stack([part.mean(0), (part**2).mean(0)]))
+    return np.concatenate([[is_jpeg, height, width], part.mean(0), (part**2).mean(0)])
 
 
-@dataclass
-class Statistics:
-    """Adds up the images of a dataset, each with the same weight."""
+def lines_of(looks: array[float]) -> Iterator[str]:
+    """Yields lines about images, each with the same weight: their sizes, formats and pixels.
 
-    widths: array[int] = field(default_factory=partial(array, "I"))
-    heights: array[int] = field(default_factory=partial(array, "I"))
-    jpegs: int = 0
-    moments: NDArray[np.float64] = field(default_factory=lambda: np.zeros((2, 3)))
-
-    def add(self, image: Look) -> None:
-        self.widths.append(image.width)
-        self.heights.append(image.height)
-        self.jpegs += image.is_jpeg
-        self.moments += image.moments
-
-    def lines(self) -> Iterator[str]:
-        """Yields the sizes, formats and pixels; nothing without an image."""
-        if not (count := len(self.widths)):
-            return
-        sides = np.stack([self.widths, self.heights])
-        least, median, most = (
-            f"{width:.0f}x{height:.0f}" for width, height in np.quantile(sides, (0, 0.5, 1), axis=1)
-        )
-        yield f"width x height: median {median}, from {least} to {most}"
-        others = count - self.jpegs
-        yield f"not JPEGs: {others} of {counted(count, 'image')} ({100 * others / count:.1f} %)"
-        mean, squares = self.moments / count
-        std = np.sqrt(np.maximum(squares - mean**2, 0))  # rounding makes it negative
-        rows = {"mean": mean, "std": std}
-        of = [f"data.{name}={shown(row.round(4).tolist())}" for name, row in rows.items()]
-        yield f"pixels: {' '.join(of)}"
+    `looks` has what `look` returns for one image after the other.
+    """
+    if not looks:
+        return
+    images = np.frombuffer(looks).reshape(-1, 9)
+    sizes = np.quantile(images[:, 2:0:-1], (0, 0.5, 1), axis=0)
+    least, median, most = (f"{width:.0f}x{height:.0f}" for width, height in sizes)
+    yield f"width x height: median {median}, from {least} to {most}"
+    others = len(images) - int(images[:, 0].sum())
+    of = f"{others} of {counted(len(images), 'image')}"
+    yield f"not JPEGs: {of} ({100 * others / len(images):.1f} %)"
+    mean, squares = images[:, 3:].mean(0).reshape(2, 3)
+    std = np.sqrt(np.maximum(squares - mean**2, 0))  # rounding makes it negative
+    rounded = (shown(row.round(4).tolist()) for row in (mean, std))
+    yield "pixels: data.mean={} data.std={}".format(*rounded)
 
 
 def class_lines(dataset: Dataset) -> Iterator[str]:

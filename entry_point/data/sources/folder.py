@@ -178,11 +178,6 @@ def split_folders(tree: Tree) -> dict[str, str]:
     return folders
 
 
-def visible_files(folder: Path) -> Iterator[str]:
-    """See Tree.files."""
-    return Tree(folder).files()
-
-
 def _listed(folder: Path) -> Names:
     try:
         return patiently(_list, folder)

@@ -19,7 +19,7 @@ from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.metadata import MOST_BLOCKS, UnusableImageError
-from entry_point.data.packing.encode import RejectedError, _encode
+from entry_point.data.packing.encode import RejectedError, encode_file
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.sources.source import Encoded
 
@@ -48,7 +48,7 @@ def reason(content: bytes) -> str:
         read_photo(tensor(content))
     if not content.startswith(b"\xff\xd8\xff"):
         with pytest.raises(RejectedError) as rejection:
-            _encode(content, OptimizeConfig())
+            encode_file(content, OptimizeConfig())
         assert str(rejection.value) == str(error.value)
     return str(error.value)
 
@@ -120,14 +120,11 @@ def jpeg_with(*segments: tuple[int, bytes]) -> bytes:
     [
         (0xE1, b"Exif\0\0no TIFF"),
         (0xE1, b"Exif\0\0II*\0\xff\xff\xff\xff"),
-        (0xE0, b"JFIF"),
-        (0xEE, b"Adobe"),
-        (0xED, b"Photoshop 3.0\x008BIM\x03\xed"),
+        (0xE1, b"http://ns.adobe.com/xap/1.0/\0" + b'<x tiff:Orientation="6"/>'),
         (0xE2, b"MPF\0no TIFF"),
-        (0xE2, b"ICC_PROFILE\0"),
     ],
 )
-def test_no_segment_of_a_jpeg_damages_its_pixels(segment: tuple[int, bytes]) -> None:
+def test_broken_metadata_of_a_jpeg_changes_no_pixel(segment: tuple[int, bytes]) -> None:
     found, expected = jpeg_with(segment), saved("JPEG")
     assert np.array_equal(shown(found), shown(expected))
     crop = custom_op.decode_and_crop_jpeg(tensor(found), 0, 0, 12, 16)
@@ -184,8 +181,7 @@ def test_a_gif_stays_transparent_behind_any_metadata() -> None:
     gif = saved("GIF", image, transparency=0)
     at = 13 + (3 << (gif[10] & 7) + 1)
     comments = b"!\xfe" + b"\xff" + b"y" * 255 + b"\3abc\0"
-    broken = b"!\xf9\1\0\0" + b"!\xff\0"
-    for added in (comments, comments * 1000, broken):
+    for added in (comments, comments * 1000):
         assert shown(gif[:at] + added + gif[at:]).tolist() == [[[255] * 3, [255, 0, 0]]]
 
 
@@ -195,8 +191,7 @@ MANY = MOST_BLOCKS + 1
 
 
 def hostile_png(kind: bytes, late: bool) -> bytes:
-    png = with_chunk(chunk(kind, b"") * MANY * 2, late)
-    return png
+    return with_chunk(chunk(kind, b"") * MANY * 2, late)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +201,11 @@ def hostile_png(kind: bytes, late: bool) -> bytes:
         hostile_png(b"tEXt", late=True),
         hostile_png(b"IDAT", late=False),
         jpeg_with(*[(0xE5, b"")] * MANY),
-        b"GIF89a" + bytes(7) + b"!\xfe" + b"\1y" * MANY,
-        b"GIF89a" + bytes(7) + b"\0" * MANY,
+        b"GIF89a" + bytes(7) + b"!\xfe" + b"\1y" * MANY * 2,
+        b"GIF89a" + bytes(7) + b"\0" * MANY * 3,
+        tiff((273, 4, 2 * MANY, 8)),
     ],
-    ids=["png", "texts behind the pixels", "pixels", "jpeg", "gif", "junk"],
+    ids=["png", "texts behind the pixels", "pixels", "jpeg", "gif", "junk", "strips"],
 )
 def test_many_blocks_are_refused(content: bytes) -> None:
     assert "more than" in reason(content) and "blocks" in reason(content)
@@ -247,10 +243,12 @@ def test_megabytes_before_the_first_pixel_take_no_seconds(content: bytes) -> Non
 # PPM and BMP
 
 
-@pytest.mark.parametrize("kind", [b"P1", b"P2", b"P3"])
-def test_plain_ppm_is_refused(kind: bytes) -> None:
-    said = reason(kind + b" 2 2 255 0 0 0 0 0 0 0 0 0 0 0 0")
-    assert said.startswith(f"plain PPM ({kind.decode()})") and "convert it" in said
+@pytest.mark.parametrize(
+    "start", ["P1 2 2", "P2 2 2 255", "P3 2 2 255", "P5 2 2 15", "P6 2 2 4095"]
+)
+def test_a_ppm_that_takes_python_a_microsecond_per_value_is_refused(start: str) -> None:
+    said = reason(f"{start}\n".encode() + b"0 " * 24)
+    assert "PPM in the rare form" in said and "convert it to PNG" in said
 
 
 def test_a_run_length_encoded_bmp_is_refused() -> None:
@@ -259,15 +257,10 @@ def test_a_run_length_encoded_bmp_is_refused() -> None:
     assert "bmp_rle" in reason(bytes(bmp))
 
 
-@pytest.mark.parametrize("most", [1, 15, 255, 4095, 65535])
-@pytest.mark.parametrize("kind", ["P5", "P6"])
-def test_a_ppm_with_any_largest_value_is_scaled_to_white(kind: str, most: int) -> None:
-    levels = np.array([0, most // 2, most] * 3).reshape(1, -1, 3)
-    values = levels.astype("u1" if most < 256 else ">u2").tobytes()
-    width = 3 if kind == "P6" else 9
-    content = f"{kind} # by a camera\n{width} 1\n{most}\n".encode() + values
-    found = shown(content)[..., 0] if kind == "P5" else shown(content)
-    assert np.abs(found.reshape(-1) - levels.reshape(-1) * 255 / most).max() <= 0.51
+def test_a_pgm_of_16_bits_is_scaled_to_white() -> None:
+    levels = np.array([[0, 32767, 65535]])
+    content = b"P5 # by a camera\n3 1\n65535\n" + levels.astype(">u2").tobytes()
+    assert shown(content)[..., 0].tolist() == [[0, 127, 255]]
 
 
 def bmp(opacity: int, states_opacity: bool = True) -> bytes:
@@ -283,7 +276,7 @@ def bmp(opacity: int, states_opacity: bool = True) -> bytes:
 def test_a_fourth_byte_of_zeros_is_unused_in_a_bmp_or_tiff() -> None:
     for content in (bmp(0), bmp(0, states_opacity=False), bmp(255)):
         assert shown(content).tolist() == [[[10, 20, 30]] * 2]
-        packed = _encode(content, OptimizeConfig())
+        packed = encode_file(content, OptimizeConfig())
         assert packed.suffix == "png" and shown(packed.data).tolist() == [[[10, 20, 30]] * 2]
     assert shown(bmp(128)).tolist() == [[[132, 137, 142]] * 2]
     clear = Image.new("RGBA", (1, 1), (10, 20, 30, 0))
@@ -298,7 +291,7 @@ def test_a_tiff_of_12_bits_is_as_bright_as_one_of_8() -> None:
     packed = np.array([0xFF, 0xF8, 0x00], np.uint8).tobytes() * 16  # 4095, 2048, ...
     content = tiff((273, 4, 1, 200), (257, 4, 1, 4), (279, 4, 1, 48), data=packed, bits=12)
     assert shown(content)[0, :2, 0].tolist() == [255, 128]
-    stored = _encode(content, OptimizeConfig())
+    stored = encode_file(content, OptimizeConfig())
     assert stored.note == "12 bits became 8"
     assert shown(stored.data)[0, :2, 0].tolist() == [255, 128]
 

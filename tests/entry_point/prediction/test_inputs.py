@@ -160,10 +160,10 @@ def test_a_table_gives_a_row_for_each_of_its_rows_named_as_in_the_table(
     [
         (["file", "../secret.jpg"], "row 1: the path '../secret.jpg' leads out of the folder"),
         (["file", ""], "holds no rows, only a header"),
-        (["name", "a.jpg"], "set table.path=COLUMN"),
+        (["name", "a.jpg"], "set data.table.path=COLUMN"),
     ],
 )
-def test_a_table_that_cannot_be_used_is_one_line_with_the_settings_of_predict(
+def test_a_table_that_cannot_be_used_is_one_line(
     lines: list[str],
     message: str,
     model: Path,
@@ -175,6 +175,16 @@ def test_a_table_that_cannot_be_used_is_one_line_with_the_settings_of_predict(
     assert run(model, table, tmp_path / "output") == ExitCode.USAGE
     error = capsys.readouterr().err
     assert message in error and str(table) in error and error.count("\n") == 1
+
+
+def test_predict_takes_the_settings_of_data_that_messages_name(
+    model: Path, images: Path, tmp_path: Path
+) -> None:
+    table = tmp_path / "list.csv"
+    table.write_text("name\na/0.jpg")
+    named = [f"data.root={table}", "data.table.path=name", f"data.images={images}"]
+    assert run(model, tmp_path / "another.csv", tmp_path / "output", *named) == 0
+    assert [row["path"] for row in rows(tmp_path / "output")] == ["a/0.jpg"]
 
 
 def test_a_folder_without_images_is_an_error(

@@ -77,10 +77,7 @@ def index_bytes(source: Source) -> list[bytes]:
     indexes = read_images(source, np.arange(len(source))).indexes
     if indexes is None:
         return [b""] * len(source)
-    if isinstance(indexes, list):
-        return [index.numpy().tobytes() for index in indexes]
-    buffer, spans = indexes
-    return [buffer[at : at + length].numpy().tobytes() for at, length in spans.tolist()]
+    return [index.numpy().tobytes() for index in indexes]
 
 
 def copy(folder: Path, target: Path) -> Path:

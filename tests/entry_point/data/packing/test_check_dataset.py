@@ -47,7 +47,7 @@ def _flip(file: Path, place: int) -> None:
 
 def test_packed_dataset_has_no_damage(packed: Path, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
-        assert check_dataset([f"root={packed}"]) == 0
+        assert check_dataset([f"data.root={packed}"]) == 0
     assert "72 images checked, problems: 0" in caplog.text
 
 
@@ -153,11 +153,14 @@ def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["root={}/nowhere"], "check-dataset: root={}/nowhere: no such file or folder"),
-        (["root={}/file"], "check-dataset: root={}/file: must be a folder, or a file that ends in"),
+        (["root={}/nowhere"], "check-dataset: data.root={}/nowhere: no such file or folder"),
+        (
+            ["data.root={}/file"],
+            "check-dataset: data.root={}/file: must be a folder, or a file that ends in",
+        ),
         (["root={}"], "check-dataset: {} holds no images; their names end in one of .jpg"),
         (["root={}/class", "images={}"], "needs data=manifest, masks or a source of your own"),
-        (["root={}/class", "table.path=file"], ": table.path=file: needs data=manifest, "),
+        (["root={}/class", "table.path=file"], ": data.table.path=file: needs data=manifest, "),
         ([], "check-dataset: root: Field required"),
         (["root={}", "worker=2"], "check-dataset: worker=2: no such key"),
     ],

@@ -19,7 +19,7 @@ from entry_point.data.decode import pillow
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import RejectedError, encode
-from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.source import FileSource
 from entry_point.job.program import ExitCode
 from tests import commands
@@ -365,7 +365,7 @@ def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[
 
 def test_unlistable_folder_is_named(nobody: Path) -> None:
     with pytest.raises(DataError, match="closed cannot be listed: Permission denied"):
-        list(visible_files(nobody))
+        list(Tree(nobody).files())
 
 
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")

@@ -39,10 +39,9 @@ def _kill_when(ready: Callable[[], bool], process: Program) -> None:
     process.wait()
 
 
-def _records(folder: Path) -> dict[str, int]:
-    """Modification time of each shard record."""
-    files = folder.glob(f"{WORK}/records/*.msgpack")
-    return {file.name: file.stat().st_mtime_ns for file in files}
+def _complete(folder: Path) -> dict[Path, int]:
+    """Modification time of the rows of each complete shard."""
+    return {file: file.stat().st_mtime_ns for file in folder.glob(f"{WORK}/*/*.rows")}
 
 
 def _is_written_to(reader: int) -> bool:
@@ -56,7 +55,7 @@ def _kill_with_some_shards_done(source: Path, output: Path) -> None:
     """Try again if the run was faster, as on a machine with other work."""
     while True:
         process = _start(source, output)
-        _kill_when(lambda: bool(_records(output.parent)) or is_packed(output), process)
+        _kill_when(lambda: bool(_complete(output.parent)) or is_packed(output), process)
         if not is_packed(output):
             return
         shutil.rmtree(output)
@@ -64,7 +63,7 @@ def _kill_with_some_shards_done(source: Path, output: Path) -> None:
 
 def _kill_with_all_shards_done(source: Path, output: Path) -> None:
     """Resume a run and kill it as it writes the index: a pipe in its place blocks it."""
-    pipe = output.parent / WORK / "data/train/index.safetensors.part"
+    pipe = output.parent / WORK / "train/index.safetensors.part"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     _kill_when(lambda: _is_written_to(reader), _start(source, output))
@@ -81,16 +80,16 @@ def test_killed_run_resumes_after_its_last_complete_shard_with_the_same_bytes(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
     _kill_with_some_shards_done(photo_folder, tmp_path / "data")
-    first = _records(tmp_path)
+    first = _complete(tmp_path)
     _kill_with_all_shards_done(photo_folder, tmp_path / "data")
-    second = _records(tmp_path)
+    second = _complete(tmp_path)
     assert first.items() <= second.items()
     assert len(first) < len(second) == len(list(packed.rglob("*.tar")))
     shards = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar")}
     assert pack(photo_folder, tmp_path / "data") == 0
-    data = tmp_path / WORK / "data"
     for file, written in shards.items():
-        assert (tmp_path / "data" / file.relative_to(data)).stat().st_mtime_ns == written
+        final = tmp_path / "data" / file.relative_to(tmp_path / WORK)
+        assert final.stat().st_mtime_ns == written
     assert contents(tmp_path / "data") == contents(packed)
     assert [file.name for file in tmp_path.iterdir()] == ["data"]
 
@@ -99,13 +98,13 @@ def test_run_killed_while_its_files_move_to_their_place_moves_the_others(
     photo_folder: Path, packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("entry_point.data.packing.pack._publish", _fail)
+        patch.setattr("entry_point.data.packing.pack.Packing.publish", _fail)
         assert pack(photo_folder, tmp_path / "data") == 1
     work = tmp_path / WORK
-    (work / "data/train").rename(tmp_path / "data/train")
-    (work / "data/val").rename(work / "data/other")
-    shutil.copytree(work / "data/other", tmp_path / "data/val")
-    shutil.rmtree(work / "data/other")
+    for file in sorted(work.rglob("*.tar"))[::2]:
+        final = tmp_path / "data" / file.relative_to(work)
+        final.parent.mkdir(exist_ok=True)
+        file.rename(final)
     assert not is_packed(tmp_path / "data")
     written = [file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar")]
     assert pack(photo_folder, tmp_path / "data") == 0
@@ -119,7 +118,7 @@ def test_a_report_that_a_killed_run_left_unfinished_is_not_published(
     with monkeypatch.context() as patch:
         patch.setattr("entry_point.data.packing.pack.whole_file", _killed_while_writing)
         assert pack(photo_folder, tmp_path / "data") != 0
-    assert (tmp_path / WORK / "data/report.json.part").exists()
+    assert (tmp_path / WORK / "report.json.part").exists()
     assert pack(photo_folder, tmp_path / "data") == 0
     assert contents(tmp_path / "data") == contents(packed)
 
@@ -128,7 +127,7 @@ def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:
     copy(packed, tmp_path / "data")
-    (tmp_path / WORK / "records").mkdir(parents=True)
+    (tmp_path / WORK / "train").mkdir(parents=True)
     (tmp_path / WORK / "plan").write_text("whatever it was")
     assert pack(photo_folder, tmp_path / "data") == 0
     assert contents(tmp_path / "data") == contents(packed)
@@ -163,9 +162,9 @@ def test_full_disk_error_names_the_file_and_the_next_run_resumes(
 ) -> None:
     output = tmp_path / "data"
     error = _run_limited(photo_folder, output, 75_000)
-    assert f"{tmp_path / WORK}/data/train/shard-0000" in error
+    assert f"{tmp_path / WORK}/train/shard-0000" in error
     assert "File too large: free up space and run" in error
-    index = tmp_path / WORK / "data/train/index.safetensors.part"
+    index = tmp_path / WORK / "train/index.safetensors.part"
     index.symlink_to("/dev/full")
     assert pack(photo_folder, output) == 1
     reason = f"{index.with_suffix('')}: No space left on device: free up space"

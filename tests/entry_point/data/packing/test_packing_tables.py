@@ -140,61 +140,43 @@ def test_other_formats_are_packed_and_missing_files_rejected(
     }
 
 
-def test_a_folder_without_val_is_packed_as_it_would_be_trained(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "source").mkdir()
-    (tmp_path / "source" / "train").symlink_to(photo_folder / "train")
-    assert pack(tmp_path / "source", tmp_path / "packed", "val_fraction=0.3") == 0
-    folder = DataConfig(root=str(tmp_path / "source"), val_fraction=0.3)
-    shards = DataConfig(format="shards", root=str(tmp_path / "packed"))
-    for split in ("train", "val"):
-        names = [
-            {"/".join(name.split("/")[-2:]) for name in by_name(open_source(data, split, tmp_path))}
-            for data in (folder, shards)
-        ]
-        assert names[0] == names[1] and len(names[0]) > 5
+def _source(form: str, photos: Path, root: Path) -> tuple[Path, dict[str, Any], int]:
+    """A source, the settings that read it, and the number of its images."""
+    if form == "a table of train and test":
+        rows = [{**row, "split": row["split"].replace("val", "test")} for row in rows_of(photos)]
+        settings = {"format": "manifest", "images": str(photos), "val_fraction": 0.3}
+        return write(root / "labels.csv", rows), settings, 72
+    copy(photos / "train", root / "source" / ("" if form == "no splits" else "train"))
+    if form == "a folder valid":
+        copy(photos / "val", root / "source/valid")
+        return root / "source", {}, 72
+    return root / "source", {} if form == "no splits" else {"val_fraction": 0.3}, 48
 
 
-def test_a_folder_valid_is_packed_checked_and_indexed_as_val(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    root, packed = tmp_path / "source", tmp_path / "packed"
-    copy(photo_folder / "train", root / "train")
-    copy(photo_folder / "val", root / "valid")
-    with caplog.at_level(logging.INFO):
-        assert pack(root, packed) == pack(root, root, "output_format=index") == 0
-        assert check_dataset([f"root={root}"]) == 0
-    assert "72 images checked" in caplog.text and "ignored" not in caplog.text
-    folder = open_source(DataConfig(root=str(root)), "val", root)
-    shards = open_source(DataConfig(format="shards", root=str(packed)), "val", root)
-    assert len(shards) == len(folder) == 24 and any(index_bytes(folder))
-
-
-def test_a_folder_without_splits_is_packed_and_checked_as_it_would_be_trained(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    "form", ["only train", "a folder valid", "no splits", "a table of train and test"]
+)
+def test_a_source_is_packed_indexed_and_checked_as_it_would_be_trained(
+    photo_folder: Path, tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    root = tmp_path / "source"
-    copy(photo_folder / "train", root)
-    for output in (tmp_path / "packed", root):  # in shards, and with the indexes beside the files
-        kind = "shards" if output != root else "index"
-        assert pack(root, output, f"output_format={kind}") == 0
-    assert "val by a hash of the paths, val_fraction=0.1" in caplog.text
-    folder = DataConfig(root=str(root))
+    source, settings, count = _source(form, photo_folder, tmp_path)
+    options = [f"{name}={value}" for name, value in settings.items() if name != "format"]
+    assert pack(source, tmp_path / "packed", *options) == 0
     shards = DataConfig(format="shards", root=str(tmp_path / "packed"))
-    count = 0
+    plain = DataConfig(root=str(source), **settings)
     for split in ("train", "val"):
-        names = [
-            {"/".join(name.split("/")[-2:]) for name in by_name(open_source(data, split, tmp_path))}
-            for data in (folder, shards)
-        ]
-        assert names[0] == names[1] and names[0]
-        count += len(names[0])
-    assert count == 48
-    caplog.clear()
-    assert check_dataset([f"root={root}"]) == 0
-    assert "48 images" in caplog.text
+        trained, packed = (
+            {"/".join(name.split("/")[-2:]): label for name, label in by_name(images).items()}
+            for images in (open_source(data, split, source) for data in (plain, shards))
+        )
+        assert packed == trained and len(trained) > 3
+    if source.is_dir():
+        assert pack(source, source, "output_format=index") == 0
+        assert any(index_bytes(open_source(plain, "val", source)))
+    images = [option for option in options if option.startswith("images=")]
+    assert check_dataset([f"root={source}", *images]) == 0
+    assert f"{count} images checked" in caplog.text and "ignored" not in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -215,22 +197,6 @@ def test_what_a_table_cannot_be_packed_into_is_one_line(
     code = pack(file, tmp_path / "packed", f"images={photo_folder}", *options)
     error = capsys.readouterr().err
     assert code == ExitCode.USAGE and message in error and len(error.splitlines()) == 1
-
-
-def test_a_table_of_train_and_test_is_packed_and_checked_as_it_would_be_trained(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    rows = [{**row, "split": row["split"].replace("val", "test")} for row in rows_of(photo_folder)]
-    file = write(tmp_path / "labels.csv", rows)
-    images, packed = f"images={photo_folder}", tmp_path / "packed"
-    assert pack(file, packed, images, "val_fraction=0.3") == 0
-    trained = opened(file, images=str(photo_folder), val_fraction=0.3)
-    shards = DataConfig(format="shards", root=str(packed))
-    for split, source in zip(("train", "val"), trained, strict=True):
-        assert by_name(open_source(shards, split, packed)) == by_name(source)
-    with caplog.at_level(logging.INFO):
-        assert check_dataset([f"root={file}", images]) == 0
-    assert "72 images checked" in caplog.text
 
 
 def test_a_whole_table_is_checked(

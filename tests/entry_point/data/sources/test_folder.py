@@ -7,7 +7,7 @@ import pytest
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.folder import Tree
 from tests.entry_point.data.sources.class_folders import class_folder
 
 
@@ -62,7 +62,7 @@ def test_links_are_followed_but_loops_are_not(tmp_path: Path) -> None:
     for name in ("here", "up"):  # two loops make an endless number of paths
         (root / f"train/a/sub/{name}").symlink_to(".")
         (tmp_path / f"more/{name}").symlink_to(root / "train/a")
-    assert sorted(visible_files(root / "train/a")) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
+    assert sorted(Tree(root / "train/a").files()) == ["2.JPEG", "linked/5.jpg", "sub/1.jpg"]
 
 
 def test_images_without_a_class_are_counted_without_a_list_of_suffixes(

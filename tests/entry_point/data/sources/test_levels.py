@@ -13,7 +13,7 @@ import pytest
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import require_shared_classes
-from entry_point.data.sources.folder import visible_files
+from entry_point.data.sources.folder import Tree
 from tests.entry_point.data.sources.test_dataset import counts, opened, table, write
 from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
 
@@ -179,9 +179,9 @@ def test_folders_of_systems_are_neither_classes_nor_images(
         assert counts(opened(root)) == {"train": 40, "val": 40}
     assert "ignored" not in caplog.text and "skipping" not in caplog.text
     assert opened(root).source("train").classes == ["a", "b"]
-    assert len([*visible_files(root)]) == 80
+    assert len([*Tree(root).files()]) == 80
     (root / "recipe.json").write_text("{}")  # once the name of a file of the demo
-    assert "recipe.json" in visible_files(root)
+    assert "recipe.json" in Tree(root).files()
     assert len(opened(root, for_training=False).source("all")) == 80
 
 
