@@ -133,8 +133,8 @@ def test_advised_labels_are_taken_by_packing_too(
     rows = [f"{name},{name[0]}" for name in numbered("a", "b")]
     file = write_csv(root / "rows.csv", "path,animal", rows)
     assert pack(file, tmp_path / "packed", "val_fraction=0.5") == ExitCode.USAGE
-    assert "set table.labels=[COLUMN]" in capfd.readouterr().err
-    assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
+    assert "set data.table.labels=[COLUMN]" in capfd.readouterr().err
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5", "data.table.labels=animal") == 0
 
 
 def test_a_row_outside_is_read_below_the_advised_folder(root: Path, tmp_path: Path) -> None:
@@ -368,8 +368,8 @@ def test_columns_of_parquet_are_named_as_advised(
     assert "set data.table.labels=[COLUMN]" in line_of(*data)
     train(*data, "data.table.labels=animal")
     assert pack(file, tmp_path / "packed", "val_fraction=0.5") == ExitCode.USAGE
-    assert "set table.labels=[COLUMN]" in capfd.readouterr().err
-    assert pack(file, tmp_path / "packed", "val_fraction=0.5", "table.labels=animal") == 0
+    assert "set data.table.labels=[COLUMN]" in capfd.readouterr().err
+    assert pack(file, tmp_path / "packed", "val_fraction=0.5", "data.table.labels=animal") == 0
     several = _write_parquet(
         tmp_path / "several.parquet", left=["image"], right=["image"], label=["text"]
     )
@@ -377,8 +377,8 @@ def test_columns_of_parquet_are_named_as_advised(
     assert "set data.table.path=COLUMN" in line_of(*data)
     train(*data, "data.table.path=left")
     assert commands.check_dataset([f"root={several}"]) == ExitCode.USAGE
-    assert "set table.path=COLUMN" in capfd.readouterr().err
-    assert commands.check_dataset([f"root={several}", "table.path=left"]) == 0
+    assert "set data.table.path=COLUMN" in capfd.readouterr().err
+    assert commands.check_dataset([f"root={several}", "data.table.path=left"]) == 0
 
 
 def test_images_in_a_table_are_read_as_advised(tmp_path: Path) -> None:
