@@ -424,6 +424,8 @@ def test_dots_in_names_are_named(file: Path, suffixes: tuple[str, ...]) -> None:
         ("1e-7", "1e-07"),
         ("[0.1, 2, \"x\"]", ["0.1", "2", "x"]),
         ('{"class": -3.25}', "-3.25"),
+        ('{"cls": 2, "class": 1}', "1"),  # the order of a table's columns
+        ('{"class_id": 7}', "7"),
     ],
 )  # fmt: skip
 def test_numbers_in_json_are_labels(file: Path, content: str, label: object) -> None:
