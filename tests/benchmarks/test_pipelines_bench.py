@@ -212,6 +212,15 @@ def test_all_loaders_are_published_or_the_missing_ones_named(
         read_config(["publish=true"])
 
 
+def test_help_lists_each_setting_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = "Settings, with their defaults; benchmarks/pipelines/bench.py explains them:"
+    listed = lines[lines.index(heading) + 1 :]
+    assert any(line.startswith("  rounds=2 ") for line in listed)
+    assert all(len(line.split(maxsplit=1)) == 2 for line in listed), listed
+
+
 def test_a_folder_named_by_date_is_that_folder() -> None:
     assert read_config(["data.root=2024_11_27", "rounds=1"]).data.root == "2024_11_27"
 
