@@ -221,5 +221,5 @@ format: ## Format every file as lint wants it
 	.venv/bin/clang-format -i $$(git ls-files '*.cpp' '*.h')
 
 clean: ## Remove environments and caches; runs/ and data/ stay
-	rm -rf .venv .venv-* .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	$(if $(ARGS),$(error clean takes no ARGS; rm -r runs/NAME removes a run))rm -rf .venv .venv-* .setup.lock .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

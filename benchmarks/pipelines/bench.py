@@ -69,7 +69,9 @@ class Data:
 class BenchConfig:
     data: Data = Field(default_factory=Data)
     image_size: Int = Field(default=224, ge=8, le=4096)
+    """Height and width of a sample in pixels."""
     batch_size: Count = 32
+    """Images per batch."""
     images: Count = 1000
     """The number of images to pack and read from a folder."""
     ways: list[str] | None = None
@@ -80,9 +82,11 @@ class BenchConfig:
     seconds: Positive = 0.5
     """Duration of each stage of each run, after a warm-up of half that."""
     rounds: Count = 2
+    """How often each run is repeated; the tables have the medians."""
     augment: AugmentConfig = Field(default_factory=AugmentConfig)
     """Policies of training, as in `augment.name=trivial`. Other loaders are left out."""
     output: str = "runs/bench/pipelines"
+    """The files of the result, without their suffixes."""
     publish: Bool = False
     """Also measure photographs of 12 megapixels and all peers, and write docs/results/pipelines.md
     and its pictures."""
@@ -257,7 +261,7 @@ def installed(module: str) -> bool:
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
-        print_settings(BenchConfig)
+        print_settings(BenchConfig, "benchmarks/pipelines/bench.py")
         return 0
     try:
         config = read_config(arguments)

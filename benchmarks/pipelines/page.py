@@ -22,6 +22,7 @@ from benchmarks.pipelines.table import (
     rates_table,
     ratios_table,
 )
+from entry_point.job.program import counted
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt
@@ -87,13 +88,13 @@ class Page:
     def _method(self) -> str:
         return (
             f"{self.images}. Random resized crops of {self.image_size} pixels in batches of "
-            f"{self.batch_size}; medians of {self.rounds} alternating rounds, each run in a new "
-            "process. Stages build on one another: make images; hand batches over; normalize them "
-            "in the training process on the CPU, or, in the last stage, copy them to the GPU and "
-            "normalize there. CPU time and memory include child processes. malloc returns no "
-            "memory to the kernel and has no per-thread caches; otherwise page faults vary by "
-            "chance. Memory leaves out mapped files; the pipeline's memory also leaves out what "
-            "the process had before (mostly torch). threads and workers are this "
+            f"{self.batch_size}; medians of {counted(self.rounds, 'alternating round')}, each run "
+            "in a new process. Stages build on one another: make images; hand batches over; "
+            "normalize them in the training process on the CPU, or, in the last stage, copy them "
+            "to the GPU and normalize there. CPU time and memory include child processes. malloc "
+            "returns no memory to the kernel and has no per-thread caches; otherwise page faults "
+            "vary by chance. Memory leaves out mapped files; the pipeline's memory also leaves out "
+            "what the process had before (mostly torch). threads and workers are this "
             f"template's engines. {DALI_WAYS} {PEER_WAYS} "
             '`make bench ARGS="publish=true seconds=1 rounds=3"`; '
             f"{machine()}; {versions(_PACKAGES)}."

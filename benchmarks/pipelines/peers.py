@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import signal
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -116,12 +117,14 @@ def _write_litdata(files: Path, output: Path) -> None:
     import litdata
 
     before = multiprocessing.get_start_method(allow_none=True)
+    on_ctrl_c = signal.getsignal(signal.SIGINT)
     samples = [(str(file), label) for file, label in _samples(files)]
     litdata.optimize(
         _litdata_sample, samples, str(output), chunk_size=PER_SHARD, num_workers=1, verbose=False
     )
-    # optimize() has changed it for the whole process.
+    # optimize() has changed both for the whole process; its handler of Ctrl-C ends it at once.
     multiprocessing.set_start_method(before, force=True)
+    signal.signal(signal.SIGINT, on_ctrl_c)
 
 
 def _litdata_sample(sample: tuple[str, int]) -> dict[str, Any]:

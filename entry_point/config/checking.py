@@ -43,6 +43,8 @@ def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
         message = _meant(path, schema, group)
     elif kind == "dataclass_type" or path == "data":
         message = f"is a group of settings: set {as_setting(path, value, schema)}"
+    elif kind == "missing":
+        message = f"has no value; add {path}=PATH"
     elif kind == "string_type" and isinstance(value, int | float):
         message += "; in a file of configs/, write the text in quotes"
     else:

@@ -12,13 +12,13 @@ from entry_point.config.config_errors import shown
 from entry_point.job.program import ExitCode, run_for_reader
 
 
-def print_settings(schema: type) -> None:
+def print_settings(schema: type, explained_in: str = "docs/settings.md") -> None:
     """Print each key with its default and the first sentence of its meaning, a line for each."""
-    run_for_reader(partial(_print_settings, schema))
+    run_for_reader(partial(_print_settings, schema, explained_in))
 
 
-def _print_settings(schema: type) -> int:
-    sys.stdout.write("\nSettings, with their defaults; docs/settings.md explains them:\n")
+def _print_settings(schema: type, explained_in: str) -> int:
+    sys.stdout.write(f"\nSettings, with their defaults; {explained_in} explains them:\n")
     for key, node in settings_of(json_tree(schema)):
         default = shown(node["default"]) if "default" in node else "(required)"
         meaning = " ".join(node["description"].split()).partition(". ")[0].rstrip(".")

@@ -1,5 +1,6 @@
 """The loaders of other libraries, as contenders of the benchmark of the pipelines."""
 
+import signal
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,15 @@ def test_a_peer_delivers_the_photographs_each_with_its_class(
     else:
         found = compare(*given)
     assert found.agrees and found.images == 12 * STEPS, found
+
+
+@pytest.mark.parametrize("name", sorted(PEERS.keys() - {TURBOLOADER}))
+def test_writing_for_a_peer_leaves_ctrl_c_as_it_was(
+    name: str, photo_folder: Path, tmp_path: Path
+) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    PEERS[name].write(photo_folder, tmp_path / "written")
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def _turboloaded(written: Path) -> torch.Tensor:

@@ -64,7 +64,7 @@ def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None
     measured = [_measured("pillow", 1, 123), _measured("threads", 2, 456)]
     compared = {"turboloader": Compared(1, 128, torch.tensor([2.0, 4.0]), 9.0)}
     phones = [_measured("threads", 2, 78)]
-    results = Page("photographs", 32, 224, 3, measured, phones, compared)
+    results = Page("photographs", 32, 224, 1, measured, phones, compared)
     assert "](plots/pipelines.png)" in results.write(tmp_path / "pipelines", tmp_path / "plots")
     results.write(tmp_path / "out" / "pipelines", tmp_path / "out")
     results.write_html(tmp_path / "out" / "pipelines")
@@ -73,6 +73,7 @@ def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None
     assert "<td>123</td>" in page and "<td>456</td>" in page and "num_workers=2" in page
     text = (tmp_path / "out" / "pipelines.md").read_text()
     assert "| threads | 2 | 912 | 456 | 456 |" in text and "| threads | 2 | 156 | 78 | 78 |" in text
+    assert "medians of 1 alternating round, " in text
     assert "| turboloader | 127 of 128 | 3.00 | 4.00 | 9 | NO |" in text
 
 
@@ -210,6 +211,15 @@ def test_all_loaders_are_published_or_the_missing_ones_named(
     monkeypatch.setattr(bench, "installed", lambda module: module != "litdata")
     with pytest.raises(ConfigError, match=r"publish=true: needs litdata: run `make setup EXTRAS="):
         read_config(["publish=true"])
+
+
+def test_help_lists_each_setting_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    heading = "Settings, with their defaults; benchmarks/pipelines/bench.py explains them:"
+    listed = lines[lines.index(heading) + 1 :]
+    assert any(line.startswith("  rounds=2 ") for line in listed)
+    assert all(len(line.split(maxsplit=1)) == 2 for line in listed), listed
 
 
 def test_a_folder_named_by_date_is_that_folder() -> None:

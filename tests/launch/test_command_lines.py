@@ -32,6 +32,13 @@ def test_a_misspelt_target_is_answered_with_where_they_are() -> None:
     assert done.stderr.startswith("make trian: no such target; make help lists them\n")
 
 
+def test_clean_removes_nothing_if_it_is_asked_for_something_else() -> None:
+    done = make("clean", "ARGS=runs")
+    assert "clean takes no ARGS; rm -r runs/NAME removes a run" in done.stderr
+    assert done.returncode and not done.stdout
+    assert make("clean").stdout.startswith("rm -rf .venv ")
+
+
 def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
     known = (ROOT / "Makefile").read_text().partition("VARIABLES := ")[2].partition("GIVEN")[0]
     for program in (docker, image):

@@ -161,7 +161,7 @@ def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
         (["root={}"], "check-dataset: {} holds no images; their names end in one of .jpg"),
         (["root={}/class", "images={}"], "needs data=manifest, masks or a source of your own"),
         (["root={}/class", "table.path=file"], ": data.table.path=file: needs data=manifest, "),
-        ([], "check-dataset: root: Field required"),
+        ([], "check-dataset: root: has no value; add root=PATH"),
         (["root={}", "worker=2"], "check-dataset: worker=2: no such key"),
     ],
 )
