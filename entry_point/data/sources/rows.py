@@ -288,4 +288,5 @@ class Rows:
         """Returns an error that names the image at this place of the dataset."""
         if self.places is not None:
             return self.places.error(place, reason)
-        return DataError(f"{printable(self.names[place])}: {reason}")
+        folder = self.where.folder if isinstance(self.where, (Files, Ranges)) else ""
+        return DataError(f"{folder}/{printable(self.names[place])}: {reason}")
