@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.util import find_spec
 from itertools import compress
 from pathlib import Path
@@ -117,21 +118,30 @@ def open_dataset(
     if not splits.rows:
         raise DataError(f"{root}: no image belongs to a split{splits.unused}")
     _tell(root, rows, splits, labels if labeled else None)
+    _check_files(root, rows, splits, data)
+    source = partial(_source, data, rows, labels, splits)
+    return Dataset(data, root, [*splits.rows], splits.describe(), source)
+
+
+def _check_files(root: Path, rows: Rows, splits: Splits, data: DataConfig) -> None:
+    """Raise DataError for listed files that are missing; log what images are not JPEGs."""
     if rows.is_list and data.max_bad_fraction < 1:
         from entry_point.data.sources.table import require_files  # it imports polars
 
         require_files(rows, splits.rows, data)
+    if rows.jpegs is not None:  # not before: a missing file is no image of another format
+        log_formats(root, rows.jpegs, len(rows))
 
-    def source(split: str) -> Source:
-        chosen = splits.rows.get(split)
-        if chosen is None:
-            chosen = np.sort(np.concatenate([*splits.rows.values()]))
-        found = _source(rows.only(chosen, labels))
-        if isinstance(found, RangeSource) and isinstance(rows.where, (Files, Ranges)):
-            _use_side_indexes(found, rows.where.folder, data, split)
-        return found
 
-    return Dataset(data, root, [*splits.rows], splits.describe(), source)
+def _source(data: DataConfig, rows: Rows, labels: Labels, splits: Splits, split: str) -> Source:
+    """Returns the images of a split, or of all splits."""
+    chosen = splits.rows.get(split)
+    if chosen is None:
+        chosen = np.sort(np.concatenate([*splits.rows.values()]))
+    found = _source_of(rows.only(chosen, labels))
+    if isinstance(found, RangeSource) and isinstance(rows.where, (Files, Ranges)):
+        _use_side_indexes(found, rows.where.folder, data, split)
+    return found
 
 
 def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
@@ -141,8 +151,6 @@ def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
         kind = {"labels": "label", "numbers": "number"}.get(found.kind, "class")
         labels = f"; {counted(len(found.names), kind)}"
     log.info("%s: %s: %s%s", printable(str(root)), rows.what, splits.describe(), labels)
-    if rows.jpegs is not None:
-        log_formats(root, rows.jpegs, len(rows))
 
 
 def with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[DataConfig, str]:
@@ -199,7 +207,7 @@ def _labels(rows: Rows, data: DataConfig) -> Labels:
     return read_labels(rows, data.table)
 
 
-def _source(rows: Rows) -> Source:
+def _source_of(rows: Rows) -> Source:
     """Returns the images of rows that have their labels."""
     assert isinstance(rows.labels, Labels)
     if rows.masks is not None:

@@ -2,6 +2,7 @@
 suffix find their images."""
 
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -106,3 +107,11 @@ def test_an_id_of_two_images_is_refused(tmp_path: Path) -> None:
     assert listed(root, "a/2") == ["a/2.jpg"]
     with pytest.raises(DataError, match=r"a: 1.jpg and 1.png are there, and the table names 1: "):
         listed(root, "a/2", "a/1")
+
+
+def test_missing_files_are_not_called_images_of_another_format(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        refusal(write(tmp_path / "photos", "below/im0.jpg", "below/im1.jpg"), "im0", "im1")
+    assert "not JPEGs" not in caplog.text
