@@ -108,7 +108,7 @@ class Tree:
                     yield f"{name}/{file}"
 
 
-def list_images(tree: Tree) -> Rows:
+def list_images(tree: Tree, *_: object) -> Rows:
     """Returns the images of a folder and of those below it, or one image, without labels.
 
     Raises DataError.
