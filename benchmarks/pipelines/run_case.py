@@ -39,7 +39,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.source import Encoded, FileSource
+from entry_point.data.sources.source import Encoded
 from entry_point.training.models import Normalize
 
 STAGES = ("decode+resize", "+ batch", "+ normalize", "+ transfer")
@@ -157,8 +157,7 @@ def endless_loader(case: Case, drops: bool) -> Loader:
     if case.way in PEERS:
         return PeerLoader(case.way, Path(case.root), spec, EndlessPlan.steps_per_epoch)
     source = open_source(data, "train", Path())
-    if isinstance(source, FileSource):
-        source.index_cache = None  # as in a first epoch; a folder's own index is used in any case
+    source.index_cache = None  # as in a first epoch; a folder's own index is used in any case
     decoder = _decoder(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
     return build_loader(source, spec, Dropping(decoder) if drops else decoder, plan)

@@ -21,7 +21,7 @@ from benchmarks.pipelines.images import prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
-from benchmarks.pipelines.run_case import Case, Result
+from benchmarks.pipelines.run_case import Case, Result, endless_loader
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
 from entry_point.config.config_errors import ConfigError
 from tests import forkserver
@@ -140,6 +140,15 @@ def test_what_engines_are_compared_with_is_measured_on_all_cores_unless_more_is_
     assert counts.pop("threads") == counts.pop("dali") == engines
     assert counts.pop("turboloader") == [4]  # its threads are as many as the cores
     assert counts == dict.fromkeys(("imagefolder", ON_INDEXED, ON_FILES), others)
+
+
+def test_a_folder_is_measured_as_in_its_first_epoch(photo_folder: Path) -> None:
+    """Without the side indexes that decoding makes: with them, the second round is another way."""
+    loader = endless_loader(Case("threads", 1, str(photo_folder), "folder", 32, 4, 0.05), False)
+    try:
+        assert loader._maker.source.index_cache is None
+    finally:
+        loader.close()
 
 
 @pytest.mark.parametrize("way", ["threads", "imagefolder", "torchcodec"])
