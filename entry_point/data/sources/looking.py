@@ -21,7 +21,7 @@ from entry_point.job.program import printable
 IMAGES = "images"
 """What a folder of images without labels is called; no format of `data.format`."""
 _MOST_BELOW, _MOST_OF_FOLDER = 100, 10
-"""Names of all folders below that are looked at, and of each."""
+"""How far it looks below: until this many names are seen, of which a folder gives at most 10."""
 
 
 class Glance:

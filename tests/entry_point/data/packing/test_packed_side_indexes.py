@@ -20,6 +20,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import encode
 from entry_point.data.packing.pack import pack as pack_folder
 from entry_point.data.sources.index_file import HEADER_BYTES
+from entry_point.data.sources.shards import PackedSource
 from entry_point.data.sources.source import FileSource
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset
@@ -107,7 +108,9 @@ def plain(packed: Path) -> Tensor:
     """What one epoch of training sees, decoded without side indexes."""
     loader = loader_of(packed)
     source = loader._maker.source
-    source.side_indexes = None  # type: ignore[attr-defined]
+    assert isinstance(source, PackedSource) and source.indexes(np.arange(1)) is not None
+    source.index.side_indexes = None
+    assert source.indexes(np.arange(1)) is None
     return _in_order(epoch_of(loader))
 
 
