@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,18 +46,19 @@ def show(arguments: Sequence[str]) -> int:
 
 def _draw(config: TrainConfig, run: RunFolder) -> Figure:
     # Not above: a wrong setting is answered without torch.
-    from entry_point.data.loader import build_loader, open_source
+    from entry_point.data.loader import build_loader, open_training_set
     from entry_point.job.devices import join_devices
     from entry_point.training.expected_pixels import with_expected_pixels
-    from entry_point.training.input import loader_spec, with_found_format
+    from entry_point.training.input import loader_spec
     from entry_point.training.results.pictures import first_samples
     from entry_point.training.tasks.build_task import build_task
 
-    config = with_found_format(config, run.channels)
+    dataset = open_training_set(config.data, run.channels)
+    config = replace(config, data=dataset.data)
     with join_devices(config.trainer) as devices:
         with suppress(ConfigError):  # the samples can be seen before the weights are there
             config = with_expected_pixels(config, run, devices)
-        train = open_source(config.data, "train", run.channels)
+        train = dataset.source("train")
         task = build_task(config, train, devices.device)
         with closing(build_loader(train, loader_spec(config, devices, "train"))) as loader:
             return first_samples(config, loader, task, train.classes, devices)

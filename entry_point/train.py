@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from entry_point.config.compose import load_resolved, resolved_yaml
+from entry_point.config.compose import load_resolved
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job.program import drop_unread_output, end_process, failure_file, run_program
 from entry_point.job.ranks import OPTION, Supervisor
@@ -47,12 +47,11 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
         config = load_resolved(yaml, TrainConfig)
     else:
         has_data = RunFolder.from_environment().has_data
-        config, yaml = load_train_config(arguments, has_channels=has_data)
+        config, _ = load_train_config(arguments, has_channels=has_data)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.job.devices import join_devices
     from entry_point.training.checkpoints import with_recorded_split
     from entry_point.training.expected_pixels import with_expected_pixels
-    from entry_point.training.input import with_found_format
     from entry_point.training.named_parts import require_named_parts
     from entry_point.training.results.log import log_to_stdout
     from entry_point.training.trainer import run_training
@@ -63,10 +62,9 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
     log_to_stdout(all(os.environ.get(place, "0") == "0" for place in places))
     require_named_parts(config, run.channels)
     with join_devices(config.trainer, config.optim.accumulate, supervisor) as devices:
-        config = with_found_format(config, run.channels)
         config = with_recorded_split(config, run.checkpoints, devices)
         config = with_expected_pixels(config, run, devices)
-        return run_training(config, resolved_yaml(config), run, devices)
+        return run_training(config, run, devices)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from itertools import repeat, zip_longest
-from pathlib import Path
 
 import torch
 from torch.profiler import record_function
@@ -18,15 +17,9 @@ from torch.profiler import record_function
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader import (
-    build_decoder,
-    build_loader,
-    dataset_root,
-    open_training_set,
-)
+from entry_point.data.loader import build_decoder, build_loader
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.dataset import gap_lines, require_shared_classes, with_format
-from entry_point.data.sources.folder import Tree
+from entry_point.data.sources.dataset import Dataset, gap_lines, require_shared_classes
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.program import counted
 from entry_point.job.stop import Stopped, StopRequest
@@ -68,10 +61,9 @@ class TrainingInput:
     """
 
     def __init__(
-        self, config: TrainConfig, channels: Path, devices: Devices, stop: StopRequest
+        self, config: TrainConfig, dataset: Dataset, devices: Devices, stop: StopRequest
     ) -> None:
         self._config, self._devices, self._stop = config, devices, stop
-        dataset = open_training_set(config.data, channels)
         self.train, self.val = dataset.source("train"), dataset.source("val")
         self.has_test = "test" in dataset.splits
         if self.has_test:
@@ -146,18 +138,6 @@ class TrainingInput:
         with suppress(Stopped), self._stop.interrupting():
             self.train_loader.close()
             self.val_loader.close()
-
-
-def with_found_format(config: TrainConfig, channels: Path) -> TrainConfig:
-    """Returns the configuration with the format of the dataset, found by looking if it was not
-    named.
-
-    Raises DataError and ConfigError.
-    """
-    data, also = with_format(config.data, Tree(dataset_root(config.data, channels)))
-    if also:
-        logger.info("%s", also)
-    return replace(config, data=data)
 
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:

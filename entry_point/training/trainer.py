@@ -7,13 +7,15 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
-from functools import partial
+from dataclasses import replace
 
 from torch import nn
 
 import custom_op
+from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
+from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices, leave_ranks
 from entry_point.job.program import ExitCode, ReadError, UserError, counted, end_at_once
 from entry_point.job.run_folder import RunFolder
@@ -47,15 +49,18 @@ class Trainer:
     """
 
     def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
-        self.config, self.run, self.devices = config, run, devices
+        self.run, self.devices = run, devices
         self.console = log_to_stdout(devices.is_first)
         self.startup = Startup(devices.supervisor.began)
+        dataset = open_training_set(config.data, run.channels)
+        self.config = config = replace(config, data=dataset.data)  # with the format that was found
+        self.startup.mark("dataset")
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
         self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group, devices.arrive, devices.supervisor)
         with ExitStack() as parts:
-            self.input = TrainingInput(config, run.channels, devices, self.stop)
+            self.input = TrainingInput(config, dataset, devices, self.stop)
             parts.callback(self.input.close)
             self.task = build_task(config, self.input.train, devices.device)
             steps = self.input.train_loader.steps_per_epoch
@@ -89,7 +94,7 @@ class Trainer:
         spec = loader_spec(config, devices, "train")
         self.advice = Advice(config, devices, self.input.train, spec)
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
-        self.startup.mark("data")
+        self.startup.mark("model")
 
     def opening_lines(self) -> list[str]:
         """Returns what the run will do."""
@@ -259,7 +264,7 @@ class Trainer:
                 break
         return steps
 
-    def finish(self, evaluation: Evaluation, yaml: str) -> None:
+    def finish(self, evaluation: Evaluation) -> None:
         """Write the results and log the closing lines. A collective call."""
         images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
         measured = self.headspace.measured
@@ -271,7 +276,7 @@ class Trainer:
         finished = FinishedRun(
             self.run,
             self.config,
-            yaml,
+            resolved_yaml(self.config),
             self.devices,
             self.task,
             self.progress.metric,
@@ -319,7 +324,7 @@ class Trainer:
         exported = {self.exported: self.learner.evaluated[self.exported]}
         return self._evaluate(exported)[self.exported]
 
-    def export_stopped(self, yaml: str) -> None:
+    def export_stopped(self) -> None:
         """Leave a model if the platform stops the job, once the checkpoint is written.
 
         A collective call: a request may have reached other hosts only. The other ranks then wait
@@ -329,10 +334,9 @@ class Trainer:
         if left and self.devices.is_first:
             deadline = time.monotonic() + min(left)
             self.checkpoints.wait()
-            export = partial(self._export_unfinished, yaml)
-            export_within(deadline - time.monotonic(), self.run.model, export)
+            export_within(deadline - time.monotonic(), self.run.model, self._export_unfinished)
 
-    def _export_unfinished(self, yaml: str) -> None:
+    def _export_unfinished(self) -> None:
         """Write the model that the run would export now, without an evaluation. On one rank."""
         config, progress = self.config, self.progress
         best = load_best(self.run.checkpoints) if config.trainer.export == "best" else None
@@ -351,7 +355,7 @@ class Trainer:
             self.task,
             self.input.classes,
             config,
-            yaml,
+            resolved_yaml(config),
             Unfinished(progress.epoch, progress.global_step),
         )
 
@@ -376,7 +380,7 @@ def load_operator(devices: Devices) -> None:
     custom_op.load()
 
 
-def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Devices) -> int:
+def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
     """Train in `run`; returns the exit code."""
     try:
         with closing(Trainer(config, run, devices)) as trainer:
@@ -385,9 +389,9 @@ def run_training(config: TrainConfig, yaml: str, run: RunFolder, devices: Device
             for line in config.doubts():
                 logger.warning(line)
             try:
-                trainer.finish(trainer.fit(), yaml)
+                trainer.finish(trainer.fit())
             except Stopped:
-                trainer.export_stopped(yaml)
+                trainer.export_stopped()
                 raise
     except Stopped:
         for failed in filter(None, devices.gather(trainer.stop.failed_read)):

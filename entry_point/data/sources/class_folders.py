@@ -21,7 +21,7 @@ from entry_point.data.sources.dataset_description import (
     CLASS_NAME,
     SPLITS,
     is_class_name,
-    is_packed,
+    is_description,
 )
 from entry_point.data.sources.folder import (
     Names,
@@ -156,7 +156,7 @@ def _require_classes(tree: Tree, tops: Sequence[str], found: Sequence[_ClassFold
     Raises DataError if no class is left, or if what is left are no classes.
     """
     root, classes = tree.root, sorted({folder.name for folder in found})
-    if not classes and is_packed(root):
+    if not classes and any(map(is_description, tree.at().files)):
         raise DataError(f"{root} is a packed dataset: read it with data=shards")
     if not classes:
         refuse_archives(root, tree.at().files)

@@ -98,7 +98,7 @@ def open_dataset(
     """
     tree = Tree(root)
     looking.refuse_arrow_files(tree)
-    data, also = with_format(data, tree, labeled)
+    data, also = _with_format(data, tree, labeled)
     if also:
         log.info("%s", also)
     if "." in data.format:
@@ -153,7 +153,7 @@ def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
     log.info("%s: %s: %s%s", printable(str(root)), rows.what, splits.describe(), labels)
 
 
-def with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[DataConfig, str]:
+def _with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[DataConfig, str]:
     """Returns the settings with the format that lies in `tree` and the way in which shards are
     read, and a line if another format may be meant.
 

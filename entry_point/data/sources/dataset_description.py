@@ -138,6 +138,11 @@ def is_packed(root: Path) -> bool:
     return bool(_files(root))
 
 
+def is_description(name: str) -> bool:
+    """Returns whether a file of this name describes a packed dataset, or a part of one."""
+    return _FILE_NAME.fullmatch(name) is not None
+
+
 def write_description(root: Path, part: Description) -> None:
     text = json.dumps(asdict(part), indent=1, ensure_ascii=False)
     write_text(root / part.part.description, text)
@@ -206,7 +211,7 @@ def _in_common(part: Description) -> dict[str, Any]:
 
 def _files(root: Path) -> list[Path]:
     names = patiently(os.listdir, root) if root.is_dir() else ()
-    return [root / name for name in sorted(names) if _FILE_NAME.fullmatch(name)]
+    return [root / name for name in sorted(names) if is_description(name)]
 
 
 def require_shard(folder: Path, shard: Shard) -> None:

@@ -11,7 +11,7 @@ from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.archives import is_archive, refuse_archives
 from entry_point.data.sources.class_folders import count_classes
-from entry_point.data.sources.dataset_description import SPLITS, is_packed
+from entry_point.data.sources.dataset_description import SPLITS, is_description, is_packed
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
@@ -57,7 +57,7 @@ def find_format(tree: Tree, table: TableConfig, labeled: bool) -> tuple[str, str
         raise DataError(f"data.root={root}: no such file or folder")
     if not root.is_dir():
         return _format_of_file(root, table, labeled), ""
-    if is_packed(root) or (root.name in SPLITS and is_packed(root.parent)):
+    if _describes(tree) or (root.name in SPLITS and is_packed(root.parent)):
         return "shards", ""
     seen = Glance(tree)
     files = seen.below if seen.folders else seen.files
@@ -142,12 +142,17 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
 
 def _require_no_other_inside(seen: Glance, column: str | None) -> None:
     """Raise DataError if the only folder holds a dataset of another format than class folders."""
-    inner = seen.root / seen.folders[0]
-    found = {"shards": "a packed dataset"} if is_packed(inner) else {}
-    found = found or dict(_readings(Glance(seen.tree.below(seen.folders[0])), column, True))
+    inner = seen.tree.below(seen.folders[0])
+    found = {"shards": "a packed dataset"} if _describes(inner) else {}
+    found = found or dict(_readings(Glance(inner), column, True))
     if found and "folder" not in found:
         what = next(iter(found.values()))
-        raise DataError(f"{seen.root} holds only a folder, with {what}: set data.root={inner}")
+        raise DataError(f"{seen.root} holds only a folder, with {what}: set data.root={inner.root}")
+
+
+def _describes(tree: Tree) -> bool:
+    """Returns whether a folder holds a packed dataset."""
+    return any(map(is_description, tree.at().files))
 
 
 def _refuse_boxes(seen: Glance) -> None:

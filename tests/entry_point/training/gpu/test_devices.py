@@ -183,10 +183,10 @@ def test_a_batch_that_does_not_fit_into_gpu_memory_is_an_error_that_names_the_se
         raise torch.OutOfMemoryError(text)
 
     monkeypatch.setattr(trainer, "Trainer", full)
-    config, yaml = load_train_config(["trainer.batch_size=256"])
+    config, _ = load_train_config(["trainer.batch_size=256"])
     expected = (
         r"^trainer\.batch_size=256: does not fit into the GPU's memory \(CUDA out of memory\); "
         r"lower it, or raise optim\.accumulate=1 "
     )
     with pytest.raises(ConfigError, match=expected):
-        trainer.run_training(config, yaml, RunFolder(tmp_path), Devices(torch.device("cpu"), None))
+        trainer.run_training(config, RunFolder(tmp_path), Devices(torch.device("cpu"), None))

@@ -6,6 +6,7 @@ import math
 import re
 import shlex
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,13 @@ from PIL import Image
 
 import custom_op
 from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.data.loader import build_decoder, open_source
+from entry_point.data.loader import build_decoder, open_training_set
 from entry_point.data.packing.encode import RejectedError
 from entry_point.data.sources.source import Encoded, Source, read_image, read_images
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import STEP_PARTS
 from entry_point.job.program import ReadError
-from entry_point.training.input import loader_spec, with_found_format
+from entry_point.training.input import loader_spec
 from entry_point.training.results import advice
 from entry_point.training.results.advice import Advice, advise_compile, advise_shrinking
 from entry_point.training.results.headspace import cores_needed
@@ -48,8 +49,8 @@ def write_photos(root: Path, width: int, height: int) -> None:
 
 def opened(root: Path, *overrides: str) -> tuple[TrainConfig, Source]:
     config, _ = load_train_config([f"data.root={root}", f"data.image_size={SIDE}", *overrides])
-    config = with_found_format(config, Path())  # as a job does
-    return config, open_source(config.data, "train", Path())
+    dataset = open_training_set(config.data, Path())
+    return replace(config, data=dataset.data), dataset.source("train")
 
 
 @pytest.fixture
