@@ -21,7 +21,7 @@ from benchmarks.sample_photographs import many_photographs, photographs, tensor
 from custom_op import decode_crop_resize_batch, index_jpeg
 from custom_op.augment_ops import COLUMNS, NUMBERS
 from entry_point.config.augment_config import AugmentConfig
-from entry_point.data.plan.augment.augmenter import build_augmenter
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
 
 ROUNDS = 31

@@ -158,7 +158,7 @@ ROTATED = """
 import numpy as np
 from custom_op.augment_ops import NUMBERS
 from entry_point.config.train_config import load_train_config
-from entry_point.data.plan.augment.augmenter import build_augmenter
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
 config, _ = load_train_config(["experiment=deit_small", "data.root=x", "augment.erase=0"])
 augmenter = build_augmenter(config.augment, config.data.normalization[0])

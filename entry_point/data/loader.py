@@ -24,13 +24,13 @@ from entry_point.config.data_config import Crop, DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.engines.batch_maker import BatchMaker, Engine, Outcome, Request
+from entry_point.data.engines.batch_maker import BatchMaker, Engine, Outcome
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
 from entry_point.data.patience import hurried
-from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.folder import Tree, split_folders
@@ -60,8 +60,9 @@ class Loader:
         self.steps_per_epoch = plan.steps_per_epoch
         self._plan, self._maker, self._engine, self._spec = plan, maker, engine, spec
         self._outcomes: Iterator[Outcome] = iter(())
+        self._places: Iterator[tuple[int, int]] = iter(())
         self._next: tuple[int, int] | None = None
-        """Epoch and step of the next outcome."""
+        """Epoch and step of the next outcome; `_places` has those after it."""
         self._reader = ThreadPoolExecutor(1, "shard-reader")
         if spec.decodes_here:
             plan.read_ahead(self._reader)
@@ -76,8 +77,7 @@ class Loader:
             raise RuntimeError("the loader is closed")
         if self._next != (epoch, start_step):
             self._stop()
-            self._outcomes = self._engine.start(self._requests(epoch, start_step))
-            self._next = epoch, start_step
+            self._start(epoch, start_step)
         damaged: set[str] = set()
         for step in range(start_step, self.steps_per_epoch):
             if self._next != (epoch, step):  # another epoch has begun
@@ -87,7 +87,7 @@ class Loader:
             if isinstance(outcome, Exception):
                 self._stop()
                 raise outcome
-            self._next = self._after(epoch, step)
+            self._next = next(self._places, None)
             self._check(outcome, epoch, damaged)
             yield outcome
         if self._next is None:
@@ -101,22 +101,15 @@ class Loader:
             self._reader.shutdown(cancel_futures=True)
         self._maker.decoder.close()
 
-    def _requests(self, epoch: int, start_step: int) -> Iterator[Request]:
-        """Yields those of the epoch from `start_step` on, and of all epochs after it."""
-        for indices in self._plan.batches(epoch, start_step):
-            yield epoch, indices
-        for later in self._epochs_after(epoch):
-            for indices in self._plan.batches(later):
-                yield later, indices
-
-    def _epochs_after(self, epoch: int) -> list[int]:
-        return [later for later in self._spec.epochs if later > epoch]
-
-    def _after(self, epoch: int, step: int) -> tuple[int, int] | None:
-        """Epoch and step of the request after this one, if there is one."""
-        if step + 1 < self.steps_per_epoch:
-            return epoch, step + 1
-        return next(((later, 0) for later in self._epochs_after(epoch)), None)
+    def _start(self, epoch: int, start_step: int) -> None:
+        """Have the batches made of the epoch from `start_step` on, and of all epochs after it."""
+        later = [(each, 0) for each in self._spec.epochs if each > epoch]
+        starts, steps = [(epoch, start_step), *later], self.steps_per_epoch
+        self._outcomes = self._engine.start(
+            (each, indices) for each, first in starts for indices in self._plan.batches(each, first)
+        )
+        self._places = ((each, step) for each, first in starts for step in range(first, steps))
+        self._next = next(self._places, None)
 
     def _stop(self) -> None:
         """End what is being read, and drop what was made and read ahead."""

@@ -22,8 +22,8 @@ from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
 from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.stream import StreamSource

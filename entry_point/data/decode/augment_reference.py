@@ -15,7 +15,7 @@ from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
 from custom_op.augment_ops import PARAMETERS
-from entry_point.data.plan.augment.policy import Floats
+from entry_point.data.plan.policies import Floats
 
 _NAMES = list(PARAMETERS)
 

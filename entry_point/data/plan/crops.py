@@ -12,9 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig
-from entry_point.data.plan.augment.augmenter import Augmenter
-from entry_point.data.plan.augment.policy import Floats
 from entry_point.data.plan.philox import philox, unit
+from entry_point.data.plan.policies import Augmenter, Floats
 from entry_point.data.plan.samples import Ints, Samples
 
 Uniform = NDArray[np.float64]

@@ -20,8 +20,8 @@ from entry_point.data.decode.decode import BatchDecoder
 from entry_point.data.loader import build_decoder
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.encode import RejectedError, encode
-from entry_point.data.plan.augment.augmenter import build_augmenter
 from entry_point.data.plan.crops import CropPlanner
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded, Source, read_images
 from entry_point.job.devices import Devices

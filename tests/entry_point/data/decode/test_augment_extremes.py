@@ -16,9 +16,8 @@ from entry_point.config.policy_config import POLICIES
 from entry_point.data.decode.allocation import reused_memory
 from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.pillow import PillowDecoder
-from entry_point.data.plan.augment.augmenter import build_augmenter
-from entry_point.data.plan.augment.policy import Floats
 from entry_point.data.plan.crops import CropPlan
+from entry_point.data.plan.policies import Floats, build_augmenter
 from entry_point.data.sources.source import Encoded
 from tests.custom_op.augment.torchvision_ops import GEOMETRY, between_pixels, image
 

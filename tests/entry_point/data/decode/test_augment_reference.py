@@ -12,15 +12,14 @@ from torchvision.transforms.v2 import functional
 from custom_op.augment_ops import NUMBERS
 from entry_point.config.policy_config import RandTimm
 from entry_point.data.decode.augment_reference import augmented
-from entry_point.data.plan.augment.automatic import (
+from entry_point.data.plan.policies import (
     MAGNITUDES,
     MOVES,
-    Move,
     TimmRandAugment,
+    row,
     strengths,
 )
-from entry_point.data.plan.augment.policy import row
-from tests.entry_point.data.plan.augment.test_augment_distributions import (
+from tests.entry_point.data.plan.test_augment_distributions import (
     OF_TIMM,
     OF_TORCHVISION,
 )
@@ -40,7 +39,7 @@ def test_every_operation_at_every_strength_is_torchvisions(bilinear: bool) -> No
     for name, (magnitudes, signed) in policy._AUGMENTATION_SPACE.items():
         values = magnitudes(MAGNITUDES, SIDE, SIDE)
         values = [0.0] * MAGNITUDES if values is None else values.tolist()
-        cells = strengths(OF_TORCHVISION[name][0], Move(bilinear, (9, 8, 7)))
+        cells = strengths(OF_TORCHVISION[name][0], (bilinear, 9, 8, 7))
         for number in (0, 1, MAGNITUDES // 2, MAGNITUDES - 1):
             for negated in (0, 1) if signed else (0,):
                 magnitude = -values[number] if negated else values[number]
@@ -69,7 +68,7 @@ def test_every_operation_of_timm_gives_its_pixels(
         # A positive number of pixels moves to the left there.
         sign = 0.0 if negated != word.startswith("translate") else 0.9
         u = np.stack([each, 0 * each, 0 * each, 0 * each + sign])
-        rows = TimmRandAugment(Move(bilinear=False, fill=fill), config).table(u, SIDE)
+        rows = TimmRandAugment(config).table(u, SIDE)
         ours = augmented(smooth, rows[rows[:, 0, 0] == NUMBERS[word]][0])
         theirs = auto_augment.AugmentOp(name, 1.0, 9, settings)(pillow)
         difference = (ours.int() - functional.pil_to_tensor(theirs).int()).abs()

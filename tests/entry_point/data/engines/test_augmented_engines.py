@@ -18,7 +18,7 @@ from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.own_augment import OwnAugmentation
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.plan.augment.augmenter import build_augmenter
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 

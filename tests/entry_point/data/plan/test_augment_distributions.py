@@ -21,13 +21,11 @@ from timm.data.auto_augment import rand_augment_transform
 from torchvision.transforms import v2
 
 from entry_point.config.train_config import load_train_config
-from entry_point.data.plan import samples
-from entry_point.data.plan.augment import automatic
-from entry_point.data.plan.augment.augmenter import build_augmenter
-from entry_point.data.plan.augment.automatic import MAGNITUDES, strengths
+from entry_point.data.plan import policies, samples
+from entry_point.data.plan.policies import MAGNITUDES, build_augmenter, strengths
 from entry_point.job.devices import Devices
 from entry_point.training.augmentation import BatchAugmentation, seed_step
-from tests.entry_point.data.plan.augment.test_automatic import NAMES, SIDE, tables
+from tests.entry_point.data.plan.test_policies import NAMES, SIDE, tables
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 LEAST_P = 1e-4
@@ -224,10 +222,10 @@ def one_magnitude_stronger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     def wrong(name: str, move: Any) -> Any:
         return strengths(name, move)[[*range(1, MAGNITUDES), MAGNITUDES - 1]]
 
-    monkeypatch.setattr(f"{automatic.__name__}.strengths", wrong)
-    automatic._all_strengths.cache_clear()
+    monkeypatch.setattr(f"{policies.__name__}.strengths", wrong)
+    policies._all_strengths.cache_clear()
     yield
-    automatic._all_strengths.cache_clear()
+    policies._all_strengths.cache_clear()
 
 
 @pytest.mark.usefixtures("one_magnitude_stronger")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torchvision.transforms import v2
 
-from tests.entry_point.data.plan.augment.test_automatic import NAMES, SIDE, tables
+from tests.entry_point.data.plan.test_policies import NAMES, SIDE, tables
 
 COUNT = 20_000
 DECILES = np.arange(1, 10) / 10

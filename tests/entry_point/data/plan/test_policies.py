@@ -8,8 +8,7 @@ import pytest
 
 from custom_op.augment_ops import PARAMETERS
 from entry_point.config.augment_config import AugmentConfig
-from entry_point.data.plan.augment.augmenter import build_augmenter
-from entry_point.data.plan.augment.automatic import MOVES
+from entry_point.data.plan.policies import MOVES, build_augmenter
 from entry_point.data.plan.samples import Samples
 
 SIDE = 224
