@@ -6,15 +6,17 @@ A box is (top, left, height, width) in pixels of the upright image.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.philox import philox, unit
-from entry_point.data.plan.policies import Augmenter, Floats
 from entry_point.data.plan.samples import Ints, Samples
+
+if TYPE_CHECKING:  # opening a dataset needs no operator
+    from entry_point.data.plan.policies import Augmenter, Floats
 
 Uniform = NDArray[np.float64]
 
