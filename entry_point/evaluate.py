@@ -111,11 +111,10 @@ def evaluate(
             batches = (replace(batch, labels=order[batch.labels]) for batch in batches)
         elif source.kind != "targets":
             batches = (replace(batch, labels=batch.labels[:, order]) for batch in batches)
-        networks, stop = [trained.network], StopRequest()
-        (found,) = evaluation.evaluate(
-            networks, trained.task, batches, devices, samples=len(source), stop=stop
+        network, task = trained.network, trained.task
+        return evaluation.evaluate(
+            network, task, batches, devices, samples=len(source), stop=StopRequest()
         )
-    return found
 
 
 def _order_of(source: Source, known: list[str]) -> torch.Tensor:

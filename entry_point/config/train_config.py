@@ -110,9 +110,9 @@ class OptimConfig:
     """Parameter of CutMix's Beta distribution. 0: off. With both on, each batch uses one of them at
     random."""
     ema_decay: Share | None = None
-    """Decay of an exponential moving average of the weights, which is then evaluated and exported;
-    `val_..._raw` are the values without it. It ramps up, n / (n + 9) after n steps, so that the
-    average of a short run does not remember its start. null: off."""
+    """Decay of an exponential moving average of the weights, which is then evaluated and exported.
+    It ramps up, n / (n + 9) after n steps, so that the average of a short run does not remember its
+    start. null: off."""
 
     def __post_init__(self) -> None:
         check_name("optim.name", self.name, OPTIMIZERS)
@@ -163,8 +163,7 @@ class TrainerConfig:
     is stopped. null: only those."""
     export: Literal["last", "best"] = "last"
     """Weights that `model/` holds and the report describes: those of the last step, or of the best
-    checkpoint (see `task.best`). With `optim.ema_decay`, `last` exports the averaged weights and
-    `best` the better of both."""
+    checkpoint (see `task.best`)."""
     report: Bool = True
     """Write output/data/report.html at the end."""
     diagnose: Literal["headspace", "profile", "one_batch"] | None = None

@@ -27,15 +27,18 @@ class AveragedWeights:
     (the ramp of TensorFlow's ExponentialMovingAverage).
 
     Batch normalization's running statistics belong to the weights that made them; neither copies
-    nor averages of them fit the averaged weights. `estimate_statistics` measures them, with a
-    forward pass, when averages are needed: until then `has_statistics` is false. Those of a norm
-    that `source` keeps in eval mode are constants, which are copied.
+    nor averages of them fit the averaged weights. `measure_statistics` makes them, before the
+    averages are used. Those of a norm that `source` keeps in eval mode are constants, which are
+    copied.
+
+    torch's `AveragedModel` copies its counter to the GPU at every step, which waits for the device,
+    and its `update_bn` trains norms that are kept in eval mode, too.
     """
 
     def __init__(self, source: nn.Module, decay: float, infinite: Collection[str] = ()) -> None:
         """`infinite` names the weights that hold infinity, which has no average."""
         self.model = _copy(source, decay).requires_grad_(False).eval()
-        self._decay, self._updates, self._measured = decay, 0, -1
+        self._decay, self._updates = decay, 0
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [
             own
@@ -54,11 +57,7 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the source's weights after one step; the first time, copy them.
-
-        With a constant decay, this is torch's `AveragedModel`, whose counter is a tensor that is
-        read from the device at every step.
-        """
+        """Take the source's weights after one step; the first time, copy them."""
         decay = min(self._decay, self._updates / (self._updates + 9))
         for averages, values in self._parameters:
             if averages[0].dtype.is_floating_point:
@@ -75,38 +74,32 @@ class AveragedWeights:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether batch statistics are those of the present averages."""
-        return not self._norms or self._measured == self._updates
+        """Whether the model has batch statistics of its own."""
+        return bool(self._norms)
 
     @torch.no_grad()
-    def estimate_statistics(self, images: torch.Tensor, share: float) -> None:
-        """Mix the statistics of a batch `(N, 3, S, S)` into the running ones.
-
-        1/k for the k-th batch gives the mean over the batches, as torch's `update_bn` does with a
-        pass over the dataset. Statistics from before the last update are of other weights, and are
-        replaced.
-        """
-        if not self._norms:
-            return
-        if self._updates - self._measured > 1:
-            share = 1.0
-        self._measured = self._updates
+    def measure_statistics(self, batches: Iterable[torch.Tensor]) -> None:
+        """Replace the batch statistics by their mean over batches `(N, 3, S, S)`, a forward pass
+        each, as torch's `update_bn` does."""
         momenta = [norm.momentum for norm in self._norms]
         for norm in self._norms:
-            norm.train().momentum = share
-        self.model(images)
+            norm.reset_running_stats()
+            norm.train()
+        for number, images in enumerate(batches, 1):
+            for norm in self._norms:
+                norm.momentum = 1 / number
+            self.model(images)
         for norm, momentum in zip(self._norms, momenta, strict=True):
             norm.eval().momentum = momentum
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps."""
-        counts = {"ema_updates": self._updates, "ema_measured": self._measured}
-        return {"ema": self.model.state_dict(), **counts}
+        return {"ema": self.model.state_dict(), "ema_updates": self._updates}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; other keys are ignored."""
         load_state(self.model, state["ema"])
-        self._updates, self._measured = state["ema_updates"], state["ema_measured"]
+        self._updates = state["ema_updates"]
 
 
 def _copy(source: nn.Module, decay: float) -> nn.Module:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -42,15 +42,15 @@ class Evaluation:
 
 @torch.no_grad()
 def evaluate(
-    models: Sequence[nn.Module],
+    model: nn.Module,
     task: Task,
     batches: Iterable[DeviceBatch],
     devices: Devices,
     *,
     samples: int,
     stop: StopRequest,
-) -> list[Evaluation]:
-    """Evaluate each model (the bare module, not the DDP wrapper) on all ranks' `batches`.
+) -> Evaluation:
+    """Evaluate the model (the bare module, not the DDP wrapper) on all ranks' `batches`.
 
     `samples` is the size of the whole split.
 
@@ -58,13 +58,11 @@ def evaluate(
         Stopped: on every rank, if any rank was asked to stop during the evaluation.
         DataError: every image is damaged.
     """
-    trained = [model for model in models if model.training]
-    for model in trained:
-        model.eval()
+    is_trained = model.training
+    model.eval()
     with suppress(Stopped):  # raised again once all ranks know
-        own = _score(models, task, batches, devices, stop)
-    for model in trained:
-        model.train()
+        own = _score(model, task, batches, devices, stop)
+    model.train(is_trained)
     if stop.agree_now():
         raise Stopped
     shares = devices.gather(own)
@@ -77,17 +75,14 @@ def evaluate(
         raise DataError(f"no image can be decoded, of {samples}; see the log")
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
     rows = rows[rows[:, 0].argsort()]
-    evaluations = []
-    for scores in rows[:, 1:].chunk(len(models), dim=1):
-        metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        indices = rows[:, 0].long()
-        evaluations.append(Evaluation(metrics["loss"], finite, indices, scores, damaged))
-    return evaluations
+    indices, scores = rows[:, 0].long(), rows[:, 1:]
+    metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
+    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+    return Evaluation(metrics["loss"], finite, indices, scores, damaged)
 
 
 def _score(
-    models: Sequence[nn.Module],
+    model: nn.Module,
     task: Task,
     batches: Iterable[DeviceBatch],
     devices: Devices,
@@ -95,7 +90,7 @@ def _score(
 ) -> tuple[torch.Tensor, int]:
     """This rank's rows and its damaged images.
 
-    A row is float64: the sample's number, then its scores by each model.
+    A row is float64: the sample's number, then its scores.
     """
     indices: list[torch.Tensor] = []
     scores: list[torch.Tensor] = []
@@ -106,11 +101,10 @@ def _score(
         damaged += batch.damaged
         if len(batch.labels) == 0:
             continue
-        with devices.autocast(), taking_samples(models[0], batch.images):
-            outputs = [model(batch.images) for model in models]
+        with devices.autocast(), taking_samples(model, batch.images):
+            outputs = model(batch.images)
         indices.append(batch.indices)
-        of_models = [task.scores(some.float(), batch.labels).double() for some in outputs]
-        scores.append(torch.cat(of_models, 1))
+        scores.append(task.scores(outputs.float(), batch.labels).double())
     if not scores:
         return torch.empty(0, 0, dtype=torch.float64), damaged
     # One copy for the whole evaluation: each would wait for the device.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class TrainingInput:
         decoder = build_decoder(spec)  # one for both: DALI's has threads and GPU memory
         self.train_loader = build_loader(self.train, spec, decoder)
         self.val_loader = build_loader(self.val, loader_spec(config, devices, "val"), decoder)
+        self._kept = deque[tuple[tuple[int, int], Batch]](maxlen=0)
 
     def describe(self) -> str:
         """Returns its images, classes and sizes, in one line."""
@@ -105,10 +107,30 @@ class TrainingInput:
         return text
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
-        """Returns the batches of `epoch` from `step` on.
+        """Yields the batches of `epoch` from `step` on.
 
         Raises Stopped if the job is asked to stop while it waits for long.
         """
+        for number, batch in enumerate(self._read(epoch, step), step):
+            self._kept.append(((epoch, number), batch))
+            yield batch
+
+    def keep_last(self, count: int) -> None:
+        """Keep the last `count` batches of `train_batches` for `last_batches`."""
+        self._kept = deque(maxlen=count)
+
+    def last_batches(self, end: int, count: int) -> Iterator[Batch]:
+        """Yields the `count` training batches before the step `end` of the run.
+
+        What was trained on before a resume, and is not kept, is read again.
+        """
+        kept = dict(self._kept)
+        epoch, first = divmod(end - count, self.train_loader.steps_per_epoch)
+        again = self._read(epoch, first)
+        for step in range(first, first + count):
+            yield kept.get((epoch, step)) or next(again)
+
+    def _read(self, epoch: int, step: int) -> Iterator[Batch]:
         loader = self.train_loader
         if self._config.trainer.diagnose == "one_batch":
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)

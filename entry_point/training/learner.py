@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -97,10 +97,9 @@ class Learner:
         self._norm: torch.Tensor | None = None
 
     @property
-    def evaluated(self) -> dict[str, nn.Module]:
-        """The models to evaluate by the name of their weights; the first is exported by default."""
-        raw = {"raw": self.model}
-        return raw if self.ema is None else {"averaged": self.ema.model, **raw}
+    def exported(self) -> nn.Module:
+        """The model that is evaluated and exported: with `optim.ema_decay`, the average."""
+        return self.model if self.ema is None else self.ema.model
 
     def loss(self, images: torch.Tensor, labels: torch.Tensor, step: int) -> torch.Tensor:
         """Compute one batch's gradients, in `optim.accumulate` pieces; returns its mean loss.
@@ -175,37 +174,41 @@ class Learner:
         found = {"grad_norm": float(f"{value:.6g}")} if math.isfinite(value) else {}
         return {"lr": self._lr, **found}
 
-    def estimate_statistics(self, images: torch.Tensor, steps_left: int) -> None:
-        """In the last steps of an evaluated epoch, measure the averaged weights' batch statistics.
+    @property
+    def statistics_steps(self) -> int:
+        """How many of an epoch's last batches `measure_statistics` needs."""
+        measures = self.ema is not None and self.ema.has_statistics
+        return statistics_steps(self._steps_per_epoch) if measures else 0
 
-        `images` are those of a DeviceBatch; `steps_left` counts its step. See `statistics_steps`.
+    def measure_statistics(
+        self, batches: Iterable[torch.Tensor], first_step: int, *, alone: bool = False
+    ) -> None:
+        """Measure the batch statistics of averaged weights, which they need to be evaluated.
+
+        `batches` are the images of DeviceBatches, from the one of `first_step` on. `alone`: no
+        other rank takes part.
         """
-        steps = statistics_steps(self._steps_per_epoch)
-        if self.ema is not None and steps_left <= steps:
-            with self._devices.autocast():
-                augmented = self._augment.own(images)
-                self.ema.estimate_statistics(augmented, 1 / (steps - steps_left + 1))
-
-    def renew_statistics(self, batches: Iterable[torch.Tensor], *, alone: bool = False) -> None:
-        """Measure the averaged weights' batch statistics anywhere in an epoch.
-
-        `batches` are the images of DeviceBatches; as many are taken as near the end of an epoch.
-        `alone`: no other rank takes part.
-        """
-        assert self.ema is not None
+        if self.ema is None or not self.ema.has_statistics:
+            return
         for module in self.ema.model.modules():
             if alone and isinstance(module, nn.SyncBatchNorm):  # it would wait for the other ranks
                 module.forward = partial(_BatchNorm.forward, module)  # type: ignore[method-assign]
-        steps = statistics_steps(self._steps_per_epoch)
-        for steps_left, images in zip(range(steps, 0, -1), batches, strict=False):
-            self.estimate_statistics(images, steps_left)
+        with self._devices.autocast():
+            self.ema.measure_statistics(self._augmented(batches, first_step))
+
+    def _augmented(
+        self, batches: Iterable[torch.Tensor], first_step: int
+    ) -> Iterator[torch.Tensor]:
+        for step, images in enumerate(batches, first_step):
+            seed_step(self._devices, self._seed, step)
+            yield self._augment.own(images)
 
     def synchronize_buffers(self) -> None:
         """Copy the first rank's batch statistics, which are saved, to every rank."""
         if self._devices.world_size > 1:
-            for model in self.evaluated.values():
-                for buffer in model.buffers():
-                    dist.broadcast(buffer, 0)
+            averaged = [] if self.ema is None else self.ema.model.buffers()
+            for buffer in (*self.model.buffers(), *averaged):
+                dist.broadcast(buffer, 0)
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps."""
@@ -219,7 +222,7 @@ class Learner:
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; other keys are ignored."""
-        self.load_evaluated(state)
+        self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         # The saved rates are those of the saved run's `trainer.epochs`.
@@ -229,8 +232,8 @@ class Learner:
         if state["scaler"]:  # else it is of another precision, and fp16 finds a scale anew
             self._scaler.load_state_dict(state["scaler"])
 
-    def load_evaluated(self, state: dict[str, Any]) -> None:
-        """Load only the models that are evaluated, from what `state` returned.
+    def load_weights(self, state: dict[str, Any]) -> None:
+        """Load only weights and averages, from what `state` returned.
 
         Raises ConfigError if it is the state of another model.
         """
@@ -241,12 +244,12 @@ class Learner:
 
 
 def statistics_steps(steps_per_epoch: int) -> int:
-    """Returns how many of an evaluated epoch's last steps measure batch statistics.
+    """Returns how many of an epoch's last batches measure batch statistics.
 
     Each takes a forward pass, a third of a step. Training bears the noise of the statistics of one
     batch; those of k batches have 1/sqrt(k) of it. On scikit-learn's digits, in batches of 8 and
     32, averaged weights lose 1 to 2 points of accuracy with one batch, 0.4 with two, 0.1 to 0.3
-    with four, and with 16 as little as with 32. So an eighth of the steps measure, which costs 4 %
+    with four, and with 16 as little as with 32. So an eighth of the steps is taken, which costs 4 %
     of the epoch's time; but at least 4 and at most 16, and in epochs of few steps every second one.
     """
     return min(max(4, min(16, steps_per_epoch // 8)), (steps_per_epoch + 1) // 2)

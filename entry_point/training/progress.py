@@ -36,22 +36,10 @@ def read_tracked(run: RunFolder) -> tuple[Metric | None, str | None]:
     return Metric(**content) if content else None, images
 
 
-def better_of(metric: Metric, values: Mapping[str, float | None]) -> tuple[str, float | None]:
-    """Returns the name and the value of the better weights; the first, and None, without a value.
-
-    NaN is no value.
-    """
-    weights, best = next(iter(values)), None
-    for name, value in values.items():
-        if metric.is_better(value, than=best):
-            weights, best = name, value
-    return weights, best
-
-
 def tracked_value(metric: Metric, record: Record) -> float | None:
-    """Returns the better weights' value in the record of an evaluation."""
-    keys = (metric.key, f"{metric.key}_raw")
-    return better_of(metric, {key: record.get(key) for key in keys})[1]
+    """Returns the metric's value in the record of an evaluation; NaN is no value."""
+    value = record.get(metric.key)
+    return value if metric.is_better(value, than=None) else None
 
 
 class TimeLeft:
@@ -87,9 +75,7 @@ class Progress:
     epoch: int = 0
     step: int = 0
     value: float | None = None
-    """The last evaluation's, of the better weights; None without one, or if it was not finite."""
-    weights: str | None = None
-    """Name of the weights that gave `value`, as in `Learner.evaluated`."""
+    """The last evaluation's; None without one, or if it was not finite."""
     best_value: float | None = None
     """The best of the finished epochs'."""
     stale: int = 0
@@ -116,10 +102,9 @@ class Progress:
                 f"trainer.epochs={least} or more, or use another name to restart from scratch",
             )
 
-    def judge(self, evaluated: Mapping[str, Mapping[str, float]]) -> None:
-        """Keep the better value of an evaluation: weights -> metrics by name."""
-        values = {name: metrics.get(self.metric.name) for name, metrics in evaluated.items()}
-        self.weights, self.value = better_of(self.metric, values)
+    def judge(self, metrics: Mapping[str, float]) -> None:
+        """Keep the value of an evaluation, from its metrics by name."""
+        self.value = metrics.get(self.metric.name)
         better = self.metric.is_better(self.value, than=self.best_value)
         self.stale = 0 if better else self.stale + 1
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-
-from torch import nn
+from itertools import islice
 
 import custom_op
 from entry_point.config.compose import resolved_yaml
@@ -67,7 +66,7 @@ class Trainer:
             self.settings = job_settings(config, self.input.train, self.input.val, steps, devices)
             self.progress = Progress(steps, tracked_metric(config.task, self.task))
             self.learner = Learner(config, devices, self.task, steps, run.channels)
-            self.exported = next(iter(self.learner.evaluated))
+            self.input.keep_last(self.learner.statistics_steps)
             self.log = StepLog(devices, config.trainer.batch_size)
             saved = load_to_resume(run.checkpoints, self.settings, devices)
             if saved is not None:
@@ -154,7 +153,7 @@ class Trainer:
                     counted(self.progress.stale, "evaluation"),
                 )
         # A complete run that is started again has a checkpoint, but no evaluation.
-        return evaluation or self._evaluate_exported()
+        return evaluation or self._evaluate()
 
     def _train_epoch(self) -> None:
         """Train the rest of this epoch."""
@@ -188,44 +187,38 @@ class Trainer:
             loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
             self.guard.watch(loss, progress.epoch, progress.step)
             self.learner.update()
-            if progress.epoch in self.config.trainer.evaluated_epochs:
-                self.learner.estimate_statistics(batch.images, progress.steps_left)
         self.log.add(loss, batch, computing)
         progress.step += 1
 
     def _evaluate_epoch(self) -> Evaluation:
-        """Evaluate and log the result, with averaged weights also that of the raw ones."""
+        """Evaluate and log the result."""
         self.guard.flush()  # a NaN of the last steps is named as such, not as the evaluation's
-        results = self._evaluate(self.learner.evaluated)
-        first, *others = results
-        result = results[first]
+        result = self._evaluate()
         if not math.isfinite(result.loss):
             found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
             raise DivergedError.of(found, self.config.optim, self.run.checkpoints)
-        self.progress.judge({name: each.metrics for name, each in results.items()})
-        record = result.record()
-        for name in others:
-            record |= {f"{key}_{name}": value for key, value in results[name].record().items()}
-        self.metrics.add(self.progress.stamp(record))
+        self.progress.judge(result.metrics)
+        self.metrics.add(self.progress.stamp(result.record()))
         return result
 
-    def _evaluate(self, models: Mapping[str, nn.Module]) -> dict[str, Evaluation]:
-        averaged = self.learner.ema
-        if averaged is not None and not averaged.has_statistics:
-            # These steps were trained for an epoch without evaluation; then the settings changed.
-            trained = self.input.to_device(self.input.train_batches(self.progress.epoch, 0))
-            self.learner.renew_statistics(batch.images for batch in trained)
+    def _evaluate(self) -> Evaluation:
+        if count := self.learner.statistics_steps:
+            step = self.progress.global_step
+            trained = self.input.to_device(self.input.last_batches(step, count))
+            self.learner.measure_statistics((batch.images for batch in trained), step - count)
         self.learner.synchronize_buffers()
+        return self._score()
+
+    def _score(self) -> Evaluation:
         batches = self.input.val_loader.epoch(self.progress.epoch)
-        evaluations = evaluate(
-            list(models.values()),
+        return evaluate(
+            self.learner.exported,
             self.task,
             self.input.to_device(batches, training=False),
             self.devices,
             samples=len(self.input.val),
             stop=self.stop,
         )
-        return dict(zip(models, evaluations, strict=True))
 
     def _save_checkpoint(self, best: bool = False) -> None:
         """Save everything that a later process needs to resume. A collective call."""
@@ -280,7 +273,7 @@ class Trainer:
             self.devices,
             self.task,
             self.progress.metric,
-            network=self.learner.evaluated[self.exported],
+            network=self.learner.exported,
             train=self.input.train,
             val=self.input.val,
             evaluation=evaluation,
@@ -304,25 +297,18 @@ class Trainer:
             logger.info(line)
 
     def _return_to_best(self) -> Evaluation | None:
-        """Load the best checkpoint, and export its better weights; returns their evaluation.
+        """Load the weights of the best checkpoint; returns their evaluation.
 
         A collective call. None if what would be exported is the best already, or if no evaluation
         had a value to compare.
         """
         folder, first = self.run.checkpoints, self.devices.is_first
         state = self.devices.from_first(load_best(folder) if first else None)
-        best = (self.progress.epoch, self.exported)
-        if state is None or (state["epoch"], state["weights"]) == best:
+        if state is None or state["epoch"] == self.progress.epoch:
             return None
-        self.learner.load_evaluated(state)
-        self.exported = state["weights"]
-        kind = f"{self.exported} " if len(self.learner.evaluated) > 1 else ""
-        logger.info("exporting the best %sweights, of epoch %d", kind, state["epoch"])
-        return self._evaluate_exported()
-
-    def _evaluate_exported(self) -> Evaluation:
-        exported = {self.exported: self.learner.evaluated[self.exported]}
-        return self._evaluate(exported)[self.exported]
+        self.learner.load_weights(state)
+        logger.info("exporting the best weights, of epoch %d", state["epoch"])
+        return self._score()
 
     def export_stopped(self) -> None:
         """Leave a model if the platform stops the job, once the checkpoint is written.
@@ -341,17 +327,17 @@ class Trainer:
         config, progress = self.config, self.progress
         best = load_best(self.run.checkpoints) if config.trainer.export == "best" else None
         if best is not None:
-            self.learner.load_evaluated(best)
+            self.learner.load_weights(best)
             progress.load_state(best)
-            self.exported = best["weights"]
-        elif self.exported == "averaged":
-            batches = self.input.train_loader.epoch(progress.epoch)
+        elif count := self.learner.statistics_steps:
+            batches = islice(self.input.train_loader.epoch(progress.epoch), count)
             on_device = device_batches(batches, self.devices.device, self.input.normalize)
-            self.learner.renew_statistics((batch.images for batch in on_device), alone=True)
+            images, step = (batch.images for batch in on_device), progress.global_step
+            self.learner.measure_statistics(images, step, alone=True)
         remove_results(self.run)
         save_model(
             self.run.model,
-            self.learner.evaluated[self.exported],
+            self.learner.exported,
             self.task,
             self.input.classes,
             config,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 # It may be smoothed, weighted, and of blended images.
 TRAINING = "training (training loss, random crops)"
-TRAIN, VALIDATION, RAW, WAIT = "#2b6cb0", "#c05621", "#718096", "#9b2c2c"
+TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
 MOST = 24
 _COLUMNS = 8
 _LONGEST, _LINES = 24, 4
@@ -74,11 +74,6 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     measured = [record for record in validation if metric.key in record]
     values = [metric.scale * value for value in column(measured, metric.key)]
     quality.plot(column(measured, "step"), values, "o-", color=VALIDATION)
-    raw = [record for record in validation if f"{metric.key}_raw" in record]
-    if raw:
-        values = [metric.scale * value for value in column(raw, f"{metric.key}_raw")]
-        label = "validation without averaged weights"
-        quality.plot(column(raw, "step"), values, ".:", color=RAW, label=label)
     figure.legend(frameon=False, loc="lower center", ncols=3)
     if metric.percent:
         quality.set_ylim(0, 101)

@@ -125,22 +125,15 @@ def table(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return {Path(run).name: row.strip() for run, row in rows}
 
 
-def test_the_better_of_both_weights_counts_as_in_the_best_checkpoint(
+def test_a_value_that_is_no_number_counts_as_none(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    raw = [(0.3, 0.8), (0.45, 0.9), (0.5, float("nan"))]
-    write_records(
-        tmp_path / "raw",
-        *({"val_loss": 1.0, "val_accuracy": a, "val_accuracy_raw": b} for a, b in raw),
-    )
-    averaged = [(float("nan"), 0.6), (0.7, 0.6)]
-    write_records(
-        tmp_path / "averaged",
-        *({"val_loss": 1.0, "val_accuracy": a, "val_accuracy_raw": b} for a, b in averaged),
-    )
+    values = [0.3, 0.9, float("nan")]
+    write_records(tmp_path / "run", *({"val_loss": 1.0, "val_accuracy": a} for a in values))
+    write_records(tmp_path / "other", {"val_loss": 1.0, "val_accuracy": 0.7})
     rows = table(tmp_path, capsys)
-    assert rows["raw"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3", "-"]
-    assert rows["averaged"].split() == ["70.00", "%", "accuracy", "2", "of", "2", "-"]
+    assert rows["run"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3", "-"]
+    assert rows["other"].split() == ["70.00", "%", "accuracy", "1", "of", "1", "-"]
 
 
 RECALL = Metric("recall", "recall of cats", percent=True)

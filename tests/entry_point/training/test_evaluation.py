@@ -16,7 +16,7 @@ from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.stop import StopRequest
 from entry_point.training import evaluation
 from entry_point.training.evaluation import evaluate
-from entry_point.training.input import DeviceBatch, device_batches
+from entry_point.training.input import device_batches
 from entry_point.training.models import Normalize
 from entry_point.training.results.step_log import DivergedError, LossGuard
 from tests.entry_point.training.tasks.label_sources import classes, task_of
@@ -101,7 +101,7 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
     identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     task = task_of(classes(3))
-    (result,) = evaluate([_FirstPixel()], task, batches, CPU, samples=5, stop=stop)
+    result = evaluate(_FirstPixel(), task, batches, CPU, samples=5, stop=stop)
     assert result.indices.tolist() == [0, 1, 2, 3]
     assert (result.metrics["accuracy"], result.damaged) == (0.75, 1)
     assert result.record()["val_accuracy"] == 0.75 and result.record()["val_damaged"] == 1
@@ -109,20 +109,12 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
     assert result.indices[row] == 2 and caption == "a, predicted c (loss 10.00)"
 
 
-def test_one_pass_evaluates_several_models_each_by_itself(stop: StopRequest) -> None:
-    identity = Normalize([0, 0, 0], [1 / 255] * 3)
-    training, frozen = _FirstPixel(), _FirstPixel().eval()
-    models = [training, nn.Sequential(_FirstPixel(), nn.Softmax(1)), frozen]
-
-    def batches() -> Iterator[DeviceBatch]:
-        return device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
-
-    task = task_of(classes(3))
-    together = evaluate(models, task, batches(), CPU, samples=5, stop=stop)
-    alone = [evaluate([each], task, batches(), CPU, samples=5, stop=stop)[0] for each in models]
-    assert [each.metrics for each in together] == [each.metrics for each in alone]
-    assert together[0].loss != together[1].loss
-    assert training.training and not frozen.training
+@pytest.mark.parametrize("training", [True, False])
+def test_a_model_is_left_in_the_mode_in_which_it_came(training: bool, stop: StopRequest) -> None:
+    identity, model = Normalize([0, 0, 0], [1 / 255] * 3), _FirstPixel().train(training)
+    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
+    evaluate(model, task_of(classes(3)), batches, CPU, samples=5, stop=stop)
+    assert model.training is training
 
 
 def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
@@ -130,7 +122,7 @@ def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopReques
     identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches([damaged, damaged], CPU.device, identity)
     with pytest.raises(DataError, match="no image can be decoded, of 2"):
-        evaluate([_FirstPixel()], task_of(classes(3)), batches, CPU, samples=2, stop=stop)
+        evaluate(_FirstPixel(), task_of(classes(3)), batches, CPU, samples=2, stop=stop)
 
 
 def test_evaluation_moves_its_results_from_the_device_once(
@@ -152,5 +144,5 @@ def test_evaluation_moves_its_results_from_the_device_once(
         monkeypatch.setattr(torch.Tensor, name, refuse)
     identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
-    rows, damaged = evaluation._score([_FirstPixel()], task, batches, CPU, stop)
+    rows, damaged = evaluation._score(_FirstPixel(), task, batches, CPU, stop)
     assert len(moved) == 1 and rows.shape == (4, 5) and damaged == 1

@@ -103,7 +103,7 @@ def test_statistics_of_averaged_weights_are_renewed_without_the_other_ranks(
     norm = own.ema.model[1]  # type: ignore[index]
     assert isinstance(norm, nn.SyncBatchNorm)
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    own.renew_statistics([images, images + 1], alone=True)
+    own.measure_statistics([images, images + 1], 0, alone=True)
     with torch.no_grad():
         seen = [own.ema.model[0](each).mean(dim=(0, 2, 3)) for each in (images, images + 1)]  # type: ignore[index]
     torch.testing.assert_close(norm.running_mean, torch.stack(seen).mean(0))
@@ -191,7 +191,7 @@ def test_gradients_are_clipped_to_clip_norm() -> None:
     assert float(norm) == pytest.approx(0.01, rel=1e-3)
 
 
-def test_averaged_weights_follow_the_model_and_are_evaluated() -> None:
+def test_averaged_weights_follow_the_model_and_are_exported() -> None:
     averaged = learner("optim.ema_decay=0.5", "optim.warmup_epochs=0")
     history = []
     for step in range(3):
@@ -199,10 +199,9 @@ def test_averaged_weights_follow_the_model_and_are_evaluated() -> None:
         averaged.update()
         history.append(averaged.model[6].bias.detach().clone())  # type: ignore[index]
     expected = history[0].lerp(history[1], 1 - 1 / 10).lerp(history[2], 1 - 2 / 11)
-    evaluated = averaged.evaluated
-    assert list(evaluated) == ["averaged", "raw"] and evaluated["raw"] is averaged.model
-    torch.testing.assert_close(evaluated["averaged"][6].bias, expected)  # type: ignore[index]
-    assert list(learner().evaluated) == ["raw"]
+    torch.testing.assert_close(averaged.exported[6].bias, expected)  # type: ignore[index]
+    raw = learner()
+    assert raw.exported is raw.model
 
 
 @pytest.mark.parametrize("mix", ["optim.mixup_alpha=0.4", "optim.cutmix_alpha=1"])

@@ -198,7 +198,7 @@ def test_averaged_weights_begin_with_the_same_rows(tmp_path: Path) -> None:
     task = task_of(labels("class", BY_VALUE, torch.arange(12)))
     learner = Learner(config, Devices(torch.device("cpu"), None), task, 10, tmp_path)
     expected = before[[AS_TEXTS.index(each) for each in BY_VALUE]]
-    for model in learner.evaluated.values():
+    for model in (learner.model, learner.exported):
         assert torch.equal(model.state_dict()["6.weight"], expected)
 
 

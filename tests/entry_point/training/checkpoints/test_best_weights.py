@@ -59,8 +59,7 @@ def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     saved, exported = checkpoint["ema" if averaged else "model"], weights(tmp_path)
     assert all(torch.equal(exported[key], saved[key]) for key in saved)
     log = (tmp_path / "log").read_text()
-    kind = "averaged " if averaged else ""
-    assert f"exporting the best {kind}weights, of epoch {best + 1}" in log
+    assert f"exporting the best weights, of epoch {best + 1}" in log
     page = (tmp_path / "output" / "data" / "report.html").read_text()
     assert f"<b>{losses[best]:.4g}</b>validation loss" in page
     # The same command again, with the last weights.
@@ -70,32 +69,6 @@ def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     last = torch.load(newest, weights_only=True)["ema" if averaged else "model"]
     exported = weights(tmp_path)
     assert all(torch.equal(exported[key], last[key]) for key in last)
-
-
-def test_the_raw_weights_are_exported_where_they_are_better_than_their_average(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    """An average over a tenth of steps that go in one direction is behind."""
-    net = "model.name=tests.own_models.tiny_net"
-    overrides = [*OVERRIDES, net, "optim.lr=0.02", "optim.ema_decay=1", "trainer.report=false"]
-    exported, lines = {}, {}
-    for wanted in ("last", "best"):
-        assert forked.run(tmp_path, photo_folder, [*overrides, f"trainer.export={wanted}"]) == 0
-        exported[wanted] = weights(tmp_path)
-        log = (tmp_path / "log").read_text().splitlines()
-        lines[wanted] = [line for line in log if line.startswith("  validation loss")][-1]
-    records = [record for record in read_records(tmp_path) if "val_loss" in record]
-    every = [record[key] for record in records for key in ("val_loss", "val_loss_raw")]
-    assert len(every) == 8 and records[-1]["val_loss_raw"] == min(every) < every[-2]
-    # The closing line tells the value of the exported weights.
-    last, best = f"{records[-1]['val_loss']:.4g}", f"{records[-1]['val_loss_raw']:.4g}"
-    assert lines["last"].endswith(f"{last} (best {best})") and last != best
-    assert lines["best"].endswith(f"{best} (best {best})")
-    saved = torch.load(tmp_path / "checkpoints" / "best.pt", weights_only=True)
-    assert (saved["epoch"], saved["weights"]) == (4, "raw")
-    assert all(torch.equal(exported["best"][key], value) for key, value in saved["model"].items())
-    assert all(torch.equal(exported["last"][key], value) for key, value in saved["ema"].items())
-    assert "exporting the best raw weights, of epoch 4" in (tmp_path / "log").read_text()
 
 
 def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, photo_folder: Path) -> None:

@@ -159,7 +159,7 @@ def test_the_best_weights_so_far_are_exported_if_the_run_would_export_the_best(
     code = forked.run_until_step(tmp_path, photo_folder, overrides, 7, signal.SIGTERM)
     assert code == ExitCode.STOPPED, (tmp_path / "log").read_text()
     best = torch.load(tmp_path / "checkpoints/best.pt", weights_only=True)
-    assert_exported(tmp_path, best, "ema" if best["weights"] == "averaged" else "model")
+    assert_exported(tmp_path, best, "ema" if averaged else "model")
 
 
 def test_the_last_weights_are_exported_if_no_epoch_is_the_best_yet(

@@ -83,8 +83,7 @@ def test_batch_statistics_are_those_that_torch_computes_for_the_averaged_weights
         nn.init.normal_(parameter)
     own.update()
     batches = [torch.randn(4, 3, 8, 8) + number for number in range(3)]
-    for number, batch in enumerate(batches, 1):
-        own.estimate_statistics(batch, 1 / number)
+    own.measure_statistics(batches)
     assert not any(module.training for module in own.model.modules())
     for norm in norms:
         norm.momentum = None  # a mean over all batches
@@ -97,32 +96,19 @@ def test_batch_statistics_are_those_that_torch_computes_for_the_averaged_weights
         torch.testing.assert_close(value, expected[key])
 
 
-def test_statistics_of_earlier_weights_are_replaced_also_after_a_resume() -> None:
-    """As in a run that stops within the steps that measure, and resumes where others do."""
+def test_statistics_of_earlier_weights_are_replaced() -> None:
     first, later = torch.randn(2, 4, 3, 8, 8)
-    model = nn.Sequential(nn.BatchNorm2d(3))
-    own = AveragedWeights(model, 0.9)
-    for updates in (1, 2):
-        for _ in range(updates):
-            own.update()
-        assert not own.has_statistics
-        own.estimate_statistics(first, 0.5)
-        assert own.has_statistics
-        expected = first.mean((0, 2, 3))
+    own = AveragedWeights(nn.Sequential(nn.BatchNorm2d(3)), 0.9)
+    for batches in ([first], [first, later]):
+        own.update()
+        own.measure_statistics(batches)
+        expected = torch.stack(batches).mean((0, 1, 3, 4))
         torch.testing.assert_close(own.model.state_dict()["0.running_mean"], expected)
-    saved, own = own.state(), AveragedWeights(model, 0.9)
-    own.load_state(saved)
-    assert own.has_statistics
-    own.update()
-    own.estimate_statistics(later, 0.5)
-    expected = (first + later).mean((0, 2, 3)) / 2
-    torch.testing.assert_close(own.model.state_dict()["0.running_mean"], expected)
 
 
-def test_weights_without_batch_normalization_need_no_statistics() -> None:
-    own = AveragedWeights(nn.Linear(2, 2), 0.9)
-    own.update()
-    assert own.has_statistics
+def test_only_batch_normalization_has_statistics() -> None:
+    assert not AveragedWeights(nn.Linear(2, 2), 0.9).has_statistics
+    assert AveragedWeights(nn.Sequential(nn.BatchNorm2d(3)), 0.9).has_statistics
 
 
 def test_the_statistics_of_a_norm_in_eval_mode_are_copied() -> None:
@@ -134,7 +120,7 @@ def test_the_statistics_of_a_norm_in_eval_mode_are_copied() -> None:
         assert each is not None
         each.fill_(7)
     own.update()
-    own.estimate_statistics(torch.zeros(4, 3, 8, 8), 1.0)
+    own.measure_statistics([torch.zeros(4, 3, 8, 8)])
     state = own.model.state_dict()
     assert state["0.running_mean"].tolist() == state["0.running_var"].tolist() == [7] * 3
     assert 7 not in [*state["1.running_mean"].tolist(), *state["1.running_var"].tolist()]
@@ -178,9 +164,10 @@ def test_averaged_weights_of_a_short_run_classify_as_well_as_the_raw_ones() -> N
         batch = torch.arange(64) + 64 * (step % 2)
         learner.loss(images[batch], targets[batch], step)
         learner.update()
-        learner.estimate_statistics(images[batch], steps_left=2 - step % 2)
+    assert learner.statistics_steps == 1
+    learner.measure_statistics([images[batch]], first_step=19)
     accuracy = {}
-    for name, model in learner.evaluated.items():
+    for name, model in (("averaged", learner.exported), ("raw", learner.model)):
         found = model.eval()(images[128:]).argmax(1)
         accuracy[name] = float((found == targets[128:]).double().mean())
     assert accuracy["averaged"] > 0.6 and accuracy["averaged"] > accuracy["raw"] - 0.1, accuracy

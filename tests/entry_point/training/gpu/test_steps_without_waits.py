@@ -51,10 +51,9 @@ def step(source: Source, gpu: FakeGpu, *overrides: str) -> None:
         images = normalize(pixels)
         loss = learner.loss(images, targets, number)
         learner.update()
-        learner.estimate_statistics(images, steps_left=3 - number)
     assert loss.device == CUDA and loss.shape == ()
-    evaluated = next(iter(learner.evaluated.values())).eval()
-    scores = task.scores(evaluated(images[:4]), targets[:4])
+    learner.measure_statistics([images], first_step=2)
+    scores = task.scores(learner.exported.eval()(images[:4]), targets[:4])
     assert scores.device == CUDA and scores.dtype == torch.float64 and len(scores) == 4
 
 

@@ -81,7 +81,7 @@ def test_a_killed_and_a_stopped_job_end_bit_identical(
 
 def last_evaluation(root: Path) -> dict[str, float]:
     found = [r for r in read_records(root) if "val_loss" in r][-1]
-    names = [k for k in found if k.startswith("val_") and not k.endswith("_raw")]
+    names = [k for k in found if k.startswith("val_")]
     return {k: found[k] for k in names if k != "val_loss"}
 
 

@@ -50,7 +50,7 @@ def evaluated(name: str, rank: int, ranks: int) -> Evaluation:
     devices = Devices(CPU, None, rank, rank, ranks, group)
     shares = batches(outputs, targets, rank, ranks)
     stop = StopRequest(devices.cpu_group)
-    return evaluate([nn.Identity()], task, shares, devices, samples=SAMPLES, stop=stop)[0]
+    return evaluate(nn.Identity(), task, shares, devices, samples=SAMPLES, stop=stop)
 
 
 def evaluate_a_share(rank: int, ranks: int, folder: Path) -> None:
