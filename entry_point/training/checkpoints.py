@@ -39,6 +39,8 @@ logger = logging.getLogger(__name__)
 State = dict[str, Any]
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
+_PARTS = ("progress", "learner", "log")
+"""Of a checkpoint: what the part of the trainer that has this name keeps."""
 _NOWHERE = torch.tensor(False)
 KEPT = 2
 """Newest checkpoints, beside the best one; of a finished run, one fewer."""
@@ -148,7 +150,7 @@ class Checkpoints:
     def _check_finite(self, state: State, step: int) -> None:
         """Raise CheckpointError for NaN or infinity that the model did not begin with."""
         for part in ("model", "ema"):
-            for name, value in (state.get(part) or {}).items():
+            for name, value in state["learner"].get(part, {}).items():
                 before = self._infinite.get(name, _NOWHERE)
                 if before.shape not in (value.shape, _NOWHERE.shape):
                     continue  # the model has assigned another mask to the buffer
@@ -175,10 +177,17 @@ def copy_to_cpu(state: State) -> State:
         lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
         state,
     )
-    for key, part in state.items():
-        if versions := getattr(part, "_metadata", None):  # of a state dict's modules
-            copied[key]._metadata = versions
+    _copy_versions(state, copied)
     return copied
+
+
+def _copy_versions(state: State, copied: State) -> None:
+    """Copy the versions of modules, which state dicts hold beside their tensors."""
+    for key, part in state.items():
+        if isinstance(part, dict):
+            _copy_versions(part, copied[key])
+        if versions := getattr(part, "_metadata", None):
+            copied[key]._metadata = versions
 
 
 def load_state(
@@ -230,7 +239,7 @@ def load_newest(folder: Path) -> State | None:
     paths = [*newest_first(folder), *folder.glob(BEST)]
     for path in paths:
         try:
-            state: State = load_tensors(path, verify=True)
+            state = _load_parts(path)
         except DamagedFileError as error:
             logger.warning("checkpoint %s is damaged (%s); trying the previous one", path, error)
             continue
@@ -280,12 +289,18 @@ def load_best(folder: Path) -> State | None:
     if not path.exists():
         return None
     try:
-        state: State = load_tensors(path, verify=True)
+        return _load_parts(path)
     except DamagedFileError as error:
         raise CheckpointError(
             f"{path} is damaged ({error}); set trainer.export=last to export the last weights"
         ) from error
-    return state
+
+
+def _load_parts(path: Path) -> State:
+    """Returns a checkpoint. One of version 1 has the values of all parts in one: each takes its
+    own."""
+    state: State = load_tensors(path, verify=True)
+    return state if "learner" in state else {**state, **dict.fromkeys(_PARTS, state)}
 
 
 def job_settings(
@@ -345,15 +360,16 @@ def check_resumable(state: State, settings: dict[str, Settings]) -> None:
         ConfigError: names the first setting that differs, with both values.
         DataError: the images to train on differ, or their labels.
     """
+    progress = state["progress"]
     # With data.access=stream, another number of ranks may take another number of steps.
-    if state["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
+    if progress["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
         check_same(state["order"], settings["order"])
     check_same(state["identity"], settings["identity"])
-    if state["step"] and "training" in _changed_images(state, settings):
+    if progress["step"] and "training" in _changed_images(state, settings):
         raise DataError(
-            f"the dataset has changed since the checkpoint, within epoch {state['epoch'] + 1}: the "
-            "training images have other names or labels; restore them, or use another name to "
-            "restart from scratch"
+            "the dataset has changed since the checkpoint, within epoch "
+            f"{progress['epoch'] + 1}: the training images have other names or labels; restore "
+            "them, or use another name to restart from scratch"
         )
 
 

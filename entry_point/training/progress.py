@@ -134,6 +134,7 @@ class Progress:
         return {name: value for name, value in vars(self).items() if name not in given}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned; other keys are ignored."""
-        for name in self.state():
+        """Restore what `state` returned. A value that the version which wrote it did not have yet
+        stays; others are ignored."""
+        for name in self.state().keys() & state.keys():
             setattr(self, name, state[name])

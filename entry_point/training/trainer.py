@@ -70,10 +70,10 @@ class Trainer:
             self.log = StepLog(devices, config.trainer.batch_size)
             saved = load_to_resume(run.checkpoints, self.settings, devices)
             if saved is not None:
-                self.progress.load_state(saved)
+                self.progress.load_state(saved["progress"])
                 self.progress.check_epochs(config.trainer.epochs)
-                self.learner.load_state(saved)
-                self.log.load_state(saved)
+                self.learner.load_state(saved["learner"])
+                self.log.load_state(saved["log"])
             step = self.resumed_at = self.progress.global_step
             records = parse_records(saved["records"]) if saved else []
             every, infinite = config.trainer.checkpoint_every_steps, self.learner.infinite
@@ -225,9 +225,9 @@ class Trainer:
         self.guard.flush()
         state = {
             **self.settings,
-            **self.progress.state(),
-            **self.log.state(),
-            **self.learner.state(),
+            "progress": self.progress.state(),
+            "learner": self.learner.state(),
+            "log": self.log.state(),
             "records": self.metrics.text(),
         }
         self.checkpoints.save(state, self.progress.global_step, best=best)
@@ -304,10 +304,10 @@ class Trainer:
         """
         folder, first = self.run.checkpoints, self.devices.is_first
         state = self.devices.from_first(load_best(folder) if first else None)
-        if state is None or state["epoch"] == self.progress.epoch:
+        if state is None or (epoch := state["progress"]["epoch"]) == self.progress.epoch:
             return None
-        self.learner.load_weights(state)
-        logger.info("exporting the best weights, of epoch %d", state["epoch"])
+        self.learner.load_weights(state["learner"])
+        logger.info("exporting the best weights, of epoch %d", epoch)
         return self._score()
 
     def export_stopped(self) -> None:
@@ -327,8 +327,8 @@ class Trainer:
         config, progress = self.config, self.progress
         best = load_best(self.run.checkpoints) if config.trainer.export == "best" else None
         if best is not None:
-            self.learner.load_weights(best)
-            progress.load_state(best)
+            self.learner.load_weights(best["learner"])
+            progress.load_state(best["progress"])
         elif count := self.learner.statistics_steps:
             batches = islice(self.input.train_loader.epoch(progress.epoch), count)
             on_device = device_batches(batches, self.devices.device, self.input.normalize)

@@ -37,7 +37,7 @@ class Ending:
         best = torch.load(run / "checkpoints/best.pt", weights_only=True)
         return cls(
             load_file(run / "model/model.safetensors"),
-            best["model"],
+            best["learner"]["model"],
             timeless(read_records(run)),
             rows(output),
             found,

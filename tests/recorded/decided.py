@@ -12,7 +12,10 @@ RENAMED: dict[str, str] = {}
 """A package, a key or a word of an override of 1.1.0 (`data.images`, `data=manifest`), and what
 says the same now."""
 
-DIFFERS: dict[str, str] = {"request: removed_and_added_keys": "C2"}
+DIFFERS: dict[str, str] = {
+    "request: removed_and_added_keys": "C2",
+    "weights: averaged weights": "T1",
+}
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
 reason. A name that ends in ... is the beginning of several: `request: sweep_...`."""
 

@@ -29,7 +29,7 @@ def checkpoint(root: Path) -> dict[str, Any]:
 
 def passes(root: Path) -> int:
     """Batches that the averaged weights were measured on, of the last evaluated epoch."""
-    return int(checkpoint(root)["ema"]["1.num_batches_tracked"])
+    return int(checkpoint(root)["learner"]["ema"]["1.num_batches_tracked"])
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_a_compiled_graph_trains_as_the_model_does_and_is_compiled_once(
     graphs = (compiled / "graphs").read_text().splitlines()
     assert len(graphs) == 2 * ranks and len(set(graphs)) == 1, graphs
     saved, expected = (
-        torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)
+        torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)["learner"]
         for run in (compiled, plain)
     )
     for part in ("model", "ema"):
@@ -148,7 +148,7 @@ def test_a_compiled_model_trains_resumes_and_exports_like_any_other(
     assert "resuming from" in (compiled / "log").read_text()
     assert forked.run(plain, photo_folder, overrides) == 0
     saved, expected = (
-        torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)
+        torch.load(run / "checkpoints" / "step-000000006.pt", weights_only=True)["learner"]
         for run in (compiled, plain)
     )
     for part in ("model", "ema"):

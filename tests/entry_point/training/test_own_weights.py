@@ -226,5 +226,5 @@ def test_a_checkpoint_names_its_classes(tmp_path: Path, photo_folder: Path) -> N
     new = [*names[::-1], "pear"]
     config = ModelConfig("tests.own_models.tiny_net", weights=str(checkpoint))
     after = build_model(config, len(new), names=new).state_dict()["6.bias"]
-    before = torch.load(checkpoint, weights_only=True)["model"]["6.bias"]
+    before = torch.load(checkpoint, weights_only=True)["learner"]["model"]["6.bias"]
     assert torch.equal(after[:-1], before.flip(0))

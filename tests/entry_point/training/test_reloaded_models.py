@@ -45,7 +45,7 @@ def test_a_model_of_each_family_is_what_it_was_after_each_file(name: str, tmp_pa
     checkpoints = Checkpoints(tmp_path, None, 0, writes=True)
     averages = AveragedWeights(network, 0.9)
     averages.update()
-    checkpoints.save({"model": state, **averages.state()}, 1)
+    checkpoints.save({"learner": {"model": state, **averages.state()}}, 1)
     checkpoints.close()
     saved = load_newest(tmp_path)
     folder = write_model(tmp_path, *settings, kind=kind, network=network)
@@ -61,7 +61,7 @@ def test_a_model_of_each_family_is_what_it_was_after_each_file(name: str, tmp_pa
         assert saved is not None
         started = ModelConfig(name, weights=str(folder / "model.safetensors"))
         for reload in (
-            lambda new: new.load_state_dict(saved["model"]),
+            lambda new: new.load_state_dict(saved["learner"]["model"]),
             lambda new: load_state(new, dict(state)),
         ):
             reload(other := build_model(ModelConfig(name), 3, image_size=size))

@@ -55,8 +55,8 @@ def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     best = min(range(4), key=losses.__getitem__)
     assert best < 3, losses
     checkpoint = torch.load(tmp_path / "checkpoints" / "best.pt", weights_only=True)
-    assert checkpoint["epoch"] == best + 1
-    saved, exported = checkpoint["ema" if averaged else "model"], weights(tmp_path)
+    assert checkpoint["progress"]["epoch"] == best + 1
+    saved, exported = checkpoint["learner"]["ema" if averaged else "model"], weights(tmp_path)
     assert all(torch.equal(exported[key], saved[key]) for key in saved)
     log = (tmp_path / "log").read_text()
     assert f"exporting the best weights, of epoch {best + 1}" in log
@@ -66,7 +66,7 @@ def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     again = [*overrides, "trainer.export=last", "trainer.report=false"]
     assert forked.run(tmp_path, photo_folder, again) == 0
     newest = sorted((tmp_path / "checkpoints").glob("step-*.pt"))[-1]
-    last = torch.load(newest, weights_only=True)["ema" if averaged else "model"]
+    last = torch.load(newest, weights_only=True)["learner"]["ema" if averaged else "model"]
     exported = weights(tmp_path)
     assert all(torch.equal(exported[key], last[key]) for key in last)
 

@@ -39,7 +39,8 @@ from tests.entry_point.training.training_jobs import read_records
 
 
 def state(step: int) -> State:
-    return {"step": step, "model": {"weight": torch.full((64,), float(step))}, "ema": None}
+    weights = {"weight": torch.full((64,), float(step))}
+    return {"step": step, "learner": {"model": weights, "ema": weights}}
 
 
 def save(folder: Path, steps: list[int], best: int | None = None) -> None:
@@ -231,7 +232,8 @@ def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(
 def test_nan_weights_are_not_saved(part: str, tmp_path: Path) -> None:
     save(tmp_path, [1], best=1)
     checkpoints = Checkpoints(tmp_path, None, 1, writes=True)
-    checkpoints.save({**state(2), part: {"weight": torch.tensor([1.0, float("nan")])}}, 2)
+    learner = {**state(2)["learner"], part: {"weight": torch.tensor([1.0, float("nan")])}}
+    checkpoints.save({"learner": learner}, 2)
     where = f"from model.weights={tmp_path / 'best.pt'}"
     with pytest.raises(CheckpointError, match=f"weight of the {part} .* after step 2.* {where}$"):
         checkpoints.close()
@@ -248,12 +250,12 @@ def test_what_was_infinite_at_the_start_may_stay_so_and_nothing_else(tmp_path: P
     good = ([inf, 1.0], [-inf, 1.0], [3.0, 1.0], [inf, inf, inf])  # the last has another shape
     for step, values in enumerate(good, 1):
         least = {"least": torch.tensor(values), "weight": torch.zeros(2)}
-        checkpoints.save({"model": least, "ema": least}, step)
+        checkpoints.save({"learner": {"model": least, "ema": least}}, step)
         checkpoints.wait()
     for values, weight in (([inf, inf], 0.0), ([1.0, 1.0], inf)):
         wrong = {"least": torch.tensor(values), "weight": torch.full((2,), weight)}
         for part in ("model", "ema"):
-            checkpoints.save({part: wrong}, 9)
+            checkpoints.save({"learner": {part: wrong}}, 9)
             with pytest.raises(CheckpointError, match=f"of the {part} holds NaN or infinity"):
                 checkpoints.wait()
             checkpoints._pending = None
@@ -279,10 +281,10 @@ def test_a_model_with_infinite_constants_trains_averages_and_resumes(
 def test_the_state_of_an_optimizer_may_be_infinite(tmp_path: Path) -> None:
     best = {"optimizer": {"state": {0: {"least_loss": torch.tensor(float("inf"))}}}}
     checkpoints = Checkpoints(tmp_path, None, 0, writes=True)
-    checkpoints.save({**state(1), **best}, 1)
+    checkpoints.save({"learner": best}, 1)
     checkpoints.close()
     found = load_newest(tmp_path)
-    assert found is not None and found["optimizer"] == best["optimizer"]
+    assert found is not None and found["learner"] == best
 
 
 def test_infinite_gradients_leave_only_finite_checkpoints(
@@ -295,7 +297,7 @@ def test_infinite_gradients_leave_only_finite_checkpoints(
     assert line.endswith("and use another name to restart from scratch")
     assert "Traceback" not in (tmp_path / "log").read_text()
     for path in saved:
-        weights = torch.load(path, weights_only=True)["model"]
+        weights = torch.load(path, weights_only=True)["learner"]["model"]
         assert all(value.isfinite().all() for value in weights.values())
 
 
@@ -357,8 +359,11 @@ def test_another_number_of_ranks_is_refused_between_epochs_if_the_steps_change_w
         order = {"data.access": "stream", "ranks": ranks}
         return {"identity": {"steps per epoch": steps}, "order": order, "images": {}}
 
-    saved = {**of_ranks(1, 3), "step": 0}
+    saved = {**of_ranks(1, 3), "progress": {"step": 0}}
     check_resumable(saved, of_ranks(2, 3))
-    for state, settings in (({**saved, "step": 1}, of_ranks(2, 3)), (saved, of_ranks(2, 2))):
+    for state, settings in (
+        ({**saved, "progress": {"step": 1}}, of_ranks(2, 3)),
+        (saved, of_ranks(2, 2)),
+    ):
         with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
             check_resumable(state, settings)

@@ -252,6 +252,23 @@ def test_a_changed_dataset_is_refused_within_an_epoch_and_named_between_two(
     assert refused in last
 
 
+def test_a_checkpoint_of_version_1_resumes_to_the_same_end(
+    tmp_path: Path, photo_folder: Path, uninterrupted: Path, stopped: Path
+) -> None:
+    """It has the values of all parts in one, and may lack what later versions keep besides."""
+    root = Path(shutil.copytree(stopped, tmp_path / "run"))
+    for path in root.glob("checkpoints/*.pt"):
+        state = torch.load(path, weights_only=True)
+        for part in ("progress", "learner", "log"):
+            state |= state.pop(part)
+        del state["stale"]  # the run does not stop early
+        path.unlink()  # two of them may be the same file
+        torch.save({**state, "weights": "averaged", "ema_measured": 6}, path)
+    assert forked.run(root, photo_folder, OVERRIDES) == 0, (root / "log").read_text()
+    assert "resuming from" in (root / "log").read_text()
+    assert_same_end(root, uninterrupted)
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_a_run_of_an_earlier_version_keeps_its_split(
     ranks: int, tmp_path: Path, photo_folder: Path
@@ -340,7 +357,7 @@ def test_a_nan_loss_stops_the_job_in_one_line_and_keeps_a_good_checkpoint(
     assert "Traceback" not in (tmp_path / "log").read_text()
     newest = sorted((tmp_path / "checkpoints").glob("step-*.pt"))[-1]
     state = torch.load(newest, weights_only=True)
-    assert all(t.isfinite().all() for t in state["model"].values())
+    assert all(t.isfinite().all() for t in state["learner"]["model"].values())
 
 
 def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) -> None:

@@ -83,10 +83,20 @@ def newest_checkpoint(root: Path) -> dict[str, Any]:
 def assert_exported(root: Path, state: dict[str, Any], weights: str = "model") -> None:
     """The model has these weights of a checkpoint, and says from which step they are."""
     found = load_file(root / "model/model.safetensors")
-    assert found.keys() == state[weights].keys()
-    assert all(torch.equal(found[name], value) for name, value in state[weights].items())
-    step = state["epoch"] * 3 + state["step"]
-    assert unfinished(root) == {"epoch": state["epoch"], "step": step}
+    saved, progress = state["learner"][weights], state["progress"]
+    assert found.keys() == saved.keys()
+    assert all(torch.equal(found[name], value) for name, value in saved.items())
+    assert unfinished(root) == {"epoch": progress["epoch"], "step": steps(state)}
+
+
+def steps(state: dict[str, Any]) -> int:
+    """That the run of a checkpoint has taken, of three per epoch."""
+    return reached(state) * 3 + int(state["progress"]["step"])
+
+
+def reached(state: dict[str, Any]) -> int:
+    """The epoch that a checkpoint is in."""
+    return int(state["progress"]["epoch"])
 
 
 def predicted(root: Path, images: Path, capsys: pytest.CaptureFixture[str]) -> str:
@@ -109,14 +119,14 @@ def test_a_stopped_job_leaves_its_model_until_the_resumed_one_leaves_the_finishe
     assert files(tmp_path) == WHOLE
     state = newest_checkpoint(tmp_path)
     assert_exported(tmp_path, state)
-    said = f"weights of step {unfinished(tmp_path)['step']}, after {state['epoch']} of 100000 epo"
+    said = f"weights of step {unfinished(tmp_path)['step']}, after {reached(state)} of 100000 epo"
     assert predicted(tmp_path, photo_folder / "val", capsys).count(said) == 1
     # Stopped again, it is replaced.
     stop(start(tmp_path, photo_folder, overrides))
     again = newest_checkpoint(tmp_path)
-    assert again["epoch"] * 3 + again["step"] > state["epoch"] * 3 + state["step"]
+    assert steps(again) > steps(state)
     assert_exported(tmp_path, again)
-    run_job(tmp_path, photo_folder, [*ENDLESS, *overrides, f"trainer.epochs={again['epoch'] + 1}"])
+    run_job(tmp_path, photo_folder, [*ENDLESS, *overrides, f"trainer.epochs={reached(again) + 1}"])
     assert files(tmp_path) == WHOLE and not unfinished(tmp_path)
     assert "unfinished" not in predicted(tmp_path, photo_folder / "val", capsys)
 
@@ -196,7 +206,7 @@ def test_batch_statistics_fit_the_averaged_weights_that_a_stop_within_an_epoch_l
     code = forked.run_until_step(tmp_path, photo_folder, overrides, 5, signal.SIGTERM)
     assert code == ExitCode.STOPPED, (tmp_path / "log").read_text()
     found = load_file(tmp_path / "model/model.safetensors")
-    saved = newest_checkpoint(tmp_path)["ema"]
+    saved = newest_checkpoint(tmp_path)["learner"]["ema"]
     learned = [name for name, _ in small_net(8, width=8).named_parameters()]
     assert all(torch.equal(found[name], saved[name]) for name in learned)
     config, _ = load_train_config([*TINY, f"data.root={photo_folder}", *overrides])

@@ -292,8 +292,8 @@ def test_a_stop_during_headspace_keeps_the_epochs_checkpoint(
     overrides = [*OVERRIDES, net, "optim.ema_decay=null", "trainer.diagnose=headspace"]
     assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.STOPPED
     (newest,) = sorted((tmp_path / "checkpoints").glob("*3*"))[-1:]
-    state = torch.load(newest, weights_only=False)
-    assert (state["epoch"], state["step"]) == (1, 0)
+    progress = torch.load(newest, weights_only=False)["progress"]
+    assert (progress["epoch"], progress["step"]) == (1, 0)
 
 
 def test_every_epoch_logs_the_percentiles_of_its_steps(tmp_path: Path, photo_folder: Path) -> None:
