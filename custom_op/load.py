@@ -1,12 +1,13 @@
-"""Loads the compiled operator into this process, once, and registers its fake kernels."""
+"""Loads the compiled operators into this process, once, with their fake kernels."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -15,13 +16,25 @@ from custom_op.compiler import BuildError
 
 _lock = threading.Lock()
 _loaded: dict[str, Any] = {}
-"""The result of `build_info`; empty until the operator is registered."""
+"""The result of `build_info`; empty until the operators are registered."""
+_fakes: dict[str, Callable[..., Any]] = {}
+_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
+
+
+def fake_kernel(name: str) -> Callable[[_Kernel], _Kernel]:
+    """Decorates the fake kernel of the operator `name`: it can be registered after the operator."""
+
+    def keep(kernel: _Kernel) -> _Kernel:
+        _fakes[f"custom_op::{name}"] = kernel
+        return kernel
+
+    return keep
 
 
 def load() -> None:
-    """Builds the operator if necessary and registers it as `torch.ops.custom_op`.
+    """Builds the operators if necessary and registers them as `torch.ops.custom_op`.
 
-    Every public function calls this first. Raises BuildError if the operator cannot be built.
+    Every public function calls this first. Raises BuildError if they cannot be built.
     """
     if not _loaded:  # a lock taken on every call could be held during a fork
         with _lock:
@@ -39,8 +52,8 @@ def _build_and_register() -> dict[str, Any]:
     started = time.perf_counter()
     library, record = build()
     _load_library(library)
-    import custom_op.fakes  # noqa: F401 - needs the operators registered
-
+    for name, kernel in _fakes.items():
+        torch.library.register_fake(name, kernel)
     seconds = round(time.perf_counter() - started, 3)
     return {"library": str(library), **record, "load_seconds": seconds}
 

@@ -218,7 +218,7 @@ def test_memory_stays_flat_over_a_hundred_thousand_decodes() -> None:
 
     def decode_all(times: int) -> None:
         for _ in range(times):
-            custom_op.decode_crop_resize_batch(files, boxes, 8, num_threads=2, mask_errors=True)
+            custom_op.decode_crop_resize_batch(files, boxes, 8, mask_errors=True)
 
     decode_all(1000)
     before = resident_bytes()
@@ -235,7 +235,7 @@ def test_memory_of_a_failed_decode_is_freed() -> None:
     with pytest.raises(custom_op.JpegError, match="truncated"):
         custom_op.decode_and_crop_jpeg(file, 0, 0, 1, 1)
     boxes = torch.tensor([[0, 0, 1, 1]] * 4)
-    custom_op.decode_crop_resize_batch([file] * 4, boxes, 8, num_threads=2, mask_errors=True)
+    custom_op.decode_crop_resize_batch([file] * 4, boxes, 8, mask_errors=True)
     assert resident_bytes() - before < 32 << 20
 
 
