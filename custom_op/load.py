@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 
@@ -17,18 +17,8 @@ from custom_op.compiler import BuildError
 _lock = threading.Lock()
 _loaded: dict[str, Any] = {}
 """The result of `build_info`; empty until the operators are registered."""
-_fakes: dict[str, Callable[..., Any]] = {}
-_Kernel = TypeVar("_Kernel", bound=Callable[..., Any])
-
-
-def fake_kernel(name: str) -> Callable[[_Kernel], _Kernel]:
-    """Decorates the fake kernel of the operator `name`: it can be registered after the operator."""
-
-    def keep(kernel: _Kernel) -> _Kernel:
-        _fakes[f"custom_op::{name}"] = kernel
-        return kernel
-
-    return keep
+FAKES: dict[str, Callable[..., Any]] = {}
+"""The fake kernels by the names of the operators; they can be registered only after these."""
 
 
 def load() -> None:
@@ -52,8 +42,8 @@ def _build_and_register() -> dict[str, Any]:
     started = time.perf_counter()
     library, record = build()
     _load_library(library)
-    for name, kernel in _fakes.items():
-        torch.library.register_fake(name, kernel)
+    for name, kernel in FAKES.items():
+        torch.library.register_fake(f"custom_op::{name}", kernel)
     seconds = round(time.perf_counter() - started, 3)
     return {"library": str(library), **record, "load_seconds": seconds}
 

@@ -1,26 +1,21 @@
-"""The operators: decode crops, one of a JPEG or of all images of a batch; headers; side indexes.
-
-Each function calls the operator of its name, whose fake kernel, the shapes of its results for
-tracing without data, precedes it.
-"""
+"""The operators on JPEGs: decode crops, one of an image or of all images of a batch, read headers,
+make side indexes."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from custom_op.load import fake_kernel, load
+from custom_op.load import FAKES, load
 
 MAX_SHARE = 0.0125
 """Size of a side index at most, as a share of its file's: the default of `index_jpeg`."""
 MAX_PIXELS = 250_000_000
 """Default of `max_pixels`: the largest photographs of phones have 200 million."""
-
-# ruff: noqa: ARG001 - a fake kernel needs only some arguments of its operator
 
 
 class JpegError(RuntimeError):
@@ -28,7 +23,7 @@ class JpegError(RuntimeError):
 
 
 @contextlib.contextmanager
-def _operators() -> Iterator[torch._ops._OpNamespace]:
+def _operators() -> Iterator[Any]:
     """The loaded operators. torch raises all their errors as RuntimeError; callers get
     JpegError."""
     load()
@@ -36,26 +31,6 @@ def _operators() -> Iterator[torch._ops._OpNamespace]:
         yield torch.ops.custom_op
     except RuntimeError as error:
         raise JpegError(str(error)) from None
-
-
-def _check_bytes(data: Tensor) -> None:
-    torch._check(data.dim() == 1, lambda: f"data must be 1-D; got {data.dim()} dimensions")
-    torch._check(data.dtype == torch.uint8, lambda: f"data must be uint8; got {data.dtype}")
-
-
-@fake_kernel("decode_and_crop_jpeg")
-def _decode_and_crop_jpeg(
-    data: Tensor,
-    crop_y: int,
-    crop_x: int,
-    crop_height: int,
-    crop_width: int,
-    *,
-    index: Tensor | None,
-    max_pixels: int,
-) -> Tensor:
-    _check_bytes(data)
-    return data.new_empty((crop_height, crop_width, 3)).permute(2, 0, 1)
 
 
 def decode_and_crop_jpeg(
@@ -104,29 +79,6 @@ class DecodedBatch(NamedTuple):
     new_indexes: list[Tensor]
     """With `make_indexes`, for each image what `index_jpeg` returns; empty for an image that has
     failed or whose index fits."""
-
-
-@fake_kernel("decode_crop_resize_batch")
-def _decode_crop_resize_batch(
-    jpegs: list[Tensor],
-    boxes: Tensor,
-    out: Tensor,
-    *,
-    indexes: list[Tensor],
-    flip: Tensor | None,
-    augment: Tensor | None,
-    max_pixels: int,
-    mask_errors: bool,
-    index_share: float,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    for jpeg in jpegs:
-        _check_bytes(jpeg)
-    shape = (len(jpegs), *boxes.shape[1:-1], 3, out.shape[-1], out.shape[-1])
-    torch._check(out.shape == shape, lambda: f"out must have the shape {shape}; got {out.shape}")
-    new_indexes = boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
-    lengths = boxes.new_empty(shape[0] if index_share > 0 else 0)
-    failed, stale = (boxes.new_empty(shape[0], dtype=torch.bool) for _ in range(2))
-    return failed, stale, new_indexes, lengths
 
 
 def decode_crop_resize_batch(
@@ -208,13 +160,6 @@ def decode_crop_resize_batch(
     return DecodedBatch(out, failed, stale, new_indexes)
 
 
-@fake_kernel("jpeg_headers")
-def _jpeg_headers(jpegs: list[Tensor], *, mask_errors: bool) -> Tensor:
-    for jpeg in jpegs:
-        _check_bytes(jpeg)
-    return jpegs[0].new_empty((len(jpegs), 3), dtype=torch.int64)
-
-
 def jpeg_headers(jpegs: Sequence[Tensor]) -> Tensor:
     """Height, width and EXIF orientation of every image, each header parsed once.
 
@@ -229,26 +174,17 @@ def jpeg_headers(jpegs: Sequence[Tensor]) -> Tensor:
     Raises:
         JpegError: a tensor of the wrong dtype, shape or device.
     """
-    return _headers(jpegs, mask_errors=True)
+    if not jpegs:
+        return torch.empty((0, 3), dtype=torch.int64)
+    with _operators() as operators:
+        return operators.jpeg_headers.default(list(jpegs), mask_errors=True)
 
 
 def jpeg_size(data: Tensor) -> tuple[int, int]:
     """Returns the stored `(height, width)` of one JPEG. Raises JpegError."""
-    height, width, _ = _headers([data], mask_errors=False)[0].tolist()
-    return height, width
-
-
-def _headers(jpegs: Sequence[Tensor], mask_errors: bool) -> Tensor:
-    if not jpegs:
-        return torch.empty((0, 3), dtype=torch.int64)
     with _operators() as operators:
-        return operators.jpeg_headers.default(list(jpegs), mask_errors=mask_errors)
-
-
-@fake_kernel("index_jpeg")
-def _index_jpeg(data: Tensor, *, max_share: float, max_pixels: int) -> Tensor:
-    _check_bytes(data)
-    return data.new_empty(torch.library.get_ctx().new_dynamic_size())
+        height, width, _ = operators.jpeg_headers.default([data], mask_errors=False)[0].tolist()
+    return height, width
 
 
 def index_jpeg(
@@ -282,12 +218,6 @@ def index_jpeg(
         return operators.index_jpeg.default(data, max_share=max_share, max_pixels=max_pixels)
 
 
-@fake_kernel("to_baseline")
-def _to_baseline(data: Tensor, *, max_pixels: int) -> Tensor:
-    _check_bytes(data)
-    return data.new_empty(torch.library.get_ctx().new_dynamic_size())
-
-
 def to_baseline(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> Tensor:
     """Rewrites a progressive JPEG as a baseline one, without loss, so that it can have an index.
 
@@ -309,3 +239,56 @@ def to_baseline(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> Tensor:
     """
     with _operators() as operators:
         return operators.to_baseline.default(data, max_pixels=max_pixels)
+
+
+# Fake kernels: the shapes of the results, for tracing without data. They need only some of the
+# arguments of their operators.
+
+
+def _fake_crop(
+    data: Tensor,
+    crop_y: int,  # noqa: ARG001
+    crop_x: int,  # noqa: ARG001
+    crop_height: int,
+    crop_width: int,
+    **_: object,
+) -> Tensor:
+    _check_bytes(data)
+    return data.new_empty((crop_height, crop_width, 3)).permute(2, 0, 1)
+
+
+def _fake_batch(
+    jpegs: list[Tensor], boxes: Tensor, out: Tensor, *, index_share: float, **_: object
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _check_bytes(*jpegs)
+    shape = (len(jpegs), *boxes.shape[1:-1], 3, out.shape[-1], out.shape[-1])
+    torch._check(out.shape == shape, lambda: f"out must have the shape {shape}; got {out.shape}")
+    new_indexes = boxes.new_empty(torch.library.get_ctx().new_dynamic_size(), dtype=torch.uint8)
+    lengths = boxes.new_empty(shape[0] if index_share > 0 else 0)
+    failed, stale = (boxes.new_empty(shape[0], dtype=torch.bool) for _ in range(2))
+    return failed, stale, new_indexes, lengths
+
+
+def _fake_headers(jpegs: list[Tensor], **_: object) -> Tensor:
+    _check_bytes(*jpegs)
+    return jpegs[0].new_empty((len(jpegs), 3), dtype=torch.int64)
+
+
+def _fake_bytes(data: Tensor, **_: object) -> Tensor:
+    """Of an operator whose result has any number of bytes."""
+    _check_bytes(data)
+    return data.new_empty(torch.library.get_ctx().new_dynamic_size())
+
+
+def _check_bytes(*tensors: Tensor) -> None:
+    right = all(data.dim() == 1 and data.dtype == torch.uint8 for data in tensors)
+    torch._check(right, lambda: "every file must be a 1-D tensor of uint8")
+
+
+FAKES.update(
+    decode_and_crop_jpeg=_fake_crop,
+    decode_crop_resize_batch=_fake_batch,
+    jpeg_headers=_fake_headers,
+    index_jpeg=_fake_bytes,
+    to_baseline=_fake_bytes,
+)
