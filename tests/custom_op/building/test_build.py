@@ -212,7 +212,9 @@ def test_missing_header_shows_the_compiler_output_and_the_fix(
 
 
 def test_failed_compilation_shows_the_last_lines_of_the_compiler(tree: Path, cache: Path) -> None:
-    (tree / "custom_op" / "csrc" / "jpeg" / "restarts.cpp").write_text("#error deliberate failure\n")
+    (tree / "custom_op" / "csrc" / "jpeg" / "restarts.cpp").write_text(
+        "#error deliberate failure\n"
+    )
     process = start(tree, cache)
     _, errors = process.communicate()
     assert process.returncode != 0
