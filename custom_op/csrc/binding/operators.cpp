@@ -258,6 +258,29 @@ void clear(const Batch& batch, int64_t image) {
   }
 }
 
+std::tuple<Tensor, Tensor, Tensor, Tensor> process_all(const Batch& batch, bool mask_errors) {
+  const bool makes_indexes = batch.index_share > 0;
+  const std::array<int64_t, 1> count{batch.count()}, made{makes_indexes ? count[0] : 0};
+  Tensor failed = torch::stable::empty(count, ScalarType::Bool);
+  Tensor stale = torch::stable::empty(count, ScalarType::Bool);
+  Tensor lengths = torch::stable::empty(made, ScalarType::Long);
+  std::vector<uint8_t> new_indexes;  // one after the other
+  for (int64_t i = 0; i < batch.count(); ++i) {
+    const Outcome outcome = process(batch, i);
+    const bool has_failed = !outcome.error.empty();
+    if (has_failed && !mask_errors) {
+      refuse("image " + std::to_string(i) + " of the batch: " + outcome.error);
+    }
+    if (has_failed) clear(batch, i);
+    data_of<bool>(failed)[i] = has_failed;
+    data_of<bool>(stale)[i] = outcome.stale;
+    if (!makes_indexes) continue;
+    data_of<int64_t>(lengths)[i] = static_cast<int64_t>(outcome.new_index.size());
+    new_indexes.insert(new_indexes.end(), outcome.new_index.begin(), outcome.new_index.end());
+  }
+  return {failed, stale, to_tensor(new_indexes), lengths};
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> decode_crop_resize_batch(
     std::vector<Tensor> jpegs, Tensor boxes, Tensor out, std::vector<Tensor> indexes,
     std::optional<Tensor> flip, std::optional<Tensor> augment, int64_t max_pixels, bool mask_errors,
@@ -274,26 +297,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> decode_crop_resize_batch(
   set_out(out, batch);
   if (flip) batch.flips = values_of<bool>(*flip, "flip", kBool, batch.views);
   if (augment) set_operations(*augment, batch);
-
-  const std::array<int64_t, 1> shape{batch.count()}, lengths_shape{index_share > 0 ? shape[0] : 0};
-  Tensor failed = torch::stable::empty(shape, ScalarType::Bool);
-  Tensor stale = torch::stable::empty(shape, ScalarType::Bool);
-  Tensor lengths = torch::stable::empty(lengths_shape, ScalarType::Long);
-  std::vector<uint8_t> new_indexes;  // one after the other
-  for (int64_t i = 0; i < batch.count(); ++i) {
-    const Outcome outcome = process(batch, i);
-    const bool has_failed = !outcome.error.empty();
-    if (has_failed && !mask_errors) {
-      refuse("image " + std::to_string(i) + " of the batch: " + outcome.error);
-    }
-    if (has_failed) clear(batch, i);
-    data_of<bool>(failed)[i] = has_failed;
-    data_of<bool>(stale)[i] = outcome.stale;
-    if (index_share <= 0) continue;
-    data_of<int64_t>(lengths)[i] = static_cast<int64_t>(outcome.new_index.size());
-    new_indexes.insert(new_indexes.end(), outcome.new_index.begin(), outcome.new_index.end());
-  }
-  return {failed, stale, to_tensor(new_indexes), lengths};
+  return process_all(batch, mask_errors);
 }
 
 }  // namespace
