@@ -30,9 +30,11 @@ class SlotWriter final : public ResizedRows {
       std::memcpy(row, pixels, static_cast<size_t>(slot_.size) * 3);
       return;
     }
+    // As locals, because a byte that is written might be one of slot_.
+    const int64_t size = slot_.size, step = slot_.column_stride;
     for (int64_t c = 0; c < 3; ++c) {
       uint8_t* const at = row + c * slot_.channel_stride;
-      for (int64_t x = 0; x < slot_.size; ++x) at[x * slot_.column_stride] = pixels[3 * x + c];
+      for (int64_t x = 0; x < size; ++x) at[x * step] = pixels[3 * x + c];
     }
   }
 
