@@ -1,16 +1,18 @@
 """A torch operator on libjpeg-turbo that decodes only the pixels of a crop. Built on first use."""
 
 from custom_op.compiler import BuildError
-from custom_op.decode import (
+from custom_op.load import build_info, load
+from custom_op.ops import (
     MAX_PIXELS,
     DecodedBatch,
     JpegError,
     decode_and_crop_jpeg,
     decode_crop_resize_batch,
+    index_jpeg,
+    jpeg_headers,
+    jpeg_size,
+    to_baseline,
 )
-from custom_op.headers import jpeg_headers, jpeg_size
-from custom_op.jpeg_index import index_jpeg, to_baseline
-from custom_op.load import build_info, load
 
 __all__ = [
     "MAX_PIXELS",

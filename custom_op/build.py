@@ -53,22 +53,18 @@ def build() -> tuple[Path, dict[str, Any]]:
     key = build_key(toolchain)
     problems = []
     for folder in _cache_folders():
+        target = folder / key
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             _require_trusted(folder, key)
-            if (found := _read(folder / key)) is not None:
+            if (found := _read(target)) is not None:
                 return found
             _require_space(folder)
-            lock = _lock(folder / f"{key}.lock", folder / key)
+            with _locked(folder / f"{key}.lock", target):
+                return _read(target) or _compile(toolchain, target)
         except OSError as error:
             problems.append(f"cannot use the cache {folder}: {error.strerror}")
             logger.warning("custom_op: %s", problems[-1])
-            continue
-        try:
-            with lock:
-                return _read(folder / key) or _compile(toolchain, folder / key)
-        except OSError as error:
-            raise BuildError(f"cannot build the operator in {folder}: {error}") from error
     raise BuildError(
         f"no cache folder for a build, which takes {_NEEDED_MB} MB. {'. '.join(problems)}. "
         "Free up space or set CUSTOM_OP_CACHE to a writable folder"
@@ -127,7 +123,7 @@ def _read(target: Path) -> tuple[Path, dict[str, Any]] | None:
     return target / _LIBRARY, record
 
 
-def _lock(path: Path, target: Path) -> AcquireReturnProxy:
+def _locked(path: Path, target: Path) -> AcquireReturnProxy:
     """Acquires the lock, which `with` releases; logs a warning if another process holds it.
 
     Raises OSError if the file system has no locks.
@@ -153,14 +149,7 @@ def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
     started = time.perf_counter()
     temporary = Path(tempfile.mkdtemp(prefix=f"{target.name}.tmp", dir=target.parent))
     try:
-        run = functools.partial(_run, folder=temporary)
-        with ThreadPoolExecutor(os.cpu_count(), "compile") as pool:
-            # An error cancels the commands that have not started.
-            list(pool.map(run, toolchain.compile_commands(SOURCES, temporary)))
-        objects = sorted(temporary.glob("*.o"))
-        run(toolchain.link_command(objects, temporary / _LIBRARY))
-        for intermediate in (*objects, *temporary.glob("*.cpp")):
-            intermediate.unlink()
+        _compile_in(temporary, toolchain)
         seconds = round(time.perf_counter() - started, 3)
         record = {**versions, "flags": " ".join(toolchain.flags), "build_seconds": seconds}
         (temporary / _RECORD).write_text(json.dumps(record, indent=2))
@@ -174,6 +163,18 @@ def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
         shutil.rmtree(temporary, ignore_errors=True)
     logger.info("custom_op: built in %.1f s: %s", seconds, target)
     return target / _LIBRARY, record
+
+
+def _compile_in(folder: Path, toolchain: Toolchain) -> None:
+    """Leaves the library in `folder`, and nothing else."""
+    run = functools.partial(_run, folder=folder)
+    with ThreadPoolExecutor(os.cpu_count(), "compile") as pool:
+        # An error cancels the commands that have not started.
+        list(pool.map(run, toolchain.compile_commands(SOURCES, folder)))
+    objects = sorted(folder.glob("*.o"))
+    run(toolchain.link_command(objects, folder / _LIBRARY))
+    for intermediate in (*objects, *folder.glob("*.cpp")):
+        intermediate.unlink()
 
 
 def _run(command: list[str], folder: Path) -> None:

@@ -1,10 +1,11 @@
-"""Loads the compiled operator into this process, once, and registers its fake kernels."""
+"""Loads the compiled operators into this process, once, with their fake kernels."""
 
 from __future__ import annotations
 
 import re
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from custom_op.compiler import BuildError
 
 _lock = threading.Lock()
 _loaded: dict[str, Any] = {}
-"""The result of `build_info`; empty until the operator is registered."""
+"""The result of `build_info`; empty until the operators are registered."""
+FAKES: dict[str, Callable[..., Any]] = {}
+"""The fake kernels by the names of the operators; they can be registered only after these."""
 
 
 def load() -> None:
-    """Builds the operator if necessary and registers it as `torch.ops.custom_op`.
+    """Builds the operators if necessary and registers them as `torch.ops.custom_op`.
 
-    Every public function calls this first. Raises BuildError if the operator cannot be built.
+    Every public function calls this first. Raises BuildError if they cannot be built.
     """
     if not _loaded:  # a lock taken on every call could be held during a fork
         with _lock:
@@ -39,8 +42,8 @@ def _build_and_register() -> dict[str, Any]:
     started = time.perf_counter()
     library, record = build()
     _load_library(library)
-    import custom_op.fakes  # noqa: F401 - needs the operators registered
-
+    for name, kernel in FAKES.items():
+        torch.library.register_fake(f"custom_op::{name}", kernel)
     seconds = round(time.perf_counter() - started, 3)
     return {"library": str(library), **record, "load_seconds": seconds}
 

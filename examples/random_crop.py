@@ -31,10 +31,7 @@ def random_boxes(jpegs: Sequence[Tensor], scale: Sequence[float] = (0.08, 1.0)) 
     return torch.tensor(boxes)
 
 
-def decode_random_crops(jpegs: Sequence[Tensor], size: int, num_threads: int = 1) -> Tensor:
+def decode_random_crops(jpegs: Sequence[Tensor], size: int) -> Tensor:
     """Return a uint8 `(N, 3, size, size)` batch of random crops, half of them mirrored."""
     flip = torch.rand(len(jpegs)) < 0.5
-    batch = decode_crop_resize_batch(
-        jpegs, random_boxes(jpegs), size, flip=flip, num_threads=num_threads
-    )
-    return batch.images
+    return decode_crop_resize_batch(jpegs, random_boxes(jpegs), size, flip=flip).images

@@ -139,7 +139,7 @@ def this_operator(
         out = out.unflatten(0, (count, views))
         augment = None if augment is None else augment.unflatten(0, (count, views))
     return lambda: decode_crop_resize_batch(
-        jpegs, boxes, SIZE, indexes=indexes, flip=flip, augment=augment, out=out, num_threads=1
+        jpegs, boxes, SIZE, indexes=indexes, flip=flip, augment=augment, out=out
     )
 
 

@@ -12,7 +12,7 @@ from benchmarks import measure
 from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes
 from benchmarks.sample_photographs import many_photographs, tensor
 from custom_op import decode_crop_resize_batch, index_jpeg
-from custom_op.decode import MAX_SHARE
+from custom_op.ops import MAX_SHARE
 
 SHARES = (0.003, 0.006, MAX_SHARE, 0.02, 1.0)
 """The largest size of the index, as a share of the file's; the last one leaves room for every entry
@@ -23,9 +23,7 @@ INDEX, PLAIN = "side index of {:.2%}", "plain file"
 def resized(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:
     out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
     out = out.contiguous(memory_format=torch.channels_last)
-    return lambda: decode_crop_resize_batch(
-        files, boxes, SIZE, indexes=indexes, out=out, num_threads=1
-    )
+    return lambda: decode_crop_resize_batch(files, boxes, SIZE, indexes=indexes, out=out)
 
 
 def build_milliseconds(files: list[Tensor], share: float) -> float:

@@ -1,16 +1,15 @@
-// Decodes, crops, resizes and normalizes views of an image into their slots of a batch.
+// Decodes, crops, resizes and augments views of an image into their slots of a batch.
 #pragma once
-
-#include <array>
 
 #include "augment/augmenter.h"
 #include "pixels/decode.h"
+#include "pixels/orientation.h"
 #include "resize/resize.h"
 
 namespace custom_op {
 
 // Note [From bytes to batch]
-// binding/            what torch calls: checks the tensors; pool.h runs one ImageWorker per thread
+// binding/            what torch calls: checks the tensors; one ImageWorker per thread
 // ImageWorker         opens a file once; maps the upright box of each view to stored pixels;
 //                     connects decoder, resizer and slot
 // jpeg/               bytes: headers, tables, restart markers; libjpeg's decompressor
@@ -18,7 +17,7 @@ namespace custom_op {
 // samples/            coefficients to rows: inverse DCT, upsampling, color
 // pixels/             the decoder of regions, which chooses between samples/ and libjpeg
 // resize/             rows of the crop to rows of the result
-// SlotWriter          receives resized rows; converts values and writes them into the batch
+// SlotWriter          receives resized rows and writes them into the batch
 // augment/            operations on the resized crop, if the sample has any
 //
 // Rows flow one at a time while they are in cache: RegionDecoder calls RowSink (the Resizer), which
@@ -27,19 +26,11 @@ namespace custom_op {
 // SlotWriter receives its rows. A folder includes only those listed before it, and none of them
 // includes torch.
 
-enum class Element { kUint8, kFloat32 };
-
-// Where one view goes in the batch tensor; strides in elements.
+// Where one view of `size` x `size` pixels goes in the batch tensor; strides in bytes.
 struct Slot {
-  void* data = nullptr;
-  int64_t channel_stride = 0, row_stride = 0, column_stride = 0;
-};
-
-// The same for all views of a batch.
-struct BatchOptions {
+  uint8_t* data = nullptr;
   int64_t size = 0;
-  Element element = Element::kUint8;
-  std::array<float, 3> scale{1, 1, 1}, bias{};  // float32 elements are value * scale + bias
+  int64_t channel_stride = 0, row_stride = 0, column_stride = 0;
 };
 
 // Not thread-safe; keeps its buffers for the next image.
@@ -49,14 +40,15 @@ class ImageWorker {
   // throw JpegError. `index_share`: of a new index, see finish_index().
   void open(Bytes jpeg, Bytes side_index, int64_t max_pixels, double index_share = 0);
   // `box` is in upright pixels. `operations` may be empty.
-  void cut(const Box& box, bool flip, const std::vector<Operation>& operations,
-           const BatchOptions& options, const Slot& slot);
+  void cut(const Box& box, bool flip, const std::vector<Operation>& operations, const Slot& slot);
   // The index that was made while views were cut, of at most `index_share` of the file's size;
   // empty if the file has one already, or cannot have one.
   std::vector<uint8_t> finish_index() { return decoder_.finish_side_index(); }
   bool has_stale_index() const { return decoder_.has_stale_index(); }
 
  private:
+  void resize_into(const Box& stored, Orientation orientation, const Slot& slot);
+
   RegionDecoder decoder_;
   Resizer resizer_;
   Augmenter augmenter_;

@@ -132,7 +132,7 @@ def _decode_jpeg(file: Tensor, plan: CropPlan) -> Tensor:
     # Without OperatorDecoder, which is for batches: each of its calls of torch hands the
     # interpreter to another thread and back, which takes longer than what it computes.
     boxes = torch.from_numpy(plan.boxes)
-    return custom_op.decode_crop_resize_batch([file], boxes, plan.side, num_threads=1).images
+    return custom_op.decode_crop_resize_batch([file], boxes, plan.side).images
 
 
 def _format_of(file: Tensor) -> str:

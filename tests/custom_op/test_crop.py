@@ -134,8 +134,14 @@ def test_crop_has_channels_last_strides() -> None:
     assert crop.stride() == (1, 90, 3)
 
 
-def test_gil_is_released_while_an_image_decodes() -> None:
-    data = tensor(encode(picture(1000, 1500), quality=95))
+@pytest.mark.parametrize("operator", ["crop", "batch"])
+def test_gil_is_released_while_an_image_decodes(operator: str) -> None:
+    """So threads of the caller decode parts of a batch at the same time."""
+    data, box = tensor(encode(picture(1000, 1500), quality=95)), [0, 0, 1000, 1500]
+    decode = {
+        "crop": lambda: custom_op.decode_and_crop_jpeg(data, *box),
+        "batch": lambda: custom_op.decode_crop_resize_batch([data], torch.tensor([box]), 224),
+    }[operator]
     custom_op.load()
     decoding = False
     seen: list[bool] = []
@@ -158,7 +164,7 @@ def test_gil_is_released_while_an_image_decodes() -> None:
         for _ in range(100):
             if seen:
                 break
-            custom_op.decode_and_crop_jpeg(data, 0, 0, 1000, 1500)
+            decode()
         decoding = False
     finally:
         sys.setswitchinterval(interval)

@@ -123,5 +123,5 @@ def test_headers_of_no_files_are_no_rows() -> None:
 
 def test_wrong_tensors_fail_the_batch() -> None:
     data = tensor(encode(picture(20, 30)))
-    with pytest.raises(custom_op.JpegError, match="every JPEG must be a uint8"):
+    with pytest.raises(custom_op.JpegError, match="every JPEG must be a tensor of uint8"):
         custom_op.jpeg_headers([data, data.int()])

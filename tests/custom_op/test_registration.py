@@ -30,13 +30,11 @@ def sample_inputs() -> Iterator[tuple[str, tuple[Any, ...], dict[str, Any]]]:
         "indexes": [index],
         "flip": torch.tensor([[True, False, True]]),
         "augment": torch.tensor([[[[float(NUMBERS["invert"]), *[0.0] * 7]]] * 3]),
-        "affine": torch.tensor([[1.0, 1.0, 1.0], [0.0, 0.0, 0.0]]),
         "max_pixels": MAX,
-        "num_threads": 1,
         "mask_errors": False,
         "index_share": 0.5,
     }
-    boxes, out = torch.tensor([[[1, 2, 30, 40]] * 3]), torch.zeros(1, 3, 3, 8, 8)
+    boxes, out = torch.tensor([[[1, 2, 30, 40]] * 3]), torch.zeros(1, 3, 3, 8, 8).byte()
     yield "decode_crop_resize_batch", ([plain], boxes, out), options
 
 

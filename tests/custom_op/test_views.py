@@ -51,15 +51,8 @@ def files(draw: random.Random, count: int) -> tuple[list[Tensor], list[Tensor]]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.integers(0, 2**32),
-    st.integers(1, 4),
-    st.integers(1, 4),
-    st.sampled_from([0, 1, 3]),
-)
-def test_each_view_is_that_of_a_call_of_its_own(
-    seed: int, count: int, views: int, threads: int
-) -> None:
+@given(st.integers(0, 2**32), st.integers(1, 4), st.integers(1, 4))
+def test_each_view_is_that_of_a_call_of_its_own(seed: int, count: int, views: int) -> None:
     draw = random.Random(seed)
     jpegs, indexes = files(draw, count)
     boxes, augment = boxes_for(count, views, draw), table_for(count, views, draw)
@@ -71,7 +64,6 @@ def test_each_view_is_that_of_a_call_of_its_own(
         flip=flip,
         augment=augment,
         indexes=indexes,
-        num_threads=threads,
         mask_errors=True,
     )
     assert several.shape == (count, views, 3, 24, 24)
@@ -83,7 +75,6 @@ def test_each_view_is_that_of_a_call_of_its_own(
             flip=flip[:, view].contiguous(),
             augment=augment[:, view].contiguous(),
             indexes=indexes,
-            num_threads=1,
             mask_errors=True,
         )
         for view in range(views)
@@ -132,12 +123,12 @@ def test_an_error_names_the_image_and_the_view() -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"boxes": torch.zeros(1, 0, 4, dtype=torch.int64)}, r"boxes must have the shape \(1, 4\)"),
-        ({"boxes": torch.zeros(1, 2, 3, dtype=torch.int64)}, r"boxes must have the shape \(1, 4\)"),
-        ({"flip": torch.zeros(1, dtype=torch.bool)}, "flip must be a 2-D tensor"),
-        ({"flip": torch.zeros(1, 3, dtype=torch.bool)}, "flip must hold one bool for every view"),
-        ({"augment": torch.zeros(1, 2, COLUMNS)}, "augment must be a 4-D tensor"),
-        ({"augment": torch.zeros(1, 3, 1, COLUMNS)}, r"augment must have the shape \(1, 2, K, 8\)"),
+        ({"boxes": torch.zeros(1, 0, 4, dtype=torch.int64)}, "boxes must have one view or more"),
+        ({"boxes": torch.zeros(1, 2, 3, dtype=torch.int64)}, r"must have the shape \(1, 2, 4\)"),
+        ({"flip": torch.zeros(1, dtype=torch.bool)}, r"flip must have the shape \(1, 2\)"),
+        ({"flip": torch.zeros(1, 3, dtype=torch.bool)}, r"flip must have the shape \(1, 2\)"),
+        ({"augment": torch.zeros(1, 2, COLUMNS)}, r"augment must have the shape \(1, 2, n, 8\)"),
+        ({"augment": torch.zeros(1, 3, 1, COLUMNS)}, r"augment must have the shape \(1, 2, n, 8\)"),
         (
             {"augment": torch.full((1, 2, 1, COLUMNS), 99.0)},
             "augment: operation 0 of image 0, view 0",

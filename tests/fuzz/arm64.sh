@@ -22,8 +22,8 @@ if ! command -v $emulator >/dev/null ||
         "g++-aarch64-linux-gnu qemu-user-static libjpeg62-turbo-dev:arm64" >&2
     exit 1
 fi
-# Registration and the thread pool process no file bytes.
-sources=$(find "$csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
+# The registration processes no file bytes.
+sources=$(find "$csrc" -name '*.cpp' ! -path '*/binding/*')
 
 build() { # NAME COMPILER FLAG...
     name=$1

@@ -11,8 +11,8 @@ here=$(cd "$(dirname "$0")" && pwd)
 csrc=$here/../../custom_op/csrc
 work=${3:-$(mktemp -d)}
 mkdir -p "$work/found"
-# Registration and the thread pool process no file bytes.
-sources=$(find "$csrc" -name '*.cpp' ! -path '*/binding/*' ! -name pool.cpp)
+# The registration processes no file bytes.
+sources=$(find "$csrc" -name '*.cpp' ! -path '*/binding/*')
 
 build() { # NAME [FLAG]
     name=$1

@@ -139,17 +139,18 @@ std::vector<float> choose_operations(Bytes jpeg) {
 // All views of a file are those of a call of their own, also after a view that fails.
 void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choice) {
   static custom_op::ImageWorker worker;
-  static std::vector<float> out(3 * kSize * kSize);
-  custom_op::BatchOptions options;
-  options.size = kSize;
-  options.element = choice & 2 ? custom_op::Element::kFloat32 : custom_op::Element::kUint8;
+  static std::vector<uint8_t> out(3 * kSize * kSize);
+  // By pixel, or planar.
+  const custom_op::Slot slot = choice & 2
+                                   ? custom_op::Slot{out.data(), kSize, kSize * kSize, kSize, 1}
+                                   : custom_op::Slot{out.data(), kSize, 1, 3 * kSize, 3};
   const std::vector<float> table = choose_operations(jpeg);
   const auto operations = custom_op::read_operations(table.data(), (choice & 32) != 0 ? 2 : 0);
   const auto cut = [&](const Box& view) {
-    std::fill(out.begin(), out.end(), 0.F);
+    std::fill(out.begin(), out.end(), uint8_t{0});
     try {
-      worker.cut(view, (choice & 16) != 0, operations, options, {out.data(), 1, 3 * kSize, 3});
-      add_to_checksum(out.data(), out.size() * sizeof(float));
+      worker.cut(view, (choice & 16) != 0, operations, slot);
+      add_to_checksum(out.data(), out.size());
       return true;
     } catch (const custom_op::JpegError&) {
       add_to_checksum(false);
@@ -158,11 +159,11 @@ void check_batch(Bytes jpeg, const Box& box, const Box& everything, uint8_t choi
   };
   worker.open(jpeg, {}, kMaxPixels);
   const bool alone = cut(box);
-  const std::vector<float> expected = out;
+  const std::vector<uint8_t> expected = out;
   worker.open(jpeg, {}, kMaxPixels);
   cut(everything);
   require(cut(box) == alone);
-  require(!alone || std::memcmp(out.data(), expected.data(), sizeof(float) * out.size()) == 0);
+  require(!alone || out == expected);
 }
 
 // The index that is made while the box is decoded, or without any crop. The share is one that

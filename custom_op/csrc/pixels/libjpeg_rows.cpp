@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "pixels/color.h"
-
 namespace custom_op {
 namespace {
 
@@ -12,6 +10,22 @@ namespace {
 constexpr int kRowsAtOnce = 32;
 
 int at_once(int64_t rows) { return static_cast<int>(std::min<int64_t>(rows, kRowsAtOnce)); }
+
+// a * b / 255, rounded.
+int scale(int a, int b) {
+  const int product = a * b + 128;
+  return ((product >> 8) + product) >> 8;
+}
+
+// Converts inverted CMYK, as Adobe programs store it and Pillow always assumes.
+void cmyk_to_rgb(const uint8_t* cmyk, int64_t pixels, uint8_t* rgb) {
+  for (int64_t i = 0; i < pixels; ++i, cmyk += 4, rgb += 3) {
+    const int light = cmyk[3];
+    for (int c = 0; c < 3; ++c) {
+      rgb[c] = static_cast<uint8_t>(std::clamp(light - scale(255 - cmyk[c], light), 0, 255));
+    }
+  }
+}
 
 }  // namespace
 

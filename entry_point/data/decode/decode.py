@@ -81,7 +81,6 @@ class OperatorDecoder:
             flip=torch.from_numpy(plan.flips).unflatten(0, shape),
             augment=None if operations is None else operations.unflatten(0, shape),
             out=images.unflatten(0, shape),
-            num_threads=1,
             mask_errors=True,
             make_indexes=encoded.keep_indexes is not None,
         )
@@ -136,7 +135,7 @@ def why_refused(file: Tensor, boxes: Tensor) -> str:
     """Returns why the operator cannot decode these boxes of a file, int64 (V, 4); empty if it
     can."""
     try:
-        decode_crop_resize_batch([file], boxes[None], 1, num_threads=1)
+        decode_crop_resize_batch([file], boxes[None], 1)
     except JpegError as error:
         return str(error).removeprefix("image 0 of the batch: ").removeprefix("view 0: ")
     return ""

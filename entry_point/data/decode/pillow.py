@@ -18,7 +18,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional
 
-from custom_op.decode import MAX_PIXELS
+from custom_op import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.metadata import (

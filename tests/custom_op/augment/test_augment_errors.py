@@ -72,11 +72,11 @@ def test_unknown_number_is_refused(number: float) -> None:
 @pytest.mark.parametrize(
     ("augment", "error"),
     [
-        (torch.zeros(2, 1, COLUMNS), "augment must have the shape (3, K, 8)"),
-        (torch.zeros(3, 1, COLUMNS - 1), "augment must have the shape (3, K, 8)"),
-        (torch.zeros(3, COLUMNS), "augment must be a 3-D tensor; got 2 dimensions"),
-        (torch.zeros(3, 1, COLUMNS, dtype=torch.float64), "augment must be a float32 tensor"),
-        (torch.zeros(3, COLUMNS, 2).mT, "augment must be a contiguous tensor"),
+        (torch.zeros(2, 1, COLUMNS), "augment must have the shape (3, n, 8); got (2, 1, 8)"),
+        (torch.zeros(3, 1, COLUMNS - 1), "augment must have the shape (3, n, 8)"),
+        (torch.zeros(3, COLUMNS), "augment must have the shape (3, n, 8); got (3, 8)"),
+        (torch.zeros(3, 1, COLUMNS, dtype=torch.float64), "augment must be a tensor of float32"),
+        (torch.zeros(3, COLUMNS, 2).mT, "augment must be contiguous"),
     ],
 )
 def test_table_of_another_form_is_refused(augment: Tensor, error: str) -> None:

@@ -158,7 +158,7 @@ def test_operations_that_change_nothing_give_the_plain_crop() -> None:
     assert torch.equal(plain[0], crop("noise", 50))
 
 
-def test_result_depends_neither_on_the_threads_nor_on_the_batch() -> None:
+def test_result_does_not_depend_on_the_batch() -> None:
     augment = every_operation().repeat(3, 1, 1)
     count = len(augment)
     jpegs = [image(IMAGES[i % 3]) for i in range(count)]
@@ -167,28 +167,16 @@ def test_result_depends_neither_on_the_threads_nor_on_the_batch() -> None:
         decode_crop_resize_batch(jpegs[i : i + 1], boxes[:1], 40, augment=augment[i : i + 1]).images
         for i in range(count)
     ]
-    for threads in (1, 2, 7):
-        batch = decode_crop_resize_batch(jpegs, boxes, 40, augment=augment, num_threads=threads)
-        assert torch.equal(batch.images, torch.cat(alone))
+    batch = decode_crop_resize_batch(jpegs, boxes, 40, augment=augment)
+    assert torch.equal(batch.images, torch.cat(alone))
 
 
 @pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.float32])
-def test_layout_and_dtype_do_not_change_the_values(
-    memory_format: torch.memory_format, dtype: torch.dtype
-) -> None:
-    mean, std = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-    normalize: dict[str, Any] = {} if dtype == torch.uint8 else {"mean": mean, "std": std}
+def test_layout_does_not_change_the_values(memory_format: torch.memory_format) -> None:
     operations: list[Operation] = [("rotate", (20, 0, 9, 9, 9)), ("equalize", ())]
-    out = torch.empty((1, 3, 37, 37), dtype=dtype, memory_format=memory_format)
-    crop("photograph", 37, *operations, out=out, **normalize)
-    levels = crop("photograph", 37, *operations)
-    if dtype == torch.uint8:
-        assert torch.equal(out[0], levels)
-        return
-    shape = (3, 1, 1)
-    wanted = (levels / 255 - torch.tensor(mean).view(shape)) / torch.tensor(std).view(shape)
-    torch.testing.assert_close(out[0], wanted)
+    out = torch.empty((1, 3, 37, 37), dtype=torch.uint8, memory_format=memory_format)
+    crop("photograph", 37, *operations, out=out)
+    assert torch.equal(out[0], crop("photograph", 37, *operations))
 
 
 @pytest.mark.parametrize("orientation", [1, 3, 6])

@@ -23,8 +23,8 @@ def copy_tree(root: Path) -> Path:
     for path in PACKAGE.glob("*.py"):
         shutil.copy(path, root / "custom_op")
     for name in (
-        "pixels/color.cpp",
-        "pixels/color.h",
+        "jpeg/restarts.cpp",
+        "jpeg/restarts.h",
         "jpeg/header.cpp",
         "jpeg/header.h",
         "jpeg/markers.h",

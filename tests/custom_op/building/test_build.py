@@ -174,7 +174,7 @@ def test_read_only_source_tree_builds(tree: Path, cache: Path) -> None:
 
 def test_changed_source_is_built_again(tree: Path, cache: Path) -> None:
     first = built(run(tree, cache))
-    source = tree / "custom_op" / "csrc" / "pixels" / "color.cpp"
+    source = tree / "custom_op" / "csrc" / "jpeg" / "restarts.cpp"
     source.write_text(source.read_text() + "// changed\n")
     assert built(run(tree, cache)) != first
     assert len(list(cache.glob("*/build.json"))) == 2
@@ -212,11 +212,13 @@ def test_missing_header_shows_the_compiler_output_and_the_fix(
 
 
 def test_failed_compilation_shows_the_last_lines_of_the_compiler(tree: Path, cache: Path) -> None:
-    (tree / "custom_op" / "csrc" / "pixels" / "color.cpp").write_text("#error deliberate failure\n")
+    (tree / "custom_op" / "csrc" / "jpeg" / "restarts.cpp").write_text(
+        "#error deliberate failure\n"
+    )
     process = start(tree, cache)
     _, errors = process.communicate()
     assert process.returncode != 0
-    assert "deliberate failure" in errors and "color.cpp" in errors
+    assert "deliberate failure" in errors and "restarts.cpp" in errors
     assert not list(cache.glob("*.tmp*"))
 
 
