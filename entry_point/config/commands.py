@@ -65,6 +65,13 @@ def index_command(data: DataConfig) -> str:
     return make("dataset", {**_packing(data), **to})
 
 
+def convert_command(root: Path) -> str:
+    """Returns how to make a packed dataset of version 1 one of this version."""
+    root = root if root.name.strip(".") else root.resolve()
+    output = str(root.with_name(f"{root.name}-2"))
+    return make("dataset", {"source": str(root), "output": output})
+
+
 def shrink_command(data: DataConfig, max_side: int) -> str:
     """Returns how to pack the dataset with no image larger than `max_side` pixels."""
     root = Path(data.root or "FOLDER")

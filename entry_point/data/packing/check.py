@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
-_WRONG_SIDE_INDEXES = "its side indexes are damaged: training decodes without them; copy it again"
 _WRONG_INDEX = (
     "its side index does not match the file, so it decodes slower, to the same pixels; `make "
     'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
@@ -174,9 +173,6 @@ def _packed_images(
                 continue
             for row, reason in index.wrong_rows():
                 checked.damage.append(Damage(f"{folder}: {index.name(row)}", reason))
-            side_crc32 = checked.tried(folder, index.file.side_crc32)
-            if side_crc32 not in (None, index.split.side_crc32):
-                checked.damage.append(Damage(str(index.file.file), _WRONG_SIDE_INDEXES))
             for number, shard in enumerate(shards):
                 images = _PackedShard(folder, index, shard, number)
                 if _shard_is_readable(images, shard, checked):
@@ -191,7 +187,7 @@ def _shard_is_readable(images: _PackedShard, shard: Shard, checked: Checked) -> 
     checked.tried(key, require_shard, images.file.parent, shard)
     if len(checked.damage) > before:
         return False
-    # Names and labels have no checksum of their own.
+    # Names, labels and side indexes have no checksum of their own.
     found = checked.tried(images.file, crc32, images.file, 0, shard.bytes)
     if found not in (None, shard.crc32):
         checked.damage.append(Damage(str(images.file), _WRONG_CHECKSUM))

@@ -261,7 +261,7 @@ class RangeSource(Source):
             status = patiently(os.stat, file)
         except OSError:
             return 0, 0
-        return status.st_size, status.st_mtime_ns
+        return status.st_size if length is None else length, status.st_mtime_ns
 
     def use_side_indexes(
         self, index_root: Path | None, root: str | Path | None = None, command: str = ""
