@@ -222,10 +222,9 @@ def _source_of(rows: Rows) -> Source:
 def _use_side_indexes(source: RangeSource, folder: str, data: DataConfig, split: str) -> None:
     index_root = Path(data.index_root) if data.index_root else None
     source.use_side_indexes(index_root, folder, index_command(data))
-    if split == "train" and source.index_cache and (known := source.index_cache.count()):
-        log.info(
-            "%s holds the side indexes of %s", source.index_cache.file, counted(known, "image")
-        )
+    store = source.index_store
+    if split == "train" and store is not None and store.grows and (known := store.count()):
+        log.info("%s holds the side indexes of %s", store.file, counted(known, "image"))
 
 
 def gap_lines(splits: Mapping[str, Source]) -> Iterator[str]:

@@ -103,7 +103,10 @@ def test_impossible_values_of_the_index_are_named(
 
 @pytest.mark.parametrize(
     ("column", "message"),
-    [("length", "lies outside its shard"), ("side_length", "its side index lies outside its shard")],
+    [
+        ("length", "lies outside its shard"),
+        ("side_length", "its side index lies outside its shard"),
+    ],
 )
 def test_sample_that_ends_outside_its_shard_is_named(
     shards: Path, column: str, message: str, caplog: pytest.LogCaptureFixture
