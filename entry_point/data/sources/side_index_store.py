@@ -59,6 +59,8 @@ _CONSEQUENCE = "images without a side index decode slower, to the same pixels"
 _REMEDY_OF_HOST = "free space on the disk, or remove the file"
 _REMEDY = '`make dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
 
+_NONE = torch.empty(0, dtype=torch.uint8)
+
 log = logging.getLogger(__name__)
 _said: dict[str, object] = {}
 
@@ -89,33 +91,38 @@ class SideIndexStore:
             _remove_unused(self.file.parent)
         return found
 
-    def warn_of_missing(self, paths: Sequence[str]) -> None:
+    def key(self, path: str) -> int:
+        """SQLite finds whole numbers faster than texts. A collision costs one image its index."""
+        digest = blake2b(os.fsencode(path.removeprefix(self._start)), digest_size=8).digest()
+        return int.from_bytes(digest, "little", signed=True)
+
+    def warn_of_missing(self, keys: Sequence[int]) -> None:
         """Count the images that the file beside them does not know."""
         with self._reading():
             (content,) = self._database().execute("SELECT hashes FROM paths").fetchone()
             known = np.frombuffer(content, np.int64)
-            found = np.isin([self._key(path) for path in paths], known).sum()
-            if missing := len(paths) - int(found):
-                of = f"{missing} of {len(paths)} images"
+            if missing := int(np.isin(keys, known, invert=True).sum()):
+                of = f"{missing} of {len(keys)} images"
                 log.warning("%s lacks %s: %s; %s", self.file, of, _CONSEQUENCE, _REMEDY)
 
-    def find(self, paths: Sequence[str]) -> list[Tensor]:
+    def find(self, keys: Sequence[int]) -> list[Tensor]:
         """Returns the index of each image, uint8 (bytes,); empty for none."""
-        keys = [self._key(path) for path in paths]
         found: dict[int, bytes] = {}
         if self._reads:
             with self._reading():
                 for start in range(0, len(keys), _MOST_VARIABLES):
                     some = keys[start : start + _MOST_VARIABLES]
                     found.update(patiently(self._query, some, name=lambda _: self.file))
-        contents = (bytearray(found.get(key, b"")) for key in keys)
-        return [torch.from_numpy(np.frombuffer(content, np.uint8)) for content in contents]
+        return [
+            torch.frombuffer(bytearray(found[key]), dtype=torch.uint8) if found.get(key) else _NONE
+            for key in keys
+        ]
 
-    def keep(self, paths: Sequence[str], indexes: Sequence[Tensor]) -> None:
+    def keep(self, keys: Sequence[int], indexes: Sequence[Tensor]) -> None:
         """Store the indexes that are not empty."""
         rows = [
-            (self._key(path), index.numpy().tobytes())
-            for path, index in zip(paths, indexes, strict=True)
+            (key, index.numpy().tobytes())
+            for key, index in zip(keys, indexes, strict=True)
             if len(index)
         ]
         if not rows or not self._reads or not self._writes:
@@ -142,11 +149,6 @@ class SideIndexStore:
             found = str(error)
         if found != "ok":
             raise DataError(f"{self.file} is damaged ({found}): copy it again or make it again")
-
-    def _key(self, path: str) -> int:
-        """SQLite finds whole numbers faster than texts. A collision costs one image its index."""
-        digest = blake2b(os.fsencode(path.removeprefix(self._start)), digest_size=8).digest()
-        return int.from_bytes(digest, "little", signed=True)
 
     def _query(self, keys: list[int]) -> list[tuple[int, bytes]]:
         """Raises OSError if the disk fails, else sqlite3.Error."""
@@ -237,7 +239,7 @@ def write_folder_index(file: Path, root: str | Path, rows: Iterable[tuple[str, b
 
     Raises OSError, and what `rows` raises: the file is complete or absent.
     """
-    key, hashes, content_bytes = SideIndexStore(file, root, grows=False)._key, array("q"), 0
+    key, hashes, content_bytes = SideIndexStore(file, root, grows=False).key, array("q"), 0
     # The next run replaces what a killed one leaves under this name.
     with (
         replacing(file, file.with_name(f".{file.name}.part")) as unfinished,

@@ -277,8 +277,7 @@ class RangeSource(Source):
         folder = index_root or Path(root)
         file, old = folder / FOLDER_INDEX, folder / OLD_FOLDER_INDEX
         if file.exists():
-            self.index_store = store = SideIndexStore(file, root, grows=False)
-            store.warn_of_missing([self.path(i) for i in range(len(self))])
+            self._use(SideIndexStore(file, root, grows=False))
             return
         before = f"; {old.name} is of version 1 and not read" if old.exists() else ""
         if index_root is not None:
@@ -292,16 +291,28 @@ class RangeSource(Source):
                 f"{folder} holds no {file.name}{before}: decoding makes the side indexes; remove "
                 f"{old.name}, and make them beforehand with `{command}`",
             )
-        self.index_store = SideIndexStore.of_host(root)
+        self._use(SideIndexStore.of_host(root))
+
+    def _use(self, store: SideIndexStore) -> None:
+        self.index_store, self._index_keys = store, np.zeros(len(self), np.int64)
+        if not store.grows:
+            store.warn_of_missing(self._keys_of(np.arange(len(self))))
+
+    def _keys_of(self, indices: Ints) -> list[int]:
+        """Made once for each image: that takes as long as finding its index."""
+        store, keys = self.index_store, self._index_keys
+        if store is not None:
+            for i in indices[keys[indices] == 0].tolist():
+                keys[i] = store.key(self.path(i))
+        return keys[indices].tolist()
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
-        if self.index_store is None:
-            return None
-        return self.index_store.find([self.path(i) for i in indices.tolist()])
+        store = self.index_store
+        return None if store is None else store.find(self._keys_of(indices))
 
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
         if self.index_store is not None:
-            self.index_store.keep([self.path(i) for i in indices.tolist()], indexes)
+            self.index_store.keep(self._keys_of(indices), indexes)
 
 
 class FileSource(RangeSource):

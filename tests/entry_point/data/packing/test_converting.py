@@ -22,7 +22,10 @@ from tests.entry_point.data.packing.version_1 import version_1
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 
 Image = tuple[bytes, list[float]]
-CELLS: dict[str, list[Any]] = {"labels": [["cat", "dog"], [], ["bird"]], "numbers": [0.1, 2.5, -3.25]}
+CELLS: dict[str, list[Any]] = {
+    "labels": [["cat", "dog"], [], ["bird"]],
+    "numbers": [0.1, 2.5, -3.25],
+}
 
 
 def _images(root: Path, split: str) -> dict[str, Image]:

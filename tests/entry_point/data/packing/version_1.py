@@ -48,6 +48,10 @@ def _rewrite(folder: Path, described: dict[str, Any], index: Path) -> None:
 
 
 _SIDE = ("side_offset", "side_length")
+_ORDER = (
+    *("label", "shard", "offset", "length", "height", "width", "orientation", "crc32"),
+    *("label_end", "side_length", "key_end", "key", "side_offset"),
+)
 _NAMES = {"int64": "I64", "int32": "I32", "uint32": "U32", "float32": "F32"}
 _NAMES |= {"int8": "I8", "uint8": "U8"}
 
@@ -58,7 +62,8 @@ def _write(index: Path, columns: dict[str, Any], side: bytes) -> tuple[int, int]
     end = len(side)
     header = {"side_index": {"dtype": "U8", "shape": [end], "data_offsets": [0, end]}}
     content = b""
-    for name, column in sorted(columns.items(), key=lambda each: -each[1].itemsize):
+    ordered = [(name, columns[name]) for name in _ORDER if name in columns]
+    for name, column in sorted(ordered, key=lambda each: -each[1].itemsize):
         start, end = end, end + column.nbytes
         described = {"dtype": _NAMES[column.dtype.name], "shape": list(column.shape)}
         header[name] = described | {"data_offsets": [start, end]}

@@ -102,7 +102,7 @@ def test_decoding_gets_the_index_that_is_in_the_cache(
     epochs(photo_folder, 1)
     kept: list[int] = []
 
-    def keep(_: SideIndexStore, __: list[str], indexes: list[Tensor]) -> None:
+    def keep(_: SideIndexStore, __: list[int], indexes: list[Tensor]) -> None:
         kept.extend(map(len, indexes))
 
     monkeypatch.setattr(SideIndexStore, "keep", keep)
@@ -158,8 +158,7 @@ def test_threads_that_store_their_first_indexes_at_once_log_one_line(
 ) -> None:
     caplog.set_level(logging.INFO)
     source = open_folder(photo_folder)
-    cache, index = source.index_store, index_jpeg(source.read(0))
-    assert cache is not None
+    index = index_jpeg(source.read(0))
     both_are_here = threading.Barrier(2, timeout=30)
     handle = logging.Logger.handle
 
@@ -170,7 +169,9 @@ def test_threads_that_store_their_first_indexes_at_once_log_one_line(
 
     monkeypatch.setattr(logging.Logger, "handle", handle_when_both_are_here)
     with ThreadPoolExecutor(2) as threads:
-        for each in [threads.submit(cache.keep, [source.path(0)], [index]) for _ in range(2)]:
+        for each in [
+            threads.submit(source.keep_indexes, np.zeros(1, np.int64), [index]) for _ in range(2)
+        ]:
             each.result()
     assert len([each for each in caplog.records if "are kept in" in each.getMessage()]) == 1
 
