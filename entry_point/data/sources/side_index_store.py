@@ -203,7 +203,7 @@ class SideIndexStore:
         if size != pages * page_bytes:
             raise DataError(f"{self.file} has {size} bytes instead of {pages * page_bytes}")
         # A forged file may have a view there, which computes for any time.
-        tables = database.execute("SELECT sql FROM sqlite_schema ORDER BY name").fetchall()
+        tables = database.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
         if tables != [(_PATHS,), (_TABLE,)]:
             raise DataError(f"{self.file} holds no side indexes")
         return database
