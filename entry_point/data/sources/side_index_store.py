@@ -221,10 +221,7 @@ class SideIndexStore:
         if str(self.file) not in reason:
             reason = f"{self.file}: {reason}"
         remedy = _REMEDY_OF_HOST if self.grows else _REMEDY
-        say_once(
-            logging.WARNING,
-            f"{reason}: {_CONSEQUENCE}; {remedy}",
-        )
+        say_once(logging.WARNING, f"{reason}: {_CONSEQUENCE}; {remedy}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_connections"}

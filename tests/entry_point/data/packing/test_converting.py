@@ -142,3 +142,14 @@ def test_damage_of_an_index_of_version_1_is_named(
     index.write_bytes(data)
     assert pack(old, tmp_path / "new") == ExitCode.USAGE
     assert "index.safetensors is damaged (its checksum differs)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("packs", ["version 1", "this version"])
+def test_shards_are_read_as_a_webdataset_without_their_side_indexes(
+    packs: str, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = version_1(packed, tmp_path / "old") if packs == "version 1" else packed
+    source = open_source(DataConfig(format="webdataset", root=str(root)), "train", root)
+    shards = PackedStream(packed, "train")
+    assert source.classes == shards.classes and source.labels.tolist() == shards.labels.tolist()
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]
