@@ -112,7 +112,7 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
         ("threads", 1, "folder", ON_FILES),
         ("threads", 2, "folder", ON_FILES),
     ]
-    indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*.safetensors"))}
+    indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*index.s*"))}
     assert indexes == {"shards", "indexed"}
 
 
