@@ -121,7 +121,9 @@ def test_no_program_reads_version_1_and_no_part_joins_it(
         line = f'convert it with `make dataset ARGS="source={old} output={old}-2"`'
         assert line in capsys.readouterr().err
     assert pack(photo_folder, old, "part=1/2") == ExitCode.USAGE
-    assert "differ in" in capsys.readouterr().err
+    assert "differ in the number of parts" in capsys.readouterr().err
+    assert pack(photo_folder, old) == ExitCode.USAGE
+    assert f"output={old} holds a dataset of version 1: remove it" in capsys.readouterr().err
 
 
 def test_a_dataset_of_this_version_is_not_packed_again(
