@@ -80,7 +80,7 @@ class PartIndex:
                 "samples: pack again"
             )
         try:
-            if {table.shapes[name][0] for name in COLUMNS if name != "label"} != {samples}:
+            if {table.shapes[name] for name in COLUMNS if name != "label"} != {(samples,)}:
                 raise ValueError("columns differ in length")
             self.labels = self._labels(samples)
         except (ValueError, IndexError) as error:

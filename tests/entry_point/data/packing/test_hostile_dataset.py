@@ -142,6 +142,7 @@ HEADERS: list[Callable[[dict[str, Any]], object]] = [
     lambda header: header["offset"].update(shape=[3]),
     lambda header: header["offset"].update(shape=None),
     lambda header: header["offset"].update(shape=[]),
+    lambda header: header["offset"].update(shape=[24, 1]),
     lambda header: header["side_length"].update(data_offsets=[0, 2**60]),
     lambda header: header["key_end"].update(data_offsets=[0, -(2**60)]),
     lambda header: header.update(offset=header["side_offset"] | {"shape": [4, 6]}),
