@@ -178,7 +178,7 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
         "a streamed shard": (shard, trained("shards", packed, access="stream")),
         "classes": ("classes.txt", masks),
         "a mask": ("train/masks/all/0.png", masks),
-        "side indexes": ("jpeg-index.safetensors", side_indexes),
+        "side indexes": ("jpeg-index.sqlite", side_indexes),
     }
 
 

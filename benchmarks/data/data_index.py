@@ -23,7 +23,7 @@ from benchmarks.sample_photographs import many_photographs
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources import index_cache
+from entry_point.data.sources import side_index_store
 from entry_point.data.sources.source import Source
 from tests.commands import optimize
 
@@ -49,7 +49,7 @@ def epochs(root: Path, workers: int, index: bool = True, index_root: str | None 
     spec = LoaderSpec(data, pipeline, "train", BATCH, seed=0)
     source: Source = open_source(data, "train", root)
     if not index:
-        source.index_cache = None
+        source.index_store = None
     loader, epoch = build_loader(source, spec), count()
 
     def read() -> None:
@@ -65,7 +65,7 @@ def measured(root: Path, indexed: Path, workers: int) -> dict[str, tuple[float, 
     with_index = epochs(root, workers, index_root=str(indexed))
     laps: dict[str, list[tuple[float, float]]] = {n: [] for n in (PLAIN, FIRST, SECOND, INDEXED)}
     for round_number in range(ROUNDS + 1):
-        index_cache.FOLDER = indexed / f"cache-{workers}-{round_number}"
+        side_index_store.HOST_FOLDER = indexed / f"cache-{workers}-{round_number}"
         making = epochs(root, workers)
         order = [(PLAIN, plain), (FIRST, making), (SECOND, making), (INDEXED, with_index)]
         if (

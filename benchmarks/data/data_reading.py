@@ -41,8 +41,9 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
-from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
-from entry_point.data.sources.shards import COLUMNS
+from entry_point.data.sources.shard_table import write_table
+from entry_point.data.sources.shards import COLUMNS, SIDE_MEMBER
+from entry_point.data.sources.side_index_store import FOLDER_INDEX, write_folder_index
 from entry_point.data.sources.source import Source, read_images
 
 PER_SHARD = 500
@@ -65,39 +66,40 @@ STAGES = ("read", "sizes", "boxes and flips", DECODE)
 
 
 def write_files(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
-    paths, indexes = [], []
+    rows = []
     for i in range(count):
         photograph = photographs[i % len(photographs)]
         path = f"train/class{i % 10}/{i:06d}.jpg"
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_bytes(photograph.jpeg)
-        paths.append(path.encode())
-        indexes.append(photograph.side_index)
-    with (root / FOLDER_INDEX).open("wb") as file:
-        writer = IndexWriter(file, {})
-        writer.add({}, paths, indexes)
-        writer.finish()
+        rows.append((path, photograph.side_index))
+    write_folder_index(root / FOLDER_INDEX, root, rows)
 
 
 def write_shards(root: Path, photographs: list[IndexedPhotograph], count: int) -> None:
     (root / "train").mkdir(parents=True)
-    shards, rows, keys, indexes = [], [], [], []
+    shards, rows, keys = [], list[dict[str, int]](), []
     for number, first in enumerate(range(0, count, PER_SHARD)):
         file = root / "train" / f"shard-{number:06d}.tar"
         with file.open("wb") as opened, tarfile.open(fileobj=opened, mode="w") as tar:
-            for i in range(first, min(first + PER_SHARD, count)):
+            numbers = range(first, min(first + PER_SHARD, count))
+            for i in numbers:
                 data, index, height, width = photographs[i % len(photographs)]
-                offset = add_member(tar, opened, f"class{i % 10}/{i:06d}.jpg", data)
-                row = (i % 10, number, offset, len(data), height, width)
-                rows.append((*row, 1, zlib.crc32(data), i))
                 keys.append(f"class{i % 10}/{i:06d}.jpg".encode())
-                indexes.append(index)
-        shards.append(Shard(file.name, file.stat().st_size, min(PER_SHARD, count - first), 0))
-    with (root / "train" / Part().index).open("wb") as opened:
-        writer = IndexWriter(opened, COLUMNS)
-        columns = {name: [row[i] for row in rows] for i, name in enumerate(COLUMNS)}
-        writer.add(columns, keys, indexes)
-        split = Split(shards, writer.finish(), 0)
+                offset = add_member(tar, opened, keys[-1].decode(), data)
+                row = {"label": i % 10, "shard": number, "offset": offset, "length": len(data)}
+                row |= {"height": height, "width": width, "orientation": 1}
+                rows.append(row | {"crc32": zlib.crc32(data), "side_length": len(index)})
+            indexes = [photographs[i % len(photographs)].side_index for i in numbers]
+            place = add_member(tar, opened, SIDE_MEMBER, b"".join(indexes))
+            for row in rows[first:]:
+                row["side_offset"] = place
+                place += row["side_length"]
+        shards.append(Shard(file.name, file.stat().st_size, len(numbers), 0))
+    columns = {
+        name: np.array([row[name] for row in rows], number) for name, number in COLUMNS.items()
+    }
+    split = Split(shards, write_table(root / "train" / Part().index, columns, keys))
     classes = [f"class{i}" for i in range(10)]
     write_description(root, Description(classes, {"train": split}, "benchmark", ""))
 

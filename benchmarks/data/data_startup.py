@@ -32,7 +32,7 @@ from entry_point.data.sources.dataset_description import (
     Split,
     write_description,
 )
-from entry_point.data.sources.index_file import IndexWriter
+from entry_point.data.sources.shard_table import write_table
 from entry_point.data.sources.shards import COLUMNS
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
@@ -46,25 +46,22 @@ def write_large_index(root: Path, samples: int) -> None:
     """Write an index of `samples` samples, with sparse shards of the sizes it states."""
     (root / "train").mkdir(parents=True)
     each, shard_count = PER_SHARD, samples // PER_SHARD
-
-    with (root / "train" / Part().index).open("wb") as file:
-        writer = IndexWriter(file, COLUMNS)
-        for number in range(shard_count):
-            rows = np.arange(number * each, (number + 1) * each)
-            size = np.full(each, 500)
-            columns = {
-                "label": rows % 1000,
-                "shard": np.full(each, number),
-                "offset": (rows - rows[0]) * LENGTH,
-                "length": np.full(each, LENGTH),
-                "height": size,
-                "width": size,
-                "orientation": np.ones(each),
-                "crc32": rows,
-            }
-            keys = [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}".encode() for row in rows]
-            writer.add(columns, keys, [b""] * each)
-        checksum = writer.finish()
+    rows, size = np.arange(shard_count * each), np.full(shard_count * each, 500)
+    values = {
+        "label": rows % 1000,
+        "shard": rows // each,
+        "offset": rows % each * LENGTH,
+        "length": np.full(len(rows), LENGTH),
+        "height": size,
+        "width": size,
+        "orientation": np.ones(len(rows)),
+        "crc32": rows,
+        "side_offset": np.zeros(len(rows)),
+        "side_length": np.zeros(len(rows)),
+    }
+    columns = {name: values[name].astype(number) for name, number in COLUMNS.items()}
+    keys = [f"n{row % 1000:08d}/n{row % 1000:08d}_{row}".encode() for row in rows.tolist()]
+    checksum = write_table(root / "train" / Part().index, columns, keys)
     shards = [
         Shard(f"shard-{number:06d}.tar", each * LENGTH, each, 0) for number in range(shard_count)
     ]
@@ -72,7 +69,7 @@ def write_large_index(root: Path, samples: int) -> None:
         with (root / "train" / shard.file).open("wb") as file:
             file.truncate(shard.bytes)
     classes = [f"n{label:08d}" for label in range(1000)]
-    split = Split(shards, checksum, 0)
+    split = Split(shards, checksum)
     write_description(root, Description(classes, {"train": split}, "benchmark", ""))
 
 

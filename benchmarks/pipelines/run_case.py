@@ -157,7 +157,8 @@ def endless_loader(case: Case, drops: bool) -> Loader:
     if case.way in PEERS:
         return PeerLoader(case.way, Path(case.root), spec, EndlessPlan.steps_per_epoch)
     source = open_source(data, "train", Path())
-    source.index_cache = None  # as in a first epoch; a folder's own index is used in any case
+    if source.index_store is not None and source.index_store.grows:
+        source.index_store = None  # as in a first epoch; a folder's own index is used in any case
     decoder = _decoder(case, spec)
     plan = EndlessPlan(EpochPlan(len(source), case.batch_size, seed=0, train=True))
     return build_loader(source, spec, Dropping(decoder) if drops else decoder, plan)

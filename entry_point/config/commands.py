@@ -60,9 +60,16 @@ def check_command(data: DataConfig) -> str:
 
 
 def index_command(data: DataConfig) -> str:
-    """Returns how to make the indexes that `index_root` must hold."""
-    to = {"output": data.index_root, "output_format": "index"}
-    return make("dataset", {**_packing(data), **to})
+    """Returns how to make the indexes that `index_root` must hold, or those beside the images."""
+    to = {} if data.index_root is None else {"output": data.index_root}
+    return make("dataset", {**_packing(data), **to, "output_format": "index"})
+
+
+def convert_command(root: Path) -> str:
+    """Returns how to make a packed dataset of version 1 one of this version."""
+    root = root if root.name.strip(".") else root.resolve()
+    output = str(root.with_name(f"{root.name}-2"))
+    return make("dataset", {"source": str(root), "output": output})
 
 
 def shrink_command(data: DataConfig, max_side: int) -> str:

@@ -187,7 +187,7 @@ class DataConfig:
     index_root: FilePath | None = None
     """Folder of the indexes, when another channel or folder holds them: of streamed shards all
     files of the dataset but the shards, with `folder` and `manifest` the file
-    `jpeg-index.safetensors`. null: the folder of the images."""
+    `jpeg-index.sqlite`. null: the folder of the images."""
     max_bad_fraction: Share = 0.0
     """Share of an epoch's images that may be damaged. 0: the first damaged image stops the job.
     Above 0: they are logged, training uses the next image instead, and validation leaves them out;

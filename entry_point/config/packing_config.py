@@ -72,7 +72,7 @@ class CheckConfig:
     images: FilePath | None = None
     """`root=TABLE`: folder that the table's paths start from. null: the table's folder."""
     index_root: FilePath | None = None
-    """Folder that holds `jpeg-index.safetensors`. null: the images' folder, if it holds one."""
+    """Folder that holds `jpeg-index.sqlite`. null: the images' folder, if it holds one."""
     table: TableConfig = Field(default_factory=TableConfig)
     data: dict[str, Any] = Field(default={})
     """Other settings for reading the dataset, such as `data.format=webdataset`."""

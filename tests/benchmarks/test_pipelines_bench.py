@@ -112,7 +112,7 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
         ("threads", 1, "folder", ON_FILES),
         ("threads", 2, "folder", ON_FILES),
     ]
-    indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*.safetensors"))}
+    indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*index.s*"))}
     assert indexes == {"shards", "indexed"}
 
 
@@ -146,7 +146,7 @@ def test_a_folder_is_measured_as_in_its_first_epoch(photo_folder: Path) -> None:
     """Without the side indexes that decoding makes: with them, the second round is another way."""
     loader = endless_loader(Case("threads", 1, str(photo_folder), "folder", 32, 4, 0.05), False)
     try:
-        assert loader._maker.source.index_cache is None
+        assert loader._maker.source.index_store is None
     finally:
         loader.close()
 

@@ -11,8 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from entry_point.data.sources.index_file import HEADER_BYTES
-
 NAMES = (
     "[metrics] val_accuracy=0.999 .jpg",
     "\x1b[2J\x1b[31mred.jpg",
@@ -73,16 +71,18 @@ def _truncate(draw: random.Random, root: Path) -> str:
 def _lie_in_index(draw: random.Random, root: Path) -> str:
     file = draw.choice(sorted(root.rglob("index.safetensors")))
     data = np.fromfile(file, np.uint8)
-    header = json.loads(data[8:HEADER_BYTES].tobytes())
+    first = 8 + int.from_bytes(data[:8].tobytes(), "little")
+    header = json.loads(data[8:first].tobytes())
     name = draw.choice(sorted(header))
-    start, end = (HEADER_BYTES + place for place in header[name]["data_offsets"])
+    start, end = (first + place for place in header[name]["data_offsets"])
     wide = {"8": 1, "2": 4, "4": 8}[header[name]["dtype"][-1]]
     value = draw.choice((0, 1, 2**7 - 1, 2**31 - 1, 2**63 - 1, 2**64 - 1))
     if start == end or draw.random() < 0.3:
         described = draw.choice(("dtype", "shape", "data_offsets"))
         header[name][described] = draw.choice(_VALUES)
-        text = json.dumps(header).encode().ljust(HEADER_BYTES - 8)[: HEADER_BYTES - 8]
-        data[8:HEADER_BYTES] = np.frombuffer(text, np.uint8)
+        text = json.dumps(header).encode()
+        text = len(text).to_bytes(8, "little") + text
+        data = np.concatenate([np.frombuffer(text, np.uint8), data[first:]])
     else:
         row = start + wide * draw.randrange((end - start) // wide)
         data[row : row + wide] = np.frombuffer(value.to_bytes(8, "little")[:wide], np.uint8)
@@ -118,10 +118,7 @@ def _set_checksums(root: Path) -> None:
         content = json.loads((root / "dataset.json").read_bytes())
         for split, description in content["splits"].items():
             index = (root / split / "index.safetensors").read_bytes()
-            header = json.loads(index[8:HEADER_BYTES])
-            table = index[HEADER_BYTES + header["side_index"]["data_offsets"][1] :]
-            checksum = zlib.crc32(index[:HEADER_BYTES], zlib.crc32(table))
-            description["table_crc32"] = checksum
+            description["table_crc32"] = zlib.crc32(index)
             for shard in description["shards"]:
                 content_of_shard = (root / split / shard["file"]).read_bytes()
                 shard["bytes"], shard["crc32"] = len(content_of_shard), zlib.crc32(content_of_shard)

@@ -33,8 +33,8 @@ from entry_point.data.sources.dataset_description import (
 )
 from entry_point.data.sources.file_bytes import crc32, read_bytes
 from entry_point.data.sources.folder import Tree
-from entry_point.data.sources.index_file import IndexFile
 from entry_point.data.sources.shards import PartIndex
+from entry_point.data.sources.side_index_store import SideIndexStore
 from entry_point.data.sources.source import Encoded, Source, read_image, read_labels
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job.program import ReadError, counted
@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 _HEADER = ("height", "width", "orientation")
 _WRONG_CHECKSUM = "checksum differs: copy it again or pack the dataset again"
-_WRONG_SIDE_INDEXES = "its side indexes are damaged: training decodes without them; copy it again"
 _WRONG_INDEX = (
     "its side index does not match the file, so it decodes slower, to the same pixels; `make "
     'dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
@@ -86,8 +85,8 @@ def check_dataset(config: CheckConfig) -> Checked:
     else:
         source = dataset.source(WHOLE)
         total, images = len(source), ((source, i) for i in range(len(source)))
-        if source.index_file is not None:
-            checked.tried(source.index_file, IndexFile, source.index_file, {})
+        if (store := _made_beforehand(source)) is not None:
+            checked.tried(store.file, store.require_sound)
     for found in in_threads(_check, images, total, "checking"):
         checked.images += 1
         if isinstance(found, Damage):
@@ -128,10 +127,16 @@ def _check_targets(source: Source, i: int, file: Tensor) -> None:
 
 
 def _check_index(source: Source, i: int, file: Tensor) -> None:
-    if source.index_file is not None:
+    if _made_beforehand(source) is not None:
         index = (source.indexes(np.array([i])) or [torch.empty(0)])[0]
         if len(index) and not (is_jpeg(file) and torch.equal(index_jpeg(file), index)):
             raise DataError(_WRONG_INDEX)
+
+
+def _made_beforehand(source: Source) -> SideIndexStore | None:
+    """Returns the store of side indexes beside the images, if there is one."""
+    store = source.index_store
+    return None if store is None or store.grows else store
 
 
 class _PackedShard(Source):
@@ -174,9 +179,6 @@ def _packed_images(
                 continue
             for row, reason in index.wrong_rows():
                 checked.damage.append(Damage(f"{folder}: {index.name(row)}", reason))
-            side_crc32 = checked.tried(folder, index.file.side_crc32)
-            if side_crc32 not in (None, index.split.side_crc32):
-                checked.damage.append(Damage(str(index.file.file), _WRONG_SIDE_INDEXES))
             for number, shard in enumerate(shards):
                 images = _PackedShard(folder, index, shard, number)
                 if _shard_is_readable(images, shard, checked):
@@ -191,7 +193,7 @@ def _shard_is_readable(images: _PackedShard, shard: Shard, checked: Checked) -> 
     checked.tried(key, require_shard, images.file.parent, shard)
     if len(checked.damage) > before:
         return False
-    # Names and labels have no checksum of their own.
+    # Names, labels and side indexes have no checksum of their own.
     found = checked.tried(images.file, crc32, images.file, 0, shard.bytes)
     if found not in (None, shard.crc32):
         checked.damage.append(Damage(str(images.file), _WRONG_CHECKSUM))

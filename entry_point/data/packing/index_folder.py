@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import custom_op
@@ -17,13 +15,11 @@ from entry_point.data.packing.encode import RejectedError, index_image
 from entry_point.data.packing.output_folder import locked
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset import open_dataset
-from entry_point.data.sources.index_file import FOLDER_INDEX, IndexWriter
+from entry_point.data.sources.side_index_store import FOLDER_INDEX, write_folder_index
 from entry_point.data.sources.source import RangeSource
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job.program import counted, printable
-from entry_point.job.whole_file import replacing
 
-_FILES_PER_CHUNK = 4096
 log = logging.getLogger(__name__)
 
 
@@ -44,17 +40,9 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):
         counts: Counter[str] = Counter()
-        # The next run replaces what a killed one leaves under this name.
-        with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
-            with unfinished.open("wb") as opened:
-                writer = IndexWriter(opened, {})
-                found = _indexed(images, counts)
-                while chunk := list(islice(found, _FILES_PER_CHUNK)):
-                    keys = [os.fsencode(path.removeprefix(f"{root}/")) for path, _ in chunk]
-                    writer.add({}, keys, [index for _, index in chunk])
-                writer.finish()
-    indexed = counted(counts.pop("indexed", 0), "file")
-    log.info("%s indexed, %.1f MB of side indexes", indexed, writer.side_bytes / 1e6)
+        write_folder_index(file, root, _indexed(images, counts))
+    indexed, size = counted(counts.pop("indexed", 0), "file"), file.stat().st_size / 1e6
+    log.info("%s indexed, %.1f MB of side indexes", indexed, size)
     for reason, count in counts.most_common():
         log.info("  %d without: %s", count, reason)
     return file

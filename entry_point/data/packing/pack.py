@@ -19,7 +19,7 @@ import shutil
 import tarfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -41,14 +41,18 @@ from entry_point.data.sources.dataset_description import (
     Description,
     Shard,
     Split,
+    is_packed,
     member,
+    read_dataset,
     read_parts,
     require_alike,
     write_description,
 )
 from entry_point.data.sources.file_bytes import crc32
-from entry_point.data.sources.index_file import IndexWriter
-from entry_point.data.sources.shards import COLUMNS, LABEL_END, columns_of
+from entry_point.data.sources.shard_table import write_table
+from entry_point.data.sources.shards import COLUMNS, LABEL_END, SIDE_MEMBER, columns_of
+from entry_point.data.sources.source import Source
+from entry_point.data.sources.stream import PackedStream
 from entry_point.job.program import counted, printable
 from entry_point.job.whole_file import whole_file, write_text
 
@@ -90,11 +94,7 @@ def _plan(
     source: Path, output: Path, options: OptimizeConfig, part: Part, own_files: bool
 ) -> Packing:
     """List all files of `source`."""
-    data = options.dataset(str(source))
-    dataset = open_dataset(data, source, for_training=True, of_part=own_files)
-    if dataset.data.format == "shards":
-        raise DataError(f"source={source} is packed already: train on it as it is")
-    splits = {split: dataset.source(split) for split in dataset.splits}
+    splits = _open(source, options, own_files)
     listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
     first = next(iter(splits.values()))
     if first.kind == "targets":
@@ -110,6 +110,23 @@ def _plan(
     return Packing(options, listings, description, output)
 
 
+def _open(source: Path, options: OptimizeConfig, own_files: bool) -> Mapping[str, Source]:
+    """Returns the images of all splits, also of a packed dataset of version 1.
+
+    Raises DataError for one of this version.
+    """
+    data = options.dataset(str(source))
+    if data.format in ("auto", "shards") and is_packed(source):
+        packed = read_dataset(source)
+        if packed.version == 1:
+            log.info("%s is converted from version 1", source)
+            return {split: PackedStream(source, split) for split in packed.splits}
+    dataset = open_dataset(data, source, for_training=True, of_part=own_files)
+    if dataset.data.format == "shards":
+        raise DataError(f"source={source} is packed already: train on it as it is")
+    return {split: dataset.source(split) for split in dataset.splits}
+
+
 def _is_complete(description: Description, output: Path) -> bool:
     """Returns whether the part is already made. Raises DataError if `output` holds anything but
     parts."""
@@ -117,6 +134,11 @@ def _is_complete(description: Description, output: Path) -> bool:
     for made in parts:
         if made.part != description.part:
             continue
+        if made.version != description.version:
+            raise DataError(
+                f"output={output} holds a dataset of version {made.version}: remove it or choose "
+                "another folder"
+            )
         if made != replace(description, splits=made.splits):
             raise DataError(
                 f"output={output} holds a dataset made from other files or with other options: "
@@ -136,7 +158,6 @@ class Row(msgspec.Struct, array_like=True):
 
     key: bytes
     """The name of its member in the shard."""
-    side_index: bytes
     label: Any
     offset: int
     length: int
@@ -148,12 +169,14 @@ class Row(msgspec.Struct, array_like=True):
     note: str
     """Why it has no side index, or what it lost."""
     source_bytes: int
+    side_offset: int = 0
+    side_length: int = 0
 
     @classmethod
     def of(cls, key: str, label: Any, offset: int, image: Encoded, source_bytes: int) -> Row:
         place = offset, len(image.data), image.height, image.width, image.orientation
         checksum, counted_as = zlib.crc32(image.data), (image.how, image.note, source_bytes)
-        return cls(key.encode(), image.index, label, *place, checksum, *counted_as)
+        return cls(key.encode(), label, *place, checksum, *counted_as)
 
 
 class ShardRows(msgspec.Struct):
@@ -233,7 +256,7 @@ class Packing:
     ) -> None:
         """Write a shard of the next images, and its rows once it is on disk: a shard that has them
         is complete, also if a killed run has moved it to the output."""
-        rows, rejected = list[Row](), dict[str, str]()
+        rows, indexes, rejected = list[Row](), list[bytes](), dict[str, str]()
         with (
             whole_file(path) as file,
             tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar,
@@ -248,6 +271,11 @@ class Packing:
                 text = member(self.description.kind, self.description.classes, label)
                 add_member(tar, file, f"{key}.json", text)
                 rows.append(Row.of(name, label, offset, encoded, source_bytes))
+                indexes.append(encoded.index)
+            start = add_member(tar, file, SIDE_MEMBER, b"".join(indexes))
+            for row, index in zip(rows, indexes, strict=True):
+                row.side_offset, row.side_length = start, len(index)
+                start += len(index)
         size = path.stat().st_size
         shard = Shard(path.name, size, len(rows), crc32(path, 0, size))
         with whole_file(_rows_of(path)) as file:
@@ -275,19 +303,19 @@ class Packing:
         report: dict[str, Any] = {"how": Counter(), "notes": Counter(), "rejected": {}}
         report |= {"bytes_before": 0, "bytes_after": 0}
         report["classes"] = dict.fromkeys(() if kind == "numbers" else classes, 0)
-        found, labels = Split([], 0, 0), 0
+        found, keys, parts = Split([], 0), list[bytes](), list[dict[str, Any]]()
         if files := self.shards(split):
-            with whole_file(self.folder / split / self.description.part.index) as file:
-                writer = IndexWriter(file, columns_of(kind))
-                for number, path in enumerate(files):
-                    made = msgspec.msgpack.decode(_rows_of(path).read_bytes(), type=ShardRows)
-                    found.shards.append(made.shard)
-                    columns = _columns(made.rows, kind, len(classes), number, labels)
-                    keys = [row.key for row in made.rows]
-                    writer.add(columns, keys, [row.side_index for row in made.rows])
-                    labels += len(columns["label"])
-                    _count(made, kind, classes, report)
-                found = Split(found.shards, writer.finish(), writer.side_crc32)
+            for number, path in enumerate(files):
+                made = msgspec.msgpack.decode(_rows_of(path).read_bytes(), type=ShardRows)
+                found.shards.append(made.shard)
+                keys += [row.key for row in made.rows]
+                parts.append(_columns(made.rows, kind, len(classes), number))
+                _count(made, kind, classes, report)
+            columns = {name: np.concatenate([each[name] for each in parts]) for name in parts[0]}
+            if kind == "labels":
+                columns[LABEL_END] = np.cumsum(columns[LABEL_END])
+            file = self.folder / split / self.description.part.index
+            found = Split(found.shards, write_table(file, columns, keys))
         return found, report
 
     def publish(self, description: Description) -> None:
@@ -314,20 +342,20 @@ def _rows_of(shard: Path) -> Path:
     return shard.with_suffix(".rows")
 
 
-def _columns(
-    rows: list[Row], kind: str, outputs: int, shard: int, labels_before: int
-) -> dict[str, Any]:
-    """Returns the columns of a shard's index; see `columns_of`."""
-    labels = [row.label for row in rows]
+def _columns(rows: list[Row], kind: str, outputs: int, shard: int) -> dict[str, Any]:
+    """Returns the columns of a shard's images; see `columns_of`. LABEL_END counts each image's."""
+    labels: Any = [row.label for row in rows]
+    types = columns_of(kind)
     names = COLUMNS.keys() - {"shard", "label"}
     columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names}
-    columns |= {"label": labels, "shard": np.full(len(rows), shard)}
+    columns["shard"] = [shard] * len(rows)
     if kind == "labels":
-        columns["label"] = np.array([number for label in labels for number in label], np.int64)
-        columns[LABEL_END] = labels_before + np.cumsum([len(label) for label in labels])
+        columns[LABEL_END] = [*map(len, labels)]
+        labels = [number for label in labels for number in label]
     elif kind == "numbers":
-        columns["label"] = np.array(labels, np.float32).reshape(len(rows), outputs)
-    return columns
+        labels = np.array(labels, np.float32).reshape(len(rows), outputs)
+    columns["label"] = labels
+    return {name: np.asarray(column, types[name]) for name, column in columns.items()}
 
 
 def _count(made: ShardRows, kind: str, classes: list[str], report: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.config.checking import check_config
-from entry_point.config.commands import index_command
+from entry_point.config.commands import convert_command, index_command
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import FORMATS, DataConfig
 from entry_point.config.resolve import call, resolve
@@ -222,10 +222,9 @@ def _source_of(rows: Rows) -> Source:
 def _use_side_indexes(source: RangeSource, folder: str, data: DataConfig, split: str) -> None:
     index_root = Path(data.index_root) if data.index_root else None
     source.use_side_indexes(index_root, folder, index_command(data))
-    if split == "train" and source.index_cache and (known := source.index_cache.count()):
-        log.info(
-            "%s holds the side indexes of %s", source.index_cache.file, counted(known, "image")
-        )
+    store = source.index_store
+    if split == "train" and store is not None and store.grows and (known := store.count()):
+        log.info("%s holds the side indexes of %s", store.file, counted(known, "image"))
 
 
 def gap_lines(splits: Mapping[str, Source]) -> Iterator[str]:
@@ -309,6 +308,9 @@ def _packed(data: DataConfig, root: Path) -> Dataset:
     if not is_packed(root) and root.name in SPLITS and is_packed(root.parent):
         root, only = root.parent, root.name
     dataset = read_dataset(root)
+    if dataset.version == 1:
+        message = "a packed dataset of version 1, which is no longer read; convert it with"
+        raise DataError(f"{printable(str(root))} is {message} `{convert_command(root)}`")
     counts = {split: dataset.samples(split) for split in dataset.splits if only in (None, split)}
 
     def source(split: str) -> Source:

@@ -2,8 +2,8 @@
 
     dataset.json               the classes, the settings, and the shards of each split
     report.json                what packing did with every source file
-    train/index.safetensors    a row per image, in the order of the shards, and its side index
-    train/shard-000000.tar     the images, and the label of each
+    train/index.safetensors    a row per image, in the order of the shards
+    train/shard-000000.tar     the images, the label of each, and last the side indexes of all
 
 A dataset that is packed in parts has these files for each part: `dataset-2-of-4.json`,
 `report-2-of-4.json`, `train/index-2-of-4.safetensors`. No file is shared, so nothing is merged.
@@ -74,9 +74,7 @@ class Split:
 
     shards: list[Shard]
     table_crc32: int
-    """Of the index file, checked before the table is used."""
-    side_crc32: int
-    """Of the side indexes in the index file, for `make check-dataset`."""
+    """Of the index file, checked before it is used."""
 
     @property
     def samples(self) -> int:
@@ -99,7 +97,8 @@ class Description:
     part: Part = field(default_factory=Part)
     own_files: bool = False
     """Whether the part saw only its own share of the source files, and perhaps not all classes."""
-    version: Literal[1] = 1
+    version: Literal[1, 2] = 2
+    """1: the side indexes are in the index file. It is only converted, by `make dataset`."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,10 @@ class Dataset:
     """The parts that a folder holds."""
 
     parts: list[Description]
+
+    @property
+    def version(self) -> int:
+        return self.parts[0].version
 
     @property
     def kind(self) -> Kind:
@@ -203,7 +206,7 @@ def require_alike(root: Path, parts: Sequence[Description]) -> None:
 def _in_common(part: Description) -> dict[str, Any]:
     """Returns what all parts of a dataset have in common."""
     common: dict[str, Any] = {"the number of parts": part.part.count, "own_files": part.own_files}
-    common |= {"kind": part.kind} | part.settings
+    common |= {"version": part.version, "kind": part.kind} | part.settings
     if not part.own_files or part.kind != "class":  # else each part has other files and classes
         common |= {"classes": part.classes, "source files": part.made_from}
     return common

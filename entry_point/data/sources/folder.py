@@ -13,7 +13,6 @@ from unicodedata import normalize
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
-from entry_point.data.sources.index_file import FOLDER_INDEX
 from entry_point.data.sources.rows import (
     IMAGE_SUFFIXES,
     Files,
@@ -22,6 +21,7 @@ from entry_point.data.sources.rows import (
     Rows,
     Words,
 )
+from entry_point.data.sources.side_index_store import FOLDER_INDEX, OLD_FOLDER_INDEX
 from entry_point.data.sources.splits import split_called
 from entry_point.job.program import counted, printable
 
@@ -36,7 +36,7 @@ _OF_SYSTEMS = {
     *("@eaDir", "@tmp", "@Recycle", "@Recently-Snapshot", "@sharesnap", "@SynoEAStream"),
     *("#recycle", "#snapshot", "~snapshot"),
     # this template
-    FOLDER_INDEX,
+    *(FOLDER_INDEX, OLD_FOLDER_INDEX),
 }
 """Names of folders and files that disks, archives, NAS and we make; names that begin with a dot
 are left out as well."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,14 @@ from entry_point.data.sources.dataset_description import (
     require_shard,
 )
 from entry_point.data.sources.file_bytes import map_file
-from entry_point.data.sources.index_file import SIDE_LENGTH, SIDE_OFFSET, IndexFile, SideIndexes
 from entry_point.data.sources.rows import Labels, Ranges
+from entry_point.data.sources.shard_table import Table
 from entry_point.data.sources.source import RangeSource, UprightSizes
 from entry_point.job.program import printable
+
+SIDE_MEMBER = "__side_index__"
+"""The last member of a shard: the side indexes of its images, one after the other. Names of this
+form are metadata for readers of WebDataset."""
 
 COLUMNS: dict[str, Any] = {
     "label": np.int32,  # position in the part's classes
@@ -36,20 +41,26 @@ COLUMNS: dict[str, Any] = {
     "width": np.int32,
     "orientation": np.int8,  # EXIF, 1 to 8
     "crc32": np.uint32,  # of the image's bytes
+    "side_offset": np.int64,  # of the first byte of its side index in the shard
+    "side_length": np.int32,  # of its side index in bytes; 0 for none
 }
 LABEL_END = "label_end"
 """Of the kind `labels`: where the labels of each sample end among those of all."""
 
 _LONGEST_SIDE = 1 << 27
 _SIZES = ("height", "width", "orientation")
+_IMAGE, _SIDE = ("offset", "length"), ("side_offset", "side_length")
+_SIDE_OF_VERSION_1, _HEADER_OF_VERSION_1 = "side_index", 4096
+"""Version 1 has the side indexes in the index file, behind a header of so many bytes."""
 
 
-def columns_of(kind: str) -> dict[str, Any]:
+def columns_of(kind: str, version: int = 2) -> dict[str, Any]:
     """Returns the columns of an index and their types. Numbers are one row of the `label` per
     sample."""
+    columns = COLUMNS | ({_SIDE_OF_VERSION_1: np.uint8} if version == 1 else {})
     if kind == "labels":
-        return COLUMNS | {LABEL_END: np.int64}
-    return COLUMNS | ({"label": np.float32} if kind == "numbers" else {})
+        return columns | {LABEL_END: np.int64}
+    return columns | ({"label": np.float32} if kind == "numbers" else {})
 
 
 class PartIndex:
@@ -58,36 +69,41 @@ class PartIndex:
     def __init__(self, root: Path, part: Description, split: str) -> None:
         """Raises DataError for a damaged index."""
         self.part, self.split = part, part.splits[split]
-        self.folder = root / split
-        file = self.folder / part.part.index
-        if not file.is_file():
-            raise DataError(f"{file} is missing: copy it again or pack the dataset again")
-        types, checksum = columns_of(part.kind), self.split.table_crc32
-        self.file = IndexFile(file, types, checksum)
+        file = root / split / part.part.index
+        self.table = table = Table(file, columns_of(part.kind, part.version))
         samples = self.split.samples
-        if len(self.file) != samples:
+        if self._checksum() != self.split.table_crc32:
+            raise table.damaged("its checksum differs")
+        if len(table) != samples:
             raise DataError(
-                f"{file} has {len(self.file)} rows, but {part.part.description} lists {samples} "
+                f"{file} has {len(table)} rows, but {part.part.description} lists {samples} "
                 "samples: pack again"
             )
         try:
-            if {len(self[name]) for name in COLUMNS if name != "label"} != {samples}:
+            if {table.shapes[name] for name in COLUMNS if name != "label"} != {(samples,)}:
                 raise ValueError("columns differ in length")
             self.labels = self._labels(samples)
         except (ValueError, IndexError) as error:
-            raise DataError(f"{file} is damaged ({error}): pack the dataset again") from error
+            raise table.damaged(error) from error
         except MemoryError as error:
             raise DataError(f"{file}: no memory for {samples} labels ({error})") from error
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        return self.file[column]
+        return self.table[column]
 
     def __len__(self) -> int:
-        return len(self.file)
+        return len(self.table)
 
     def name(self, row: int) -> str:
         """Of the image's member in its tar file."""
-        return self.file.key(row).decode("utf-8", "backslashreplace")
+        return self.table.name(row)
+
+    def _checksum(self) -> int:
+        """That of version 1 leaves out the side indexes."""
+        if self.part.version != 1:
+            return self.table.crc32()
+        start = _HEADER_OF_VERSION_1
+        return self.table.crc32((start, start + self.table.shapes[_SIDE_OF_VERSION_1][0]))
 
     def _labels(self, samples: int) -> NDArray[Any]:
         """As `Source.labels`; positions in the part's classes. Raises ValueError."""
@@ -117,24 +133,27 @@ class PartIndex:
         sizes = np.array([shard.bytes for shard in self.split.shards], dtype=np.int64)
         if self.part.kind == "class":
             ranges = {"label": (0, len(self.part.classes) - 1)} | ranges
+        places = {_IMAGE: "lies outside its shard"}
+        if self.part.version != 1:
+            places[_SIDE] = "its side index lies outside its shard"
         if len(sizes):
-            longest = int(sizes.max())
-            ranges |= {"shard": (0, len(sizes) - 1), "offset": (0, longest), "length": (0, longest)}
+            inside = (0, int(sizes.max()))
+            ranges |= {"shard": (0, len(sizes) - 1), **dict.fromkeys(chain(*places), inside)}
         for column, (least, most) in ranges.items():
             values = self[column]
             for row in np.flatnonzero((values < least) | (values > most)).tolist():
                 yield row, f"{column}={values[row]} in the index: must be {least} to {most}"
-        if "shard" in ranges:
+        for (offset, length), reason in places.items() if len(sizes) else ():
             # The sum of offset and length may overflow.
-            room = sizes[self["shard"].clip(0, len(sizes) - 1)] - self["offset"]
-            for row in np.flatnonzero(self["length"] > room).tolist():
-                yield row, "lies outside its shard"
+            room = sizes[self["shard"].clip(0, len(sizes) - 1)] - self[offset]
+            for row in np.flatnonzero(self[length] > room).tolist():
+                yield row, reason
 
 
 class ShardIndex:
     """The index of all samples of a split, in the order of the shards' names.
 
-    The columns are in memory: 41 bytes per sample. As a sequence, it has the samples' names.
+    The columns are in memory: 45 bytes per sample. As a sequence, it has the samples' names.
     """
 
     def __init__(self, root: Path, split: str) -> None:
@@ -142,7 +161,7 @@ class ShardIndex:
         dataset = read_dataset(root)
         if split not in dataset.splits:
             raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
-        self.shards = dataset.shards(split)
+        self.version, self.shards = dataset.version, dataset.shards(split)
         self._parts = [
             PartIndex(root, part, split)
             for part in dataset.parts
@@ -180,37 +199,32 @@ class ShardIndex:
             for i, part in enumerate(parts):
                 shards[i] = _renumbered(shards[i], [s.file for s in part.split.shards], numbers)
             self._order = np.argsort(np.concatenate(shards), kind="stable")
-        self.where = Ranges(
-            folder,
-            [shard.file for shard in self.shards],
-            self._joined(shards),
-            self._joined([part["offset"] for part in parts]),
-            self._joined([part["length"] for part in parts]),
-        )
+        files = [shard.file for shard in self.shards]
+        offsets, lengths = self._columns(_IMAGE)
+        self.where = Ranges(folder, files, self._joined(shards), offsets, lengths)
+        self.side = self._side_indexes()
         labels = [part.labels for part in parts]
         classes = {name: number for number, name in enumerate(dataset.classes)}
         for i, part in enumerate(parts):
             if part.part.classes != dataset.classes:  # only of class folders
                 labels[i] = _renumbered(labels[i], part.part.classes, classes)
         self.labels = Labels(dataset.kind, dataset.classes, self._joined(labels))
-        columns = (self._joined([part[name] for part in parts]) for name in _SIZES)
-        self.sizes = UprightSizes(*upright_size(*columns))
-        self.side_indexes = self._joined_side_indexes()
+        self.sizes = UprightSizes(*upright_size(*self._columns(_SIZES)))
+
+    def _columns(self, names: Iterable[str]) -> Iterator[NDArray[Any]]:
+        """Yields columns of all samples."""
+        return (self._joined([part[name] for part in self._parts]) for name in names)
 
     def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
         """Returns a column of all samples, in their order."""
         return columns[0] if self._order is None else np.concatenate(columns)[self._order]
 
-    def _joined_side_indexes(self) -> SideIndexes | None:
-        """None if no image has one."""
-        parts = self._parts
-        lengths = self._joined([part[SIDE_LENGTH] for part in parts])
-        if not lengths.any():
+    def _side_indexes(self) -> Ranges | None:
+        """Where the side indexes are; None if no image has one, or if they are of version 1."""
+        if self.version == 1:
             return None
-        files = [part.file.file for part in parts]
-        file_of = self._joined([np.full(len(part), i, np.int16) for i, part in enumerate(parts)])
-        offsets = self._joined([part[SIDE_OFFSET] for part in parts])
-        return SideIndexes(files, file_of, offsets, lengths)
+        offsets, lengths = self._columns(_SIDE)
+        return replace(self.where, offsets=offsets, lengths=lengths) if lengths.any() else None
 
     def listing(self) -> Iterable[bytes]:
         """The index files have checksums already, of all that they hold."""
@@ -226,7 +240,7 @@ def _renumbered(
 
 
 class PackedSource(RangeSource):
-    """The samples of a packed split."""
+    """The samples of a packed split: images and side indexes are ranges of its shards."""
 
     def __init__(self, root: Path, split: str, index_root: Path | None = None) -> None:
         """Shards are below `root`; their index is below `index_root`, by default there, too."""
@@ -234,7 +248,9 @@ class PackedSource(RangeSource):
         self.index = index = ShardIndex(index_root or root, split)
         for shard in index.shards:
             require_shard(root / split, shard)
-        self.ranges = replace(index.where, folder=str(root / split))
+        folder = str(root / split)
+        self.ranges = replace(index.where, folder=folder)
+        self.side = None if index.side is None else replace(index.side, folder=folder)
         super().__init__(self.ranges, index, index.labels)
         self.labels, self.sizes = torch.from_numpy(index.labels.values), index.sizes
 
@@ -248,6 +264,18 @@ class PackedSource(RangeSource):
     def key(self, index: int) -> str:
         return printable(f"{self.ranges.of(index).file}: {self.name(index)}")
 
+    def read(self, index: int) -> Tensor:
+        return self._bytes(self.ranges, index)
+
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
+        if self.side is None:
+            return None
+        return [self._bytes(self.side, index) for index in indices.tolist()]
+
+    def _bytes(self, ranges: Ranges, index: int) -> Tensor:
+        """Returns a range of a shard, uint8. Raises as `Source.read`."""
+        raise NotImplementedError
+
 
 class ShardSource(PackedSource):
     """Each image is a view of its mapped shard, not a copy."""
@@ -259,10 +287,6 @@ class ShardSource(PackedSource):
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), self._arguments[:2]
 
-    def read(self, index: int) -> Tensor:
-        start, ranges = int(self.ranges.offsets[index]), self.ranges
+    def _bytes(self, ranges: Ranges, index: int) -> Tensor:
+        start = int(ranges.offsets[index])
         return self._maps[ranges.file_of[index]][start : start + int(ranges.lengths[index])]
-
-    def indexes(self, indices: Ints) -> list[Tensor] | None:
-        found = self.index.side_indexes
-        return None if found is None else found.of(indices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
@@ -20,8 +21,6 @@ from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.data.sources.index_cache import IndexCache
-from entry_point.data.sources.index_file import FOLDER_INDEX, SideIndexes, find_side_indexes
 from entry_point.data.sources.rows import (
     Files,
     Labels,
@@ -30,6 +29,12 @@ from entry_point.data.sources.rows import (
     Places,
     Ranges,
     SourceKind,
+)
+from entry_point.data.sources.side_index_store import (
+    FOLDER_INDEX,
+    OLD_FOLDER_INDEX,
+    SideIndexStore,
+    say_once,
 )
 from entry_point.job.program import printable
 
@@ -66,10 +71,9 @@ class Source:
     the numbers. Of kind `targets`, only their number counts."""
     sizes: UprightSizes | None = None
     """The images' sizes, or None if they are not known without reading the images."""
-    index_cache: IndexCache | None = None
-    """Where the side indexes are that decoding makes; None if it makes none."""
-    index_file: Path | None = None
-    """The file that holds the side indexes of `indexes`, made beforehand."""
+    index_store: SideIndexStore | None = None
+    """Where the side indexes are that decoding makes, or that were made beforehand; None for
+    none."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -209,20 +213,18 @@ def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> 
         except (OSError, DataError) as error:
             files.append(torch.empty(0, dtype=torch.uint8))
             unreadable[i] = getattr(error, "strerror", None) or str(error)
-    sizes, keeps = source.sizes, with_indexes and source.index_cache is not None
+    sizes, store = source.sizes, source.index_store if with_indexes else None
     return Encoded(
         files,
         source.indexes(indices) if with_indexes else None,
         None if sizes is None else sizes.of(indices),
         unreadable,
-        partial(source.keep_indexes, indices) if keeps else None,
+        partial(source.keep_indexes, indices) if store is not None and store.grows else None,
     )
 
 
 class RangeSource(Source):
     """Images that are ranges of files, or whole files."""
-
-    _side_indexes: SideIndexes | None = None
 
     def __init__(
         self, where: Files | Ranges, names: Names, labels: Labels, places: Places | None = None
@@ -261,7 +263,7 @@ class RangeSource(Source):
             status = patiently(os.stat, file)
         except OSError:
             return 0, 0
-        return status.st_size, status.st_mtime_ns
+        return status.st_size if length is None else length, status.st_mtime_ns
 
     def use_side_indexes(
         self, index_root: Path | None, root: str | Path | None = None, command: str = ""
@@ -272,25 +274,45 @@ class RangeSource(Source):
         Raises DataError if `index_root` is given and holds none: `command` makes them.
         """
         root = root or self.folder
-        file = (index_root or Path(root)) / FOLDER_INDEX
+        folder = index_root or Path(root)
+        file, old = folder / FOLDER_INDEX, folder / OLD_FOLDER_INDEX
         if file.exists():
-            paths = [self.path(i).removeprefix(f"{root}/") for i in range(len(self))]
-            self.index_file, self._side_indexes = file, find_side_indexes(file, paths)
-        elif index_root is None:
-            self.index_cache = IndexCache(Path(root))
-        else:
+            self._use(SideIndexStore(file, root, grows=False))
+            return
+        before = f"; {old.name} is of version 1 and not read" if old.exists() else ""
+        if index_root is not None:
             raise DataError(
-                f"data.index_root={index_root}: holds no {FOLDER_INDEX}; make it with `{command}`"
+                f"data.index_root={index_root}: holds no {file.name}{before}; make it with "
+                f"`{command}`"
             )
+        if before:
+            say_once(
+                logging.WARNING,
+                f"{folder} holds no {file.name}{before}: decoding makes the side indexes; remove "
+                f"{old.name}, and make them beforehand with `{command}`",
+            )
+        self._use(SideIndexStore.of_host(root))
+
+    def _use(self, store: SideIndexStore) -> None:
+        self.index_store, self._index_keys = store, np.zeros(len(self), np.int64)
+        if not store.grows:
+            store.warn_of_missing(self._keys_of(np.arange(len(self))))
+
+    def _keys_of(self, indices: Ints) -> list[int]:
+        """Made once for each image: that takes as long as finding its index."""
+        store, keys = self.index_store, self._index_keys
+        if store is not None:
+            for i in indices[keys[indices] == 0].tolist():
+                keys[i] = store.key(self.path(i))
+        return keys[indices].tolist()
 
     def indexes(self, indices: Ints) -> list[Tensor] | None:
-        if self.index_cache is not None:
-            return self.index_cache.find([self.path(i) for i in indices.tolist()])
-        return None if self._side_indexes is None else self._side_indexes.of(indices)
+        store = self.index_store
+        return None if store is None else store.find(self._keys_of(indices))
 
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
-        if self.index_cache is not None:
-            self.index_cache.keep([self.path(i) for i in indices.tolist()], indexes)
+        if self.index_store is not None:
+            self.index_store.keep(self._keys_of(indices), indexes)
 
 
 class FileSource(RangeSource):

@@ -5,14 +5,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,11 +18,10 @@ from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.file_bytes import read_bytes
+from entry_point.data.sources.rows import Ranges
 from entry_point.data.sources.shards import PackedSource
 from entry_point.data.sources.source import Source
-from entry_point.job.program import ReadError, counted
-
-log = logging.getLogger(__name__)
+from entry_point.job.program import ReadError
 
 
 class StreamSource(Source):
@@ -79,17 +76,8 @@ class StreamSource(Source):
         return vars(self) | {"_memory": {}}
 
 
-class HeldShard(NamedTuple):
-    """A shard in memory, with the side indexes of its samples."""
-
-    shard: Tensor
-    side_start: int
-    side: Tensor
-    """Part of the file of side indexes, from `side_start`; empty without."""
-
-
 class PackedStream(PackedSource, StreamSource):
-    """A split of a packed dataset, streamed."""
+    """A split of a packed dataset, streamed: one read brings a shard's images and side indexes."""
 
     def __init__(self, root: Path, split: str, index_root: Path | None = None) -> None:
         super().__init__(root, split, index_root)
@@ -97,37 +85,18 @@ class PackedStream(PackedSource, StreamSource):
         self.shard_files = [root / split / shard.file for shard in self.index.shards]
         self._memory = {}
 
-    def read(self, index: int) -> Tensor:
+    def indexes(self, indices: Ints) -> list[Tensor] | None:
+        try:
+            return super().indexes(indices)
+        except (OSError, DataError, ReadError):  # `read` reports it
+            return None
+
+    def _bytes(self, ranges: Ranges, index: int) -> Tensor:
         held = self._held(index)
         if held is None:
-            return super().read(index)
-        start = int(self.ranges.offsets[index])
-        return held.shard[start : start + int(self.ranges.lengths[index])]
+            return read_bytes(*ranges.of(index))
+        start = int(ranges.offsets[index])
+        return held[start : start + int(ranges.lengths[index])]
 
-    def indexes(self, indices: Ints) -> list[Tensor] | None:
-        if self.index.side_indexes is None:
-            return None
-        return [self._side_index(index) for index in indices.tolist()]
-
-    def _side_index(self, index: int) -> Tensor:
-        try:
-            held = self._held(index)
-            if held is None:
-                return self._read_side(np.array([index]))[1]
-        except (OSError, DataError, ReadError):  # `read` reports it
-            return torch.empty(0, dtype=torch.uint8)
-        assert self.index.side_indexes is not None
-        return self.index.side_indexes.cut(index, held.side_start, held.side)
-
-    def _read_shard(self, number: int) -> HeldShard:
-        shard = read_bytes(self.shard_files[number], 0, self.index.shards[number].bytes)
-        return HeldShard(shard, *self._read_side(np.flatnonzero(self.shard_of == number)))
-
-    def _read_side(self, rows: Ints) -> tuple[int, Tensor]:
-        """See SideIndexes.read; empty if they cannot be read."""
-        try:
-            if self.index.side_indexes is not None and len(rows):
-                return self.index.side_indexes.read(rows)
-        except (OSError, DataError, ReadError) as error:
-            log.warning("%s without a side index: %s", counted(len(rows), "image"), error)
-        return 0, torch.empty(0, dtype=torch.uint8)
+    def _read_shard(self, number: int) -> Tensor:
+        return read_bytes(self.shard_files[number], 0, self.index.shards[number].bytes)

@@ -53,6 +53,8 @@ _FILE, _LINK, _SYMLINK, _WITHOUT_DATA, _EXTENSIONS = b"0\x007", b"1", b"2", b"34
 """Types of members; those of extensions describe the members behind them."""
 _NOT_READ = b"SM"
 """Sparse files, and parts of files."""
+_METADATA = re.compile("__[^/]*__($|/)")
+"""Members that are no samples, as the `webdataset` package has it; ours is `__side_index__`."""
 _RECORD = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
 """Of a pax header: "LENGTH FIELD=VALUE\n"."""
 _UNPACK = {
@@ -126,6 +128,8 @@ def _grouped(members: list[_Member]) -> list[tuple[str, dict[str, _Member]]]:
     for member in members:
         folder, slash, name = member.name.rpartition("/")
         if not name or name.startswith("."):  # macOS adds `._NAME` to each NAME
+            continue
+        if _METADATA.match(member.name):
             continue
         stem, _, suffix = name.partition(".")
         key, suffix = folder + slash + stem, suffix.lower()

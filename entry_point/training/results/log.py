@@ -24,10 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
-OF_EACH_RANK = (
-    *("entry_point.job", "entry_point.data.loader", "entry_point.data.patience"),
-    "entry_point.data.sources.stream",
-)
+OF_EACH_RANK = ("entry_point.job", "entry_point.data.loader", "entry_point.data.patience")
 """Loggers of what a rank meets by itself: other ranks, and damaged images and failed reads of its
 share. What others warn of is the same on every rank."""
 CONSOLE_TEXT = "console_text"

@@ -411,7 +411,7 @@ def test_missing_side_indexes_are_made_as_advised(tmp_path: Path, kind: str) -> 
         data[1] = f"data.root={tmp_path / 'rows.csv'}"
         data += [f"data.images={root}", "data.table.labels=animal"]
     line = line_of(*data)
-    assert "holds no jpeg-index.safetensors; make it with" in line
+    assert "holds no jpeg-index.sqlite; make it with" in line
     assert run_advised(line) == 0
     train(*data)
 

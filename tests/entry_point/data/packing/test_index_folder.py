@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import io
-import json
 import logging
 import os
+import re
+import shlex
 import shutil
-from collections.abc import Callable
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +27,25 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources.index_file import FOLDER_INDEX, HEADER_BYTES
+from entry_point.data.sources import side_index_store
+from entry_point.data.sources.side_index_store import (
+    FOLDER_INDEX,
+    OLD_FOLDER_INDEX,
+    write_folder_index,
+)
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
 from tests.entry_point.data.sources.packed_loaders import epoch_of
 from tests.entry_point.data.sources.test_webdataset import write_tar
+from tests.photographs import write_photo_folder
+
+
+@pytest.fixture(autouse=True)
+def no_line_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(side_index_store, "_said", {})
+    monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
 
 
 @pytest.fixture
@@ -94,7 +110,7 @@ def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
     assert contents(photos) == before
     source = _open(photos, index_root=str(tmp_path / "indexes"))
     assert index_bytes(source) == _expected(source)
-    with pytest.raises(DataError, match=r"holds no jpeg-index\.safetensors; make it with"):
+    with pytest.raises(DataError, match=r"holds no jpeg-index\.sqlite; make it with"):
         _open(photos, index_root=str(tmp_path))
 
 
@@ -126,7 +142,7 @@ def test_changed_and_new_files_decode_without_an_index_to_the_same_pixels(
     with caplog.at_level(logging.WARNING):
         images = _images(photos, index_root=str(tmp_path))
     (opened,) = warnings_in(caplog)
-    assert "lacks 1 of 49 images: they decode" in opened
+    assert "lacks 1 of 49 images: images without a side index decode slower" in opened
     assert torch.equal(_images(photos), images)
 
 
@@ -139,8 +155,24 @@ def _replace_by_same_size(file: Path, photo: Image.Image) -> None:
     assert file.stat().st_size == size
 
 
+def _database(file: Path, *commands: str) -> None:
+    database = sqlite3.connect(file)
+    for command in commands:
+        database.execute(command)
+    database.commit()
+    database.close()
+
+
 def _cut(file: Path) -> None:
     file.write_bytes(file.read_bytes()[:-7])
+
+
+def _empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def _fill(file: Path) -> None:
+    file.write_bytes(b"no more" * 1000)
 
 
 def _make_folder(file: Path) -> None:
@@ -148,7 +180,25 @@ def _make_folder(file: Path) -> None:
     file.mkdir()
 
 
-@pytest.mark.parametrize("damage", [_make_folder, _cut])
+def _make_pipe(file: Path) -> None:
+    file.unlink()
+    os.mkfifo(file)
+
+
+def _forge_table(file: Path) -> None:
+    endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)"
+    view = f"CREATE VIEW side_indexes AS {endless} SELECT i AS path, x'00' AS content FROM n"
+    _database(file, "DROP TABLE side_indexes", view)
+
+
+def _forge_hashes(file: Path) -> None:
+    _database(file, "UPDATE paths SET hashes = x'0102'")
+
+
+DAMAGE = [_cut, _empty, _fill, _make_folder, _make_pipe, _forge_table, _forge_hashes]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_folder_index_is_one_warning_and_no_error(
     photos: Path, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -157,25 +207,135 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
     with caplog.at_level(logging.WARNING):
         assert not any(index_bytes(_open(photos)))
     (line,) = warnings_in(caplog)
-    assert FOLDER_INDEX in line and "48 images decode without a side index" in line
+    assert FOLDER_INDEX in line and "images without a side index decode slower" in line
+    assert 'make dataset ARGS="source=FOLDER output_format=index"' in line
 
 
-@pytest.mark.parametrize(
-    "lengths", [[-1] * 72, [-(2**31)] + [2**31 - 1] * 71, [2**31 - 1] * 72, [0] * 71 + [10**7]]
-)
-def test_false_lengths_in_a_folder_index_are_one_warning_and_no_error(
-    photos: Path, lengths: list[int], caplog: pytest.LogCaptureFixture
+def test_pages_that_are_damaged_cost_one_warning_and_no_pixel(
+    photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    plain = _images(photos)
     assert _index(photos) == 0
     file = photos / FOLDER_INDEX
-    start, end = json.loads(file.read_bytes()[8:HEADER_BYTES])["side_length"]["data_offsets"]
     data = np.fromfile(file, np.uint8)
-    data[HEADER_BYTES + start : HEADER_BYTES + end] = np.array(lengths, np.int32).view(np.uint8)
+    data[20_000:] ^= 0x55
     data.tofile(file)
     with caplog.at_level(logging.WARNING):
-        assert not any(index_bytes(_open(photos)))
+        assert torch.equal(_images(photos), plain)
     (line,) = warnings_in(caplog)
-    assert FOLDER_INDEX in line and "48 images" in line
+    assert FOLDER_INDEX in line
+
+
+@pytest.mark.parametrize("content", ["'text'", "7", "1e300", "x''", "zeroblob(100000)"])
+def test_false_indexes_in_a_folder_index_cost_no_pixel(photos: Path, content: str) -> None:
+    plain = _images(photos)
+    assert _index(photos) == 0
+    _database(photos / FOLDER_INDEX, f"UPDATE side_indexes SET content = {content}")
+    assert torch.equal(_images(photos), plain)
+
+
+def test_the_index_of_version_1_is_named_with_the_command_that_makes_the_new_one(
+    photos: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (photos / OLD_FOLDER_INDEX).write_bytes(b"of version 1")
+    with caplog.at_level(logging.WARNING):
+        for _split in range(2):
+            _open(photos)
+    (line,) = warnings_in(caplog)
+    assert f"{OLD_FOLDER_INDEX} is of version 1 and not read" in line
+    (arguments,) = re.findall('`make dataset ARGS="(.*)"`', line)
+    with pytest.raises(DataError, match=rf"{OLD_FOLDER_INDEX} is of version 1.*make it with"):
+        _open(photos, index_root=str(photos))
+    assert optimize(shlex.split(arguments)) == 0
+    caplog.clear()
+    source = _open(photos)
+    assert index_bytes(source) == _expected(source) and not warnings_in(caplog)
+
+
+def test_a_folder_index_takes_little_more_than_its_indexes(tmp_path: Path) -> None:
+    """1.25 % of the images' bytes is what a side index may take at most."""
+    for size in (300, 700, 1500, 1700, 2500, 5000, 33_000):
+        indexes = [os.urandom(size + size * (i % 11 - 5) // 10) for i in range(2000)]
+        rows = [(f"{tmp_path}/train/{i}.jpg", index) for i, index in enumerate(indexes)]
+        write_folder_index(tmp_path / FOLDER_INDEX, tmp_path, rows)
+        assert (tmp_path / FOLDER_INDEX).stat().st_size < 1.16 * sum(map(len, indexes))
+
+
+def test_a_folder_index_takes_at_most_1_25_percent_of_its_photographs(tmp_path: Path) -> None:
+    photos = write_photo_folder(tmp_path / "photos", train=20, val=0)
+    for file in [*photos.rglob("*.jpg")]:
+        for number in range(4):
+            file.with_name(f"{number}-{file.name}").hardlink_to(file)
+    assert _index(photos) == 0
+    images = sum(file.stat().st_size for file in photos.rglob("*.jpg"))
+    assert (photos / FOLDER_INDEX).stat().st_size < 0.0125 * images
+
+
+@pytest.fixture
+def read_only(photos: Path, tmp_path: Path) -> Iterator[Path]:
+    """The photographs with their index, mounted so that nothing can be written."""
+    assert _index(photos) == 0
+    mounted = tmp_path / "mounted"
+    mounted.mkdir()
+    bind = ["mount", "--bind", str(photos), str(mounted)]
+    if os.getuid() or subprocess.run(bind, check=False, capture_output=True).returncode:
+        pytest.skip("mounts need root")
+    subprocess.run(["mount", "-o", "remount,ro,bind", str(mounted)], check=True)
+    yield mounted
+    subprocess.run(["umount", "--lazy", str(mounted)], check=True)
+
+
+def test_a_folder_index_is_read_from_a_disk_that_is_read_only(read_only: Path) -> None:
+    with pytest.raises(OSError, match="Read-only"):
+        (read_only / "new").touch()
+    source = _open(read_only)
+    assert index_bytes(source) == _expected(source)
+
+
+NO_LOCKS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#define HAS_NO_LOCKS(name)                                                        \
+  int name(int file, int command, ...) {                                          \
+    va_list more;                                                                 \
+    va_start(more, command);                                                      \
+    void *argument = va_arg(more, void *);                                        \
+    va_end(more);                                                                 \
+    int (*real)(int, int, ...) = dlsym(RTLD_NEXT, #name);                         \
+    int locks = command == F_SETLK || command == F_SETLKW || command == F_GETLK;  \
+    return locks ? (errno = ENOLCK, -1) : real(file, command, argument);          \
+  }
+HAS_NO_LOCKS(fcntl)
+HAS_NO_LOCKS(fcntl64)
+"""
+
+
+@pytest.mark.parametrize(("options", "read"), [("mode=ro&immutable=1", True), ("mode=ro", False)])
+def test_a_folder_index_is_read_where_there_are_no_locks(
+    photos: Path, tmp_path: Path, options: str, read: bool
+) -> None:
+    """A program whose locks all fail reads it as training does; and not as SQLite does else."""
+    assert _index(photos) == 0
+    source, library = tmp_path / "locks.c", tmp_path / "locks.so"
+    source.write_text(NO_LOCKS)
+    command = ["cc", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    code = (
+        "import sqlite3, sys; database = sqlite3.connect(sys.argv[1], uri=True)\n"
+        "print(len(database.execute('SELECT content FROM side_indexes').fetchall()))"
+    )
+    uri = f"file:{photos / FOLDER_INDEX}?{options}"
+    done = subprocess.run(
+        [sys.executable, "-c", code, uri],
+        env={**os.environ, "LD_PRELOAD": str(library)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.stdout.strip() == "72") is read, done.stderr
 
 
 def _check_dataset(caplog: pytest.LogCaptureFixture, *arguments: str) -> tuple[int, str]:
@@ -232,13 +392,9 @@ def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
     file = photos / FOLDER_INDEX
     file.write_bytes(file.read_bytes()[:-1])
     code, log = _check_dataset(caplog, f"root={photos}")
-    assert (
-        code == ExitCode.FAILED
-        and "jpeg-index.safetensors is damaged" in log
-        and "problems: 1" in log
-    )
+    assert code == ExitCode.FAILED and "jpeg-index.sqlite has" in log and "problems: 1" in log
     assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == ExitCode.USAGE
-    assert "none: holds no jpeg-index.safetensors" in capsys.readouterr().err
+    assert "none: holds no jpeg-index.sqlite" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(

@@ -1,4 +1,4 @@
-"""Packing keeps the bytes of baseline JPEGs, and indexes all JPEGs beside the shards."""
+"""Packing keeps the bytes of baseline JPEGs, and indexes all JPEGs at the end of their shards."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from entry_point.data.batch import Batch
 from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import encode
 from entry_point.data.packing.pack import pack as pack_folder
-from entry_point.data.sources.index_file import HEADER_BYTES
 from entry_point.data.sources.shards import PackedSource
 from entry_point.data.sources.source import FileSource
 from entry_point.job.program import ExitCode
@@ -109,7 +108,7 @@ def plain(packed: Path) -> Tensor:
     loader = loader_of(packed)
     source = loader._maker.source
     assert isinstance(source, PackedSource) and source.indexes(np.arange(1)) is not None
-    source.index.side_indexes = None
+    source.side = None
     assert source.indexes(np.arange(1)) is None
     return _in_order(epoch_of(loader))
 
@@ -166,12 +165,14 @@ def test_damaged_side_indexes_cost_no_pixel_and_are_found_by_a_check(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     root = copy(packed, tmp_path / "copy")
-    file = root / "train/index.safetensors"
-    data = np.fromfile(file, np.uint8)
-    end = HEADER_BYTES + int(index(packed)["side_length"].sum())
-    data[HEADER_BYTES:end] = damage(data[HEADER_BYTES:end])
-    data.tofile(file)
+    rows, shards = index(packed), sorted((root / "train").glob("*.tar"))
+    for number, file in enumerate(shards):
+        data, own = np.fromfile(file, np.uint8), rows["shard"] == number
+        start = int(rows["side_offset"][own].min())
+        end = start + int(rows["side_length"][own].sum())
+        data[start:end] = damage(data[start:end])
+        data.tofile(file)
     assert torch.equal(_images(root, access=access), plain)
     if access == "map":
         assert check_dataset([f"root={root}"]) == ExitCode.FAILED
-        assert "its side indexes are damaged" in caplog.text
+        assert caplog.text.count("checksum differs") == len(shards)

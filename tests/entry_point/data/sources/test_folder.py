@@ -84,7 +84,8 @@ def test_a_tenth_of_a_folder_without_splits_is_validated_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = [f"{name}/{number}.jpg" for name in "ab" for number in range(200)]
-    _write(tmp_path, [*files, "jpeg-index.safetensors", "notes.txt"])  # neither is a class
+    ours = ["jpeg-index.sqlite", "jpeg-index.safetensors"]
+    _write(tmp_path, [*files, *ours, "notes.txt"])  # none is a class
     with caplog.at_level(logging.INFO):
         data = DataConfig(format="folder", root=str(tmp_path))
         train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))

@@ -26,8 +26,8 @@ from custom_op import index_jpeg
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources import index_cache
-from entry_point.data.sources.index_cache import IndexCache
+from entry_point.data.sources import side_index_store
+from entry_point.data.sources.side_index_store import SideIndexStore
 from entry_point.data.sources.source import RangeSource
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.sources.class_folders import class_folder
@@ -37,8 +37,8 @@ from tests.photographs import write_photo_folder
 
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(index_cache, "FOLDER", tmp_path / "cache")
-    monkeypatch.setattr(index_cache, "_said", {})
+    monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
+    monkeypatch.setattr(side_index_store, "_said", {})
     return tmp_path / "cache"
 
 
@@ -69,8 +69,7 @@ def epochs(root: Path, count: int, index: bool = True, way: Way = "threads") -> 
 def cached(root: Path) -> list[Tensor]:
     """The index of each file, as the next job finds it."""
     source = open_folder(root)
-    assert source.index_cache is not None
-    return source.index_cache.find([source.path(i) for i in range(len(source))])
+    return source.indexes(np.arange(len(source))) or []
 
 
 def digest(root: Path) -> str:
@@ -103,10 +102,10 @@ def test_decoding_gets_the_index_that_is_in_the_cache(
     epochs(photo_folder, 1)
     kept: list[int] = []
 
-    def keep(_: IndexCache, __: list[str], indexes: list[Tensor]) -> None:
+    def keep(_: SideIndexStore, __: list[int], indexes: list[Tensor]) -> None:
         kept.extend(map(len, indexes))
 
-    monkeypatch.setattr(IndexCache, "keep", keep)
+    monkeypatch.setattr(SideIndexStore, "keep", keep)
     epochs(photo_folder, 2)
     assert kept and not any(kept)
 
@@ -135,7 +134,8 @@ def test_an_index_beside_the_images_is_used_instead_of_the_cache(
     assert pack(photo_folder, output, "output_format=index") == 0
     data = DataConfig(format="folder", root=str(photo_folder), index_root=str(output))
     source = open_source(data, "train", photo_folder)
-    assert isinstance(source, RangeSource) and source.index_cache is None
+    assert isinstance(source, RangeSource) and source.index_store is not None
+    assert source.index_store.file.parent == output
     assert not cache_folder.exists()
 
 
@@ -158,8 +158,7 @@ def test_threads_that_store_their_first_indexes_at_once_log_one_line(
 ) -> None:
     caplog.set_level(logging.INFO)
     source = open_folder(photo_folder)
-    cache, index = source.index_cache, index_jpeg(source.read(0))
-    assert cache is not None
+    index = index_jpeg(source.read(0))
     both_are_here = threading.Barrier(2, timeout=30)
     handle = logging.Logger.handle
 
@@ -170,7 +169,9 @@ def test_threads_that_store_their_first_indexes_at_once_log_one_line(
 
     monkeypatch.setattr(logging.Logger, "handle", handle_when_both_are_here)
     with ThreadPoolExecutor(2) as threads:
-        for each in [threads.submit(cache.keep, [source.path(0)], [index]) for _ in range(2)]:
+        for each in [
+            threads.submit(source.keep_indexes, np.zeros(1, np.int64), [index]) for _ in range(2)
+        ]:
             each.result()
     assert len([each for each in caplog.records if "are kept in" in each.getMessage()]) == 1
 
@@ -218,7 +219,7 @@ def test_a_damaged_database_costs_one_warning(
 def test_a_full_cache_keeps_what_it_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(index_cache, "MOST_BYTES", 5 * 8192)
+    monkeypatch.setattr(side_index_store, "MOST_BYTES", 5 * 8192)
     photos = write_photo_folder(tmp_path / "photos")  # with larger indexes than small ones have
     expected = epochs(photos, 2, index=False)
     for new, old in zip(epochs(photos, 2), expected, strict=True):
@@ -232,7 +233,7 @@ def test_a_full_cache_keeps_what_it_holds(
 
 
 def rank(cache: Path, root: Path, count: int, together: Barrier) -> None:
-    index_cache.FOLDER = cache
+    side_index_store.HOST_FOLDER = cache
     together.wait()
     epochs(root, count)
 

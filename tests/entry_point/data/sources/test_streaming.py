@@ -114,7 +114,7 @@ def test_shards_with_cancelled_reads_are_read_by_the_next_loader(packed: Path) -
     cancelled.cancel()
     source._memory[0] = cancelled
     source.hold(_AtOnce(1), [0])
-    assert len(source._memory[0].result().shard) == source.index.shards[0].bytes
+    assert len(source._memory[0].result()) == source.index.shards[0].bytes
 
 
 class _AtOnce(ThreadPoolExecutor):

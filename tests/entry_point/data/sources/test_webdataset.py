@@ -114,7 +114,8 @@ def test_tars_are_packed_indexed_and_checked(
     assert caplog.text.count("72 images checked, problems: 0") == 2
     assert commands.optimize([f"source={tars}", "output_format=index"]) == 0
     indexed: Any = open_tars(tars)
-    assert indexed.index_cache is None and indexed.indexes(torch.arange(48).numpy()) is not None
+    assert indexed.index_store is not None and not indexed.index_store.grows
+    assert indexed.indexes(torch.arange(48).numpy()) is not None
     tar = tars / "train-000.tar"
     content = bytearray(tar.read_bytes())
     content[2000:4000] = bytes(2000)  # in the first image
