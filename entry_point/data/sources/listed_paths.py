@@ -138,10 +138,12 @@ def with_suffixes(folder: str, paths: pl.Series) -> pl.Series:
 
 def _files_beside(folder: str, paths: pl.Series) -> pl.Series:
     """Returns the paths of all files in the folders of these. Lists each folder once."""
-    found = [pl.Series(dtype=pl.String)]
-    for parent in paths.str.extract("(?s)^(.*/)").fill_null("").unique().to_list():
-        found.append(parent + _split("\0".join(_names_in(f"{folder}/{parent}"))))
-    return pl.concat(found)
+    parents = paths.str.extract("(?s)^(.*/)").fill_null("").unique().to_list()
+    return _split(
+        "\0".join(
+            f"{parent}{name}" for parent in parents for name in _names_in(f"{folder}/{parent}")
+        )
+    )
 
 
 def _split(text: str) -> pl.Series:

@@ -216,12 +216,13 @@ def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
     described = {f"about{i}": name + METADATA for i, name in enumerate(columns)}
     fields = [(field, _Text | list[_Text] | None, None) for field in known]
     fields += [(field, _Described | _Text | list[Any] | None, None) for field in described]
-    kind = msgspec.defstruct("Row", fields, rename={**known, **described})
-    cells = [list[Any]() for _ in columns]
-    for row in map(msgspec.structs.astuple, _json_rows(file, kind)):
-        for column, cell, about in zip(cells, row, row[len(columns) :], strict=False):
-            column.append(about.named(cell) if isinstance(about, _Described) else cell)
-    return pl.DataFrame([column_of(*each) for each in zip(columns, cells, strict=True)])
+    kind = msgspec.defstruct("Row", fields, rename={**known, **described}, gc=False)
+    cells = [(*fields, list[Any]()) for fields in zip(known, described, strict=True)]
+    for row in _json_rows(file, kind):
+        for field, about, column in cells:
+            cell, metadata = getattr(row, field), getattr(row, about)
+            column.append(metadata.named(cell) if isinstance(metadata, _Described) else cell)
+    return pl.DataFrame([column_of(known[field], column) for field, _, column in cells])
 
 
 def _json_rows(file: Path, kind: type[T]) -> Iterator[T]:
