@@ -126,7 +126,7 @@ def open_dataset(
 def _check_files(root: Path, rows: Rows, splits: Splits, data: DataConfig) -> None:
     """Raise DataError for listed files that are missing; log what images are not JPEGs."""
     if rows.is_list and data.max_bad_fraction < 1:
-        from entry_point.data.sources.table import require_files  # it imports polars
+        from entry_point.data.sources.listed_paths import require_files  # it imports polars
 
         require_files(rows, splits.rows, data)
     if rows.jpegs is not None:  # not before: a missing file is no image of another format

@@ -35,12 +35,17 @@ _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 
 
 def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
-    """Texts, numbers, or lists of these, as a column of text or of lists of text."""
-    several = any(isinstance(cell, list) for cell in cells)
-    if not several:
-        return pl.Series(name, [None if c is None else str(c) for c in cells], pl.String)
-    lists = [cell if isinstance(cell, list) else [cell] for cell in cells]
-    return pl.Series(name, [[*map(str, cell)] for cell in lists], pl.List(pl.String))
+    """Texts, numbers, or lists of these, or None, as a column of text or of lists of text."""
+    if list not in set(map(type, cells)):
+        texts = [c if c is None or type(c) is str else _text(c) for c in cells]
+        return pl.Series(name, texts, pl.String)
+    lists = (cell if cell is None or isinstance(cell, list) else [cell] for cell in cells)
+    several = [None if cell is None else [*map(_text, cell)] for cell in lists]
+    return pl.Series(name, several, pl.List(pl.String))
+
+
+def _text(cell: Any) -> str:
+    return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 
 def read_labels(rows: Rows, settings: TableConfig) -> Labels:

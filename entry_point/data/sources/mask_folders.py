@@ -245,7 +245,7 @@ def _with_masks(
     is_left_out = 0 < lost["test"] == counts["test"] < len(images)
     wrong = [image for image in missing if not (is_left_out and image.split == "test")]
     if wrong:
-        from entry_point.data.sources.missing_files import nearest_names  # it imports polars
+        from entry_point.data.sources.listed_paths import nearest_names  # it imports polars
 
         mask = f"{wrong[0].mask}{ending}.png"
         path, there = printable(str(root / mask)), nearest_names(str(root), mask)

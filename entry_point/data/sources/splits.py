@@ -27,17 +27,18 @@ WHOLE = "all"
 """The one split of a dataset in which nothing tells any, and all splits together."""
 VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
-_SPLIT_OF = {
+SPLIT_OF = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
+"""What a folder, a table or a file is called, in lower case."""
 _HASH_STREAM = 41
 
 
 def split_called(word: str) -> str | None:
     """Returns the split that this word means, the name of a folder or a cell of a table."""
-    return _SPLIT_OF.get(word.strip().lower())
+    return SPLIT_OF.get(word.strip().lower())
 
 
 def words_of_files(files: Sequence[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
@@ -49,7 +50,7 @@ def words_of_files(files: Sequence[str], skip: bool) -> tuple[dict[str, str], di
     words = dict[str, str]()
     for file in files:
         found = re.findall(r"[a-z]+", file.lower())
-        words[file] = next((_SPLIT_OF[word] for word in reversed(found) if word in _SPLIT_OF), "")
+        words[file] = next((SPLIT_OF[word] for word in reversed(found) if word in SPLIT_OF), "")
     if not skip or not any(words.values()) or all(words.values()):
         return words, {}
     used = {file: word for file, word in words.items() if word}

@@ -1,76 +1,85 @@
-"""Reads columns of a CSV, TSV, Parquet or JSON lines file as text, and names a row that is wrong.
+"""Reads columns of a CSV, TSV, Parquet or JSON lines file as text.
 
-A CSV, TSV, .txt or .lst whose first line names an image has no header: see `_list_columns`. Rows
-count from 1, without the header and blank lines.
+A CSV, TSV, .txt or .lst whose first line names an image has no header: see `_list_columns`. Blank
+lines are no rows.
 """
 
 from __future__ import annotations
 
 import csv
-import os
 import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO, TypeVar
 
 import msgspec
 import polars as pl
 
 from entry_point.data.errors import DataError
-from entry_point.data.sources.labels import MUST_BE, quoted, text_column
+from entry_point.data.sources.labels import column_of, quoted, text_column
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.splits import split_called
 from entry_point.data.sources.table_folder import IMAGE_END, LIST_SUFFIXES, TABLE_SUFFIXES
+from entry_point.job.program import ReadError
+
+T = TypeVar("T")
+_Text = str | bool | int | float
 
 METADATA = "-metadata"
 """SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
-_CSV = (".csv", ".tsv", *LIST_SUFFIXES)
+CSV_SUFFIXES = (".csv", ".tsv", *LIST_SUFFIXES)
 _LONGEST_CELL = 1 << 23
 """Characters. A quote that is never closed makes one cell of all that follows."""
 _UNIT = "\x1f"
 """ASCII's separator of cells, between those that `_words` finds."""
-_OBJECTS = "write one object per line"
+_SHOWN = 20
+"""Bytes before the first that is not UTF-8."""
 
 
-def column_names(file: Path) -> list[str]:
-    """Returns the columns. Raises DataError for a file that is missing, damaged or of another
-    format."""
-    suffix = file.suffix.lower()
-    if suffix not in (*TABLE_SUFFIXES, *LIST_SUFFIXES):
-        known = ", ".join((*TABLE_SUFFIXES, *LIST_SUFFIXES))
-        raise DataError(f"{file}: must be a table; its name must end in one of {known}")
+class TableFile(NamedTuple):
+    """A table whose columns are known."""
+
+    file: Path
+    names: list[str]
+    """Of the columns."""
+    has_header: bool = True
+    """Whether the file names its columns itself."""
+
+
+def open_table(file: Path) -> TableFile:
+    """Raises DataError for a file that is missing, empty, damaged or of another format."""
+    suffix, known = file.suffix.lower(), (*TABLE_SUFFIXES, *LIST_SUFFIXES)
+    if suffix not in known:
+        raise DataError(f"{file}: must be a table; its name must end in one of {', '.join(known)}")
     if not file.is_file():
         raise DataError(f"{file}: no such table")
     if suffix == ".parquet":
         with _damage_named(file):
-            return list(pl.read_parquet_schema(file))
-    names = next(_csv_rows(file), []) if suffix in _CSV else [*next(_json_objects(file), {})]
-    if not names:
+            return TableFile(file, [*pl.read_parquet_schema(file)])
+    if suffix in CSV_SUFFIXES:
+        first = next(_csv_rows(file), [])
+        listed = _list_columns(suffix, first)
+        table = TableFile(file, listed or [name.strip() for name in first], not listed)
+    else:
+        table = TableFile(file, [*next(_json_rows(file, dict), {})])
+    if not table.names:
         raise DataError(f"{file} is empty: it must hold a table of paths and labels")
-    return names
+    return table
 
 
-def has_header(file: Path) -> bool:
-    """Returns whether the file names its columns itself. Raises DataError."""
-    if file.suffix.lower() not in _CSV:
-        return True
-    with file.open(encoding="utf-8-sig", newline="") as text:
-        return not _list_columns(file, next(filter(None, _csv_reader(file, text)), []))
+def read_columns(table: TableFile, columns: list[str]) -> pl.DataFrame:
+    """Returns columns that are there, as text or lists of text.
 
-
-def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
-    """Some of the columns, as text or lists of text.
-
-    Raises DataError for a file that is damaged, and OSError if its disk fails.
+    Raises DataError for a file that is damaged, and OSError or ReadError if its disk fails.
     """
-    suffix = file.suffix.lower()
+    file, suffix = table.file, table.file.suffix.lower()
     if suffix == ".parquet":
         with _damage_named(file):
             frame = pl.read_parquet(file, columns=columns, glob=False)
-    elif suffix in _CSV:
-        frame = _read_csv(file, columns)
+    elif suffix in CSV_SUFFIXES:
+        frame = _read_csv(table, columns)
     else:
         frame = _read_json_lines(file, columns)
     if frame.is_empty():
@@ -80,83 +89,70 @@ def read_columns(file: Path, columns: list[str]) -> pl.DataFrame:
 
 @contextmanager
 def _damage_named(file: Path) -> Iterator[None]:
-    """Raise DataError for what polars raises for a damaged file."""
+    """Raise DataError for what polars raises for a damaged file, and ReadError for its disk's."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{file} is damaged ({reason}): write it again") from error
-    except OSError as error:  # polars has the number only in the text
-        if not (number := re.search(r"\(os error (\d+)\)", str(error))):
-            raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(file)) from error
+    except OSError as error:  # polars' own names no file
+        raise ReadError(f"{file}: could not be read ({error}); check its disk") from error
 
 
-def _read_csv(file: Path, columns: list[str]) -> pl.DataFrame:
-    rows = _csv_rows(file)
-    names = next(rows)
-    cells: dict[str, list[str]] = {name: [] for name in columns}
-    places = {name: place for place, name in reversed([*enumerate(names)])}
+# CSV, by Python's csv: polars fills short rows, and reads past open quotes, without a word.
+
+
+def _read_csv(table: TableFile, columns: list[str]) -> pl.DataFrame:
+    rows = _csv_rows(table.file)
+    if table.has_header:
+        next(rows)
+    places = {name: place for place, name in enumerate(table.names)}
+    cells = {name: list[str]() for name in columns}
     wanted = [(places[name], column) for name, column in cells.items()]
-    for row, found in enumerate(rows, 1):
-        if len(found) != len(names):
-            raise DataError(
-                f"{file}, row {row}: has {len(found)} cells, but the header has {len(names)}: put "
-                f"cells that contain {_separator(file)!r} into quotes"
-            )
+    for row in rows:
         for place, column in wanted:
-            column.append(found[place])
+            column.append(row[place])
     return pl.DataFrame(cells, dict.fromkeys(columns, pl.String))
 
 
-def _csv_rows(file: Path, errors: str = "strict") -> Iterator[list[str]]:
-    """Yields the names of the columns and all rows, without blank ones.
-
-    Raises DataError, which names the row.
-    """
+def _csv_rows(file: Path) -> Iterator[list[str]]:
+    """Yields the cells of the header and all rows, as many in each. Raises DataError."""
     csv.field_size_limit(_LONGEST_CELL)
-    row = -1
-    with file.open(encoding="utf-8-sig", errors=errors, newline="") as text:
-        reader = _csv_reader(file, text)
+    with file.open(encoding="utf-8-sig", newline="") as text:
         try:
+            reader, width = _csv_reader(file.suffix.lower(), text), 0
             for cells in filter(None, reader):
-                row += 1
-                if row == 0 and (names := _list_columns(file, cells)):
-                    yield names
-                    row = 1
-                yield cells if row else [name.strip() for name in cells]
-        except UnicodeDecodeError as error:  # text is decoded ahead of the rows
-            texts = map("".join, _csv_rows(file, "surrogateescape"))
-            row = next(i for i, text in enumerate(texts) if re.search("[\udc80-\udcff]", text))
-            raise DataError(f"{_where(file, row)}: is not UTF-8: save it as UTF-8") from error
+                width = width or len(cells)
+                if len(cells) != width:
+                    raise DataError(
+                        f"{file}, line {reader.line_num}: has {len(cells)} cells, but the first "
+                        f"line has {width}: put cells that contain the separator into quotes"
+                    )
+                yield cells
         except csv.Error as error:
-            where = f"{_where(file, row + 1)} (line {reader.line_num})"
+            where = f"{file}, line {reader.line_num}"
             raise DataError(f"{where}: {error}: check the quotes there") from error
+        except UnicodeDecodeError as error:
+            wrong = error.object[max(error.start - _SHOWN, 0) : error.start + 1]
+            shown = quoted(wrong.decode("latin-1"))
+            raise DataError(f"{file} is not UTF-8, as in {shown}: save it as UTF-8") from error
 
 
-def _where(file: Path, row: int) -> str:
-    return f"{file}, {f'row {row}' if row else 'header'}"
-
-
-def _csv_reader(file: Path, text: TextIO) -> Any:
+def _csv_reader(suffix: str, text: TextIO) -> Any:
+    """A CSV may use semicolons or tabs, and a list also blanks."""
     lines: Iterable[str] = text
-    separator, is_list = _separator(file), file.suffix.lower() in LIST_SUFFIXES
+    is_list = suffix in LIST_SUFFIXES
+    first = next((line for line in text if line.strip()), "")
+    text.seek(0)
+    known, separator = ("\t,;", " ") if is_list else (",;\t", ",")
+    separator = next((each for each in known if each in first), separator)
+    if suffix == ".tsv":
+        separator = "\t"
     if separator == " ":
         lines, separator = (_UNIT.join(_words(line)) for line in text), _UNIT
     if is_list and separator != ",":
         return csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
     return csv.reader(lines, delimiter=separator, strict=True)
-
-
-def _separator(file: Path) -> str:
-    """A CSV may use semicolons, and a list also tabs or blanks."""
-    suffix = file.suffix.lower()
-    if suffix == ".tsv":
-        return "\t"
-    with file.open(encoding="utf-8", errors="replace") as text:
-        header = text.readline()
-    known, usual = ("\t,;", " ") if suffix in LIST_SUFFIXES else (",;\t", ",")
-    return next((each for each in known if each in header), usual)
 
 
 def _words(line: str) -> list[str]:
@@ -172,7 +168,7 @@ def _words(line: str) -> list[str]:
     return [*numbers[0].split(), head[numbers.end() :], *line[end.end() :].split()]
 
 
-def _list_columns(file: Path, first: Sequence[str]) -> list[str]:
+def _list_columns(suffix: str, first: Sequence[str]) -> list[str]:
     """Returns names for the columns of a list, whose first line is a row; none for a header.
 
     The first cell that ends as images do is the `path`, a second one the `mask`. One more column is
@@ -184,7 +180,7 @@ def _list_columns(file: Path, first: Sequence[str]) -> list[str]:
     if not images:
         return []
     names = dict(zip(images, ("path", "mask"), strict=False))
-    if file.suffix.lower() == ".lst" and len(cells) > 2:
+    if suffix == ".lst" and len(cells) > 2:
         names.setdefault(0, "index")
     left = [place for place in range(len(cells)) if place not in names]
     splits = [place for place in left if split_called(cells[place])]
@@ -195,63 +191,47 @@ def _list_columns(file: Path, first: Sequence[str]) -> list[str]:
     return [names[place] for place in range(len(cells))]
 
 
+# JSON lines
+
+
+class _Described(msgspec.Struct, rename="kebab"):
+    """What SageMaker's metadata says of a cell."""
+
+    class_name: _Text | None = None
+    class_map: dict[str, _Text] | None = None
+    """The names of the classes by the numbers in the cell."""
+
+    def named(self, cell: Any) -> Any:
+        """Returns the names of the classes instead of their numbers, where they are known."""
+        if self.class_name is not None:
+            return self.class_name
+        if self.class_map is None or cell is None:
+            return cell
+        numbers = cell if isinstance(cell, list) else [cell]
+        return [self.class_map.get(str(number), number) for number in numbers]
+
+
 def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
-    """Cells as text or lists of text: polars turns cells of different types into text."""
-    cells: dict[str, list[Any]] = {name: [] for name in columns}
-    wanted = [(name, name + METADATA, cells[name]) for name in columns]
-    for row, found in enumerate(_json_objects(file), 1):
-        for name, described, column in wanted:
-            cell = found.get(name)
-            if isinstance(metadata := found.get(described), dict):
-                cell = _class_names(cell, metadata)
-            try:
-                column.append(cell if type(cell) is str else _text(cell))
-            except TypeError as error:
-                where = f"{file}, row {row}: {quoted(name)}"
-                raise DataError(f"{where} is {quoted(cell)}: {error}") from error
-    types: dict[str, Any] = dict.fromkeys(columns, pl.String)
-    for name, column in cells.items():
-        if list in set(map(type, column)):
-            types[name] = pl.List(pl.String)
-            cells[name] = [[cell] if type(cell) is str else cell for cell in column]
-    return pl.DataFrame(cells, types)
+    known = {f"cell{i}": name for i, name in enumerate(columns)}
+    described = {f"about{i}": name + METADATA for i, name in enumerate(columns)}
+    fields = [(field, _Text | list[_Text] | None, None) for field in known]
+    fields += [(field, _Described | _Text | list[Any] | None, None) for field in described]
+    kind = msgspec.defstruct("Row", fields, rename={**known, **described}, gc=False)
+    cells = [(*fields, list[Any]()) for fields in zip(known, described, strict=True)]
+    for row in _json_rows(file, kind):
+        for field, about, column in cells:
+            cell, metadata = getattr(row, field), getattr(row, about)
+            column.append(metadata.named(cell) if isinstance(metadata, _Described) else cell)
+    return pl.DataFrame([column_of(known[field], column) for field, _, column in cells])
 
 
-def _json_objects(file: Path) -> Iterator[dict[str, Any]]:
-    """Yields the objects of the lines that are not blank."""
+def _json_rows(file: Path, kind: type[T]) -> Iterator[T]:
+    """Yields what the lines hold that are not blank. Raises DataError."""
+    decode = msgspec.json.Decoder(kind).decode
     with file.open("rb") as lines:
         for row, line in enumerate(filter(bytes.strip, lines), 1):
             try:
-                found = msgspec.json.decode(line.removeprefix(BOM_UTF8))
-            except UnicodeDecodeError as error:
-                raise DataError(f"{file}, row {row}: is not UTF-8: save it as UTF-8") from error
+                yield decode(line.removeprefix(BOM_UTF8))
             except (ValueError, RecursionError) as error:
-                wrong = f"is not JSON ({error})"
-                raise DataError(f"{file}, row {row}: {wrong}: {_OBJECTS}") from error
-            if not isinstance(found, dict):
-                raise DataError(f"{file}, row {row}: is not a JSON object: {_OBJECTS}")
-            yield found
-
-
-def _class_names(value: Any, metadata: dict[str, Any]) -> Any:
-    """Returns the names of the classes instead of their numbers where SageMaker's metadata has
-    them."""
-    if (class_name := metadata.get("class-name")) is not None:
-        return class_name
-    if not isinstance(names := metadata.get("class-map"), dict):
-        return value
-    numbers = map(str, value if isinstance(value, list) else [value])
-    return [names.get(number, number) for number in numbers]
-
-
-def _text(cell: Any) -> str | list[str] | None:
-    """Text of a text, a number, or each of a list. Raises TypeError."""
-    if type(cell) is list:
-        return [_text_of_one(each) for each in cell]
-    return None if cell is None else _text_of_one(cell)
-
-
-def _text_of_one(value: Any) -> str:
-    if type(value) not in (str, bool, int, float):
-        raise TypeError(MUST_BE)
-    return str(value).lower() if type(value) is bool else str(value)
+                message = "write a JSON object per line, in UTF-8, of texts, numbers and lists"
+                raise DataError(f"{file}, row {row}: {error}: {message} of these") from error

@@ -19,7 +19,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.engines import batch_maker
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
-from entry_point.data.sources import table
+from entry_point.data.sources import listed_paths
 from entry_point.job.program import ExitCode, UserError
 from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.tasks.build_task import build_task
@@ -188,10 +188,10 @@ def test_a_long_run_of_missing_files_is_no_share_to_skip(
     rows += [f"{name},a,val" for name in numbered("a", count=40)[36:]]
     file = write_csv(root / "rows.csv", "path,label,split", rows)
     data = ["data=manifest", f"data.root={file}"]
-    for module in (table, batch_maker):
+    for module in (listed_paths, batch_maker):
         monkeypatch.setattr(module, "LONGEST_RUN", 9)
     assert "max_bad_fraction" not in line_of(*data)
-    for module in (table, batch_maker):
+    for module in (listed_paths, batch_maker):
         monkeypatch.setattr(module, "LONGEST_RUN", 10)
     advice = re.search(r"data\.max_bad_fraction=[0-9.]+\d", line_of(*data))
     assert advice

@@ -81,39 +81,34 @@ def test_class_folders_are_packed_although_tables_describe_their_images(
     assert commands.check_dataset([f"root={root}"]) == 0
 
 
-LABELED: dict[str, tuple[list[Any], dict[str, Any]]] = {
-    "labels": ([["a", "b"], [], ["c"]], {"table": TableConfig(labels=["tags"], kind="labels")}),
-    "numbers": ([0.5, 2.0, -1e3], {"table": TableConfig(labels=["tags"])}),
+CELLS: dict[str, list[Any]] = {"labels": [["a", "b"], [], ["c"]], "numbers": [0.5, 2.0, -1e3]}
+LABELS = {
+    "labels": (["a", "b", "c"], [[1, 1, 0], [0, 0, 0], [0, 0, 1]]),
+    "numbers": (["tags"], [[0.5], [2.0], [-1000.0]]),
 }
 
 
-def labeled(folder: Path, file: Path, kind: str) -> tuple[Path, dict[str, Any]]:
-    cells, settings = LABELED[kind]
+def labeled(folder: Path, file: Path, kind: Any) -> tuple[Path, dict[str, Any]]:
+    """A table of the photos with these cells in turn, and the settings that read it."""
     rows = [
-        {"path": row["path"], "tags": cells[i % 3], "split": row["split"]}
+        {"path": row["path"], "tags": CELLS[kind][i % 3], "split": row["split"]}
         for i, row in enumerate(rows_of(folder))
     ]
-    return write(file, rows), {"images": str(folder), **settings}
+    table = TableConfig(labels=["tags"], kind="labels" if kind == "labels" else None)
+    return write(file, rows), {"images": str(folder), "table": table}
 
 
 @pytest.mark.parametrize("suffix", FORMATS)
-def test_lists_of_names_become_rows_of_ones(
-    photo_folder: Path, tmp_path: Path, suffix: str
+@pytest.mark.parametrize("kind", CELLS)
+def test_lists_of_names_become_rows_of_ones_and_numbers_stay_numbers(
+    photo_folder: Path, tmp_path: Path, suffix: str, kind: str
 ) -> None:
-    file, settings = labeled(photo_folder, tmp_path / f"tags{suffix}", "labels")
+    file, settings = labeled(photo_folder, tmp_path / f"tags{suffix}", kind)
+    classes, labels = LABELS[kind]
     for source in opened(file, **settings):
-        assert source.kind == "labels" and source.classes == ["a", "b", "c"]
+        assert source.kind == kind and source.classes == classes
         assert source.labels.dtype == torch.float32
-        assert source.labels[:3].tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
-
-
-@pytest.mark.parametrize("suffix", FORMATS)
-def test_numbers_become_rows_of_numbers(photo_folder: Path, tmp_path: Path, suffix: str) -> None:
-    file, settings = labeled(photo_folder, tmp_path / f"tags{suffix}", "numbers")
-    for source in opened(file, **settings):
-        assert source.kind == "numbers" and source.classes == ["tags"]
-        assert source.labels.dtype == torch.float32
-        assert source.labels[:3].tolist() == [[0.5], [2.0], [-1000.0]]
+        assert source.labels[:3].tolist() == labels
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -12,6 +12,8 @@ from entry_point.data.sources.table import PATHS
 from tests import commands
 from tests.entry_point.data.sources.table.labeled_tables import opened, rows_of, write
 
+ASKED = ("data.table.path=COLUMN", "data.table.labels=[COLUMN]")
+
 
 def rows(photo_folder: Path, /, **columns: str) -> list[dict[str, Any]]:
     """Rows of the columns, each of which holds `path`, `label` or `split` of the photos, the path
@@ -64,16 +66,23 @@ def test_documents_name_the_usual_columns_in_their_order() -> None:
             assert " ".join(f"`{name}`" for name in names) in text, page
 
 
-def test_both_columns_are_asked_for_in_one_line_as_they_are_typed(
-    photo_folder: Path, tmp_path: Path
+@pytest.mark.parametrize(
+    ("columns", "asked", "known"),
+    [
+        ({"foto": "path", "animal": "label"}, f"{ASKED[0]} {ASKED[1]}", "data.table.kind"),
+        ({"foto": "path", "label": "label"}, ASKED[0], ASKED[1]),
+        ({"path": "path", "animal": "label"}, ASKED[1], ASKED[0]),
+    ],
+)
+def test_only_columns_that_are_unknown_are_asked_for_in_one_line_as_they_are_typed(
+    photo_folder: Path, tmp_path: Path, columns: dict[str, str], asked: str, known: str
 ) -> None:
-    columns = {"foto": "path", "animal": "label", "split": "split"}
     file = write(tmp_path / "train.csv", rows(photo_folder, **columns))
     with pytest.raises(DataError) as raised:
         opened(file, images=str(photo_folder))
     line = str(raised.value)
-    assert "\n" not in line and "it has 'foto', 'animal', 'split'" in line
-    assert "data.table.path=COLUMN data.table.labels=[COLUMN]" in line
+    assert "\n" not in line and f": set {asked}, usually called " in line and known not in line
+    assert f"it has {', '.join(map(repr, columns))}" in line
 
 
 @pytest.mark.parametrize(
@@ -97,14 +106,3 @@ def test_programs_ask_for_the_columns_as_they_take_them(
     assert asked, error
     answer = [asked[1].replace("COLUMN", "foto"), asked[2].replace("COLUMN", "animal")]
     assert program([*typed, *answer]) == 0
-
-
-def test_a_column_that_is_known_is_not_asked_for(photo_folder: Path, tmp_path: Path) -> None:
-    for columns, asked, known in (
-        ({"foto": "path", "label": "label"}, "data.table.path=COLUMN", "data.table.labels"),
-        ({"path": "path", "animal": "label"}, "data.table.labels=[COLUMN]", "data.table.path"),
-    ):
-        file = write(tmp_path / "train.csv", rows(photo_folder, **columns))
-        with pytest.raises(DataError) as raised:
-            opened(file, images=str(photo_folder))
-        assert asked in str(raised.value) and known not in str(raised.value)

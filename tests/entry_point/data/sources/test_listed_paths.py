@@ -105,7 +105,9 @@ def test_paths_with_suffixes_are_not_completed(tmp_path: Path) -> None:
 def test_an_id_of_two_images_is_refused(tmp_path: Path) -> None:
     root = write(tmp_path / "images", "a/1.jpg", "a/1.png", "a/2.jpg")
     assert listed(root, "a/2") == ["a/2.jpg"]
-    with pytest.raises(DataError, match=r"a: 1.jpg and 1.png are there, and the table names 1: "):
+    with pytest.raises(
+        DataError, match=r"a/1.jpg and a/1.png are there, and the table names a/1: "
+    ):
         listed(root, "a/2", "a/1")
 
 
