@@ -46,8 +46,8 @@ def fill(folder: Path) -> None:
 
 def test_a_checkpoint_for_which_there_is_no_room_leaves_the_earlier_one(small_disk: Path) -> None:
     checkpoints = Checkpoints(small_disk, None, 0, writes=True)
-    checkpoints.save({"model": {"weight": torch.zeros(1000)}}, 1)
-    checkpoints.save({"model": WEIGHTS}, 2)
+    checkpoints.save({"learner": {"model": {"weight": torch.zeros(1000)}}}, 1)
+    checkpoints.save({"learner": {"model": WEIGHTS}}, 2)
     with pytest.raises(OSError) as caught:
         checkpoints.close()
     path = small_disk / "step-000000002.pt"
