@@ -61,7 +61,7 @@ NOT_REPLAYED = {
     r"python -m (launch.settings|tests.settings_page)": "a test compares what it prints",
     r"mlflow|wandb": "needs this package",
     r".*tests\.recorded": "is this program",
-    r"make dataset .*source=OLD": "needs version 1; tests/entry_point/data/packing/test_converting.py",
+    r"make dataset .*source=OLD": "needs a dataset of version 1; test_converting.py has one",
     r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
     r"import torch\nfrom torchvision": "downloads weights",
     r"from (sagemaker|launch\.notebook)|from custom_op .*\n\npixels": "needs an SDK, or is a part",
