@@ -37,9 +37,15 @@ def read_tracked(run: RunFolder) -> tuple[Metric | None, str | None]:
 
 
 def tracked_value(metric: Metric, record: Record) -> float | None:
-    """Returns the metric's value in the record of an evaluation; NaN is no value."""
-    value = record.get(metric.key)
-    return value if metric.is_better(value, than=None) else None
+    """Returns the metric's value in the record of an evaluation; NaN is no value.
+
+    Version 1 evaluated averaged weights and raw ones; its best checkpoint has the better.
+    """
+    best: float | None = None
+    for key in (metric.key, f"{metric.key}_raw"):
+        if metric.is_better(value := record.get(key), than=best):
+            best = value
+    return best
 
 
 class TimeLeft:

@@ -125,15 +125,19 @@ def table(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
     return {Path(run).name: row.strip() for run, row in rows}
 
 
-def test_a_value_that_is_no_number_counts_as_none(
+def test_the_better_of_both_weights_of_a_run_of_version_1_counts_and_nan_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = [0.3, 0.9, float("nan")]
-    write_records(tmp_path / "run", *({"val_loss": 1.0, "val_accuracy": a} for a in values))
-    write_records(tmp_path / "other", {"val_loss": 1.0, "val_accuracy": 0.7})
+    nan = float("nan")
+    raw, averaged = [(0.3, 0.8), (0.45, 0.9), (0.5, nan)], [(nan, 0.6), (0.7, 0.6)]
+    for name, values in (("raw", raw), ("averaged", averaged)):
+        records = ({"val_loss": 1.0, "val_accuracy": a, "val_accuracy_raw": b} for a, b in values)
+        write_records(tmp_path / name, *records)
+    write_records(tmp_path / "now", *({"val_loss": 1.0, "val_accuracy": a} for a in (0.8, nan)))
     rows = table(tmp_path, capsys)
-    assert rows["run"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3", "-"]
-    assert rows["other"].split() == ["70.00", "%", "accuracy", "1", "of", "1", "-"]
+    assert rows["raw"].split() == ["*", "90.00", "%", "accuracy", "2", "of", "3", "-"]
+    assert rows["averaged"].split() == ["70.00", "%", "accuracy", "2", "of", "2", "-"]
+    assert rows["now"].split() == ["80.00", "%", "accuracy", "1", "of", "2", "-"]
 
 
 RECALL = Metric("recall", "recall of cats", percent=True)
