@@ -2,8 +2,7 @@
 
 Prints a row for each run that has been evaluated: the value of its best checkpoint, images per
 second, and the settings that tell these runs apart best, as far as the terminal is wide enough.
-`*` marks the best of several runs with the same validation images and metric. Of an unfinished run,
-the settings are not shown.
+`*` marks the best of several runs with the same validation images and metric.
 """
 
 from __future__ import annotations
@@ -122,13 +121,13 @@ class _Run:
 
 
 def _read(folder: Path) -> _Run:
-    run, settings = RunFolder(folder), settings_of_finished(folder)
+    run, settings = RunFolder(folder), settings_of(folder)
     log = run.output_data / "metrics.jsonl"
     records = parse_records(log.read_text()) if log.is_file() else []
     evaluations = validation_records(records)
     speeds = column(training_records(records), "images_per_s")
-    metric, images = read_tracked(run)
-    metric = metric or _tracked(evaluations, settings)
+    tracked = read_tracked(run)
+    metric = tracked.metric or _tracked(evaluations, settings)
     value: float | None = None
     epochs = "-"
     for record in evaluations:
@@ -139,13 +138,14 @@ def _read(folder: Path) -> _Run:
         for key, value in settings.items()
         if key.startswith("data.") and key.split(".")[1] not in OF_SAMPLES
     }
-    dataset = images or (json.dumps(of_dataset) if of_dataset else "")
+    dataset = tracked.images or (json.dumps(of_dataset) if of_dataset else "")
     speed = f"{median(speeds):.0f}" if speeds else "-"
     return _Run(folder, metric, dataset, settings, value, epochs, speed)
 
 
-def settings_of_finished(folder: Path) -> dict[str, str]:
-    """Returns a run's settings as `spelled` does; empty for an unfinished one."""
+def settings_of(folder: Path) -> dict[str, str]:
+    """Returns a run's settings as `spelled` does; empty without a model, or with that of a stopped
+    job of version 1."""
     file = RunFolder(folder).model / "config.yaml"
     content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return {} if "unfinished" in content else spelled(content)

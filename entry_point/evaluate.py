@@ -154,9 +154,8 @@ def _write(
         "images": len(found.indices),
         "damaged": found.damaged,
     }
-    if (unfinished := trained.config.describe_unfinished()) is not None:
-        facts["note"] = unfinished
-        log.warning("%s: %s", config.model_dir, unfinished)
+    if trained.reached is not None:
+        facts["reached"] = trained.reached
     tables = {table.title: _as_json(table) for table in task.tables(found.scores)}
     result = {**facts, "metrics": found.metrics, "tables": tables}
     write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")

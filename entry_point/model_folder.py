@@ -2,13 +2,11 @@
 
 | File | Contents |
 |---|---|
-| model.safetensors | the network's state dict; its metadata has what a finished run reached |
+| model.safetensors | the network's state dict; its metadata says what the run had reached |
 | config.yaml | the run's configuration, by which the network and the task are built again |
 | classes.json | the names of the classes, labels or numbers |
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
 | code/project/ | your own code, if the configuration names any of it |
-
-If a stopped job left it, config.yaml also says how far the run was, as `unfinished`.
 
 A folder may come from a stranger. Of what its configuration names, only known words and its own
 code resolve, and building fetches no weights.
@@ -17,14 +15,13 @@ code resolve, and building fetches no weights.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 import shutil
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -32,18 +29,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import cast
 
-import pydantic.dataclasses
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_model as write_weights
+from safetensors.torch import save_file
 from torch import Tensor, nn
-from yaml import YAMLError, safe_load
+from yaml import YAMLError
 
 from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import Crop
 from entry_point.config.resolve import TIMM
-from entry_point.config.schema import SETTINGS, Int
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
@@ -58,13 +53,11 @@ from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import build_task, task_class
 from entry_point.training.tasks.task import Task
 
-logger = logging.getLogger(__name__)
-
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
 HEAD = "head.json"
 CODE = "code"
-_VALIDATION = "validation"
+_REACHED, _REACHED_IN_1 = "reached", "validation"
 _DAMAGE = (AttributeError, OSError, RuntimeError, TypeError, ValueError, YAMLError)
 """What libraries raise for a file that is missing, of another shape, or of another network."""
 _WITHOUT_WEIGHTS = {
@@ -98,44 +91,18 @@ class Answers(nn.Module):
         return answers
 
 
-@pydantic.dataclasses.dataclass(config=SETTINGS)
-class Unfinished:
-    """How far the run of a stopped job was when it had the weights of the model."""
-
-    epoch: Int
-    """Complete epochs."""
-    step: Int
-    """Optimizer steps since the start of the run."""
-
-
-@pydantic.dataclasses.dataclass(config=SETTINGS)
-class SavedConfig(TrainConfig):
-    """config.yaml."""
-
-    unfinished: Unfinished | None = None
-    """None if the run was finished."""
-
-    def describe_unfinished(self) -> str | None:
-        """Returns what to print of a model that a stopped job left; None for a finished run's."""
-        if self.unfinished is None:
-            return None
-        epoch, step = self.unfinished.epoch, self.unfinished.step
-        return (
-            "unfinished model: its job was stopped; weights of "
-            f"step {step}, after {epoch} of {self.trainer.epochs} epochs"
-        )
-
-
 @dataclass(frozen=True)
 class Trained:
     """What the trainer had at its end."""
 
-    config: SavedConfig
+    config: TrainConfig
     classes: list[str]
     """The names of the train split's classes, labels or numbers."""
     task: Task
     network: nn.Module
     """On the device, in eval mode."""
+    reached: str | None
+    """What the run had reached, such as `epoch 3 of 90, validation accuracy 84.67 %`."""
 
 
 @dataclass(frozen=True)
@@ -155,10 +122,8 @@ class Model:
     device: torch.device
     architecture: str
     """`model.name` of the training."""
-    validation: str | None = None
-    """The weights' metric on the split that chose them, such as `accuracy 84.67 %`."""
-    unfinished: str | None = None
-    """What to print if a stopped job left it."""
+    reached: str | None = None
+    """See `Trained`."""
 
     @property
     def names(self) -> list[str]:
@@ -177,23 +142,21 @@ class Model:
 
 def save_model(
     folder: Path,
-    network: nn.Module,
+    weights: Mapping[str, Tensor],
     task: Task,
     classes: list[str],
     config: TrainConfig,
     yaml: str,
-    unfinished: Unfinished | None = None,
-    validation: str | None = None,
+    reached: str | None = None,
 ) -> None:
-    """Write the folder. `classes` are the train split's, `yaml` is the configuration as text.
+    """Write the folder. `weights` are a network's state dict, `classes` the train split's, `yaml`
+    is the configuration as text, and `reached` what the run has reached.
 
     Weights are written first under another name, and named last: with them the folder is whole. A
     kill leaves the folder that was there, or one without weights, which no program accepts.
     """
-    if unfinished is not None:
-        yaml += f"unfinished:\n  epoch: {unfinished.epoch}\n  step: {unfinished.step}\n"
     with replacing(folder / WEIGHTS) as temporary:
-        _write_weights(temporary, network, validation)
+        _write_weights(temporary, weights, reached)
         for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / CODE, ignore_errors=True)
@@ -202,17 +165,22 @@ def save_model(
         if state := task.head.state_dict():
             values = {name: value.tolist() for name, value in state.items()}
             write_text(folder / HEAD, json.dumps(values) + "\n")
-        _copy_code(folder, config)
+        if _named_code(config)[0]:
+            _copy_code(folder)
         # safetensors makes files that no other user can read.
         with if_supported():
             temporary.chmod((folder / CONFIG).stat().st_mode)
 
 
-def _write_weights(file: Path, network: nn.Module, validation: str | None) -> None:
+def _write_weights(file: Path, weights: Mapping[str, Tensor], reached: str | None) -> None:
     """Write weights to the disk. Raises OSError, of which safetensors gives the number as text."""
-    reached = None if validation is None else {_VALIDATION: validation}
+    # Copies, since safetensors refuses tensors that share memory or are not contiguous.
+    as_read = {
+        name: value.detach().to("cpu").clone(memory_format=torch.contiguous_format)
+        for name, value in weights.items()
+    }
     try:
-        write_weights(network, str(file), metadata=reached)
+        save_file(as_read, file, None if reached is None else {_REACHED: reached})
     except SafetensorError as error:
         if (number := re.search(r"os error (\d+)", str(error))) is None:
             raise
@@ -220,13 +188,8 @@ def _write_weights(file: Path, network: nn.Module, validation: str | None) -> No
     sync(file)  # not while the folder has no weights
 
 
-def _copy_code(folder: Path, config: TrainConfig) -> None:
-    """Copy the package `project` if the configuration names any of it; warn of other code."""
-    own, others = _named_code(config)
-    for key, path in others.items():
-        logger.warning("predict and serve refuse %s=%s: move it to %s/", key, path, PACKAGE)
-    if not own:
-        return
+def _copy_code(folder: Path) -> None:
+    """Copy the package `project`."""
     spec = find_spec(PACKAGE)
     assert spec is not None and spec.submodule_search_locations
     source = spec.submodule_search_locations[0]
@@ -253,12 +216,19 @@ def _named_code(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
     return own, {k: name for k, name in named.items() if k not in own}
 
 
-def has_finished_model(folder: Path, since: float) -> bool:
-    """Returns whether a run that ended has written the folder since that time, see `time.time`."""
-    weights = folder / WEIGHTS
-    if not weights.is_file() or weights.stat().st_mtime < since:
-        return False
-    return "unfinished" not in safe_load((folder / CONFIG).read_text(encoding="utf-8"))
+def doubts(config: TrainConfig) -> list[str]:
+    """Returns a line for each setting that names code which a model folder cannot hold."""
+    _, others = _named_code(config)
+    return [
+        f"predict and serve refuse {key}={path}: move it to {PACKAGE}/"
+        for key, path in others.items()
+    ]
+
+
+def load_weights(folder: Path, network: nn.Module) -> None:
+    """Load the folder's weights. Raises ModelError for another network's, or a damaged file."""
+    with _naming(folder / WEIGHTS):
+        _load_weights(network, folder / WEIGHTS)
 
 
 # -- predict, serve and evaluate load it
@@ -290,8 +260,6 @@ def load_model(folder: Path, device: torch.device) -> Model:
         # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
         torch.backends.cudnn.allow_tf32 = False
     answers = Answers(trained.network, Normalize(*data.normalization), task.head)
-    with safe_open(folder / WEIGHTS, "pt") as opened:
-        reached: str | None = (opened.metadata() or {}).get(_VALIDATION)
     return Model(
         answers=answers.to(device).eval().requires_grad_(False),
         task=task,
@@ -302,8 +270,7 @@ def load_model(folder: Path, device: torch.device) -> Model:
         gray_bits=data.gray_bits,
         device=device,
         architecture=trained.config.model.name,
-        validation=reached and reached[:_MOST_CHARACTERS],
-        unfinished=trained.config.describe_unfinished(),
+        reached=trained.reached,
     )
 
 
@@ -322,22 +289,31 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
         takes = getattr(task_class(config.task.name), "takes", "class")
         task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
         network = build_model(without, task.outputs, image_size=config.data.image_size)
-    with _naming(folder / WEIGHTS):
-        _load_weights(network, folder / WEIGHTS)
+    load_weights(folder, network)
     if (head := folder / HEAD).exists():
         with _naming(head):
             state = json.loads(read_text(head))
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
     network = network.to(device).to(memory_format=torch.channels_last).eval()
-    return Trained(config, classes, task, network)
+    return Trained(config, classes, task, network, _read_reached(folder / WEIGHTS))
 
 
-def read_config(folder: Path) -> SavedConfig:
+def _read_reached(file: Path) -> str | None:
+    """Returns what the metadata of weights says; in a file of version 1 the metric alone."""
+    with safe_open(file, "pt") as opened:
+        found: dict[str, str] = opened.metadata() or {}
+    reached = found.get(_REACHED)
+    if reached is None and _REACHED_IN_1 in found:
+        reached = f"validation {found[_REACHED_IN_1]}"
+    return reached and reached[:_MOST_CHARACTERS]
+
+
+def read_config(folder: Path) -> TrainConfig:
     """Returns the configuration that produced the model. Raises ModelError."""
     if not (folder / CONFIG).is_file():
         raise ModelError(f"{folder} has no {CONFIG}: name the model folder of a finished run")
     with _naming(folder / CONFIG):
-        return load_resolved(read_text(folder / CONFIG), SavedConfig)
+        return load_resolved(read_text(folder / CONFIG), TrainConfig)
 
 
 @contextmanager

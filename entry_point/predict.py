@@ -157,8 +157,8 @@ def predict(prediction: Prediction) -> list[str]:
     limit_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model = load_model(prediction.model, device)
-    if model.unfinished is not None:
-        _say(f"{config.model_dir}: {model.unfinished}")
+    if model.reached is not None:
+        _say(f"{config.model_dir}: {model.reached}")
     table = build_table(model, config.output, prediction.folder)
     rows = _rows(prediction, table, damaged)
     batches = track(rows, len(prediction.places), "predicting", images_of=len)

@@ -21,13 +21,14 @@ from types import FrameType
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
-from entry_point.compare import RUNS, comparison, settings_of_finished, spelled
+from entry_point.compare import RUNS, comparison, settings_of, spelled
 from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import load_train_config
 from entry_point.config.typed_text import as_typed
 from entry_point.job.program import ExitCode, stop_signals
-from entry_point.job.run_folder import NEW_RUN
+from entry_point.job.run_folder import NEW_RUN, RunFolder
+from entry_point.training.progress import read_tracked
 
 _FOUND_LATER = ("null", "auto")
 """Values that training replaces by what it finds in the dataset or beside the weights."""
@@ -89,7 +90,8 @@ def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
 
     One with others is started: it continues, as with more epochs, or says what has changed.
     """
-    saved = settings_of_finished(folder)
+    has_ended = read_tracked(RunFolder(folder)).finished is not False
+    saved = settings_of(folder) if has_ended else {}
     settings = spelled(asdict(load_train_config(overrides)[0])) if saved else {}
     known = {key: value for key, value in settings.items() if value not in _FOUND_LATER}
     return bool(saved) and all(saved.get(key) == value for key, value in known.items())

@@ -17,6 +17,7 @@ RETIRED = {
     "sagemaker-deploy invoke": "`aws sagemaker-runtime invoke-endpoint --endpoint-name NAME "
     "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
     "import entry_point.supervisor": "entry_point.job",
+    "unfinished": "the metadata of its weights, which says what a model has reached",
     "base_image": "the digest of the image, which SageMaker keeps with a job",
     "setup-aws ReadBuckets": "ManagedPolicies, with the ARN of a policy that may read the buckets",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "

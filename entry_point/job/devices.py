@@ -28,8 +28,8 @@ from entry_point.job.ranks import RankWatch, Supervisor
 RENDEZVOUS_TIMEOUT = timedelta(minutes=15)
 # How long until a peer that vanished without closing its connections is noticed.
 PEER_TIMEOUT = timedelta(minutes=10)
-# How long the other ranks wait for the first one's export.
-EXPORT_TIMEOUT = timedelta(days=1)
+# How long the other ranks wait for the first one's results.
+RESULTS_TIMEOUT = timedelta(days=1)
 _PCI = Path("/sys/bus/pci/devices")
 _MOST_STEPS_AHEAD = 2
 _BY_HAND = Supervisor()
@@ -225,7 +225,7 @@ def leave_ranks(group: dist.ProcessGroup | None) -> None:
     One that leaves early closes their connections. A rank that dies meanwhile ends the wait.
     """
     if group is not None:
-        timeout = PEER_TIMEOUT if dist.get_rank() == 0 else EXPORT_TIMEOUT
+        timeout = PEER_TIMEOUT if dist.get_rank() == 0 else RESULTS_TIMEOUT
         dist.monitored_barrier(group, timeout)
         dist.destroy_process_group()
 

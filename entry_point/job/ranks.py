@@ -42,11 +42,9 @@ logger = logging.getLogger(__name__)
 OPTION = "--supervisor"
 """The folder follows; a rank that was started by hand or by torchrun has none."""
 _CONFIG, _JOB_BEGAN = "config.yaml", "job_began"
-_BEGUN, _STOP, _EXPORT, _REASON = "begun", "stop", "export", "reason"
+_BEGUN, _STOP, _REASON = "begun", "stop", "reason"
 # The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
-# How long after the request a model may be written; the rest is for closing.
-EXPORT_PATIENCE_S = 90.0
 # `timeout make` and a terminal send one request to make and to this process, and make passes it on.
 ONE_REQUEST_S = 1.0
 _POLL_S = 0.1
@@ -105,7 +103,6 @@ class Ranks:
         (folder / _CONFIG).write_text(config_yaml, encoding="utf-8")
         (folder / _JOB_BEGAN).write_text(repr(program.BEGAN))
         self._asked_at: float | None = None
-        self._asked_by_platform = False
         self._asked_again = False
         self._heeded = False
         self.codes: dict[int, int] = {}
@@ -145,7 +142,7 @@ class Ranks:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._asked_at is None:
-            self._asked_at, self._asked_by_platform = now, number == signal.SIGTERM
+            self._asked_at = now
         elif now - self._asked_at >= ONE_REQUEST_S and number != signal.SIGHUP:
             # One closed terminal sends several SIGHUP, by kernel and shell.
             self._asked_again = True
@@ -159,9 +156,6 @@ class Ranks:
         if not self._heeded:
             self._heeded = True
             self.stopped_before_first_step = not (self._folder / _BEGUN).exists()
-            if self._asked_by_platform:
-                export_by = self._asked_at + EXPORT_PATIENCE_S
-                (self._folder / _EXPORT).write_text(repr(export_by))
             (self._folder / _STOP).touch()
         late = time.monotonic() - self._asked_at > STOP_PATIENCE_S
         if self.stopped_before_first_step or self._asked_again or late:
@@ -229,13 +223,6 @@ class Supervisor:
     def wants_stop(self) -> bool:
         """Returns whether it has asked this rank to stop."""
         return self.folder is not None and (self.folder / _STOP).exists()
-
-    def export_deadline(self) -> float | None:
-        """`time.monotonic()` until which the stopping job may export a model; None: none is
-        wanted."""
-        if self.folder is None or not (self.folder / _EXPORT).exists():
-            return None
-        return float((self.folder / _EXPORT).read_text())
 
     def report_begun(self) -> None:
         """Report that this rank has taken a step and heeds a request to stop."""

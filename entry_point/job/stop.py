@@ -1,23 +1,17 @@
-"""Requests to stop, how all ranks agree on the step after which they stop, and their last work.
+"""Requests to stop, and how all ranks agree on the step after which they stop.
 
 A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
-that the supervisor creates when the signal reaches it instead. After SIGTERM the job leaves a
-model, too: a person who presses Ctrl-C or closes the terminal wants none. A rank whose disk fails
-asks all to stop, too: without its gradients, the others would wait, and the last steps would be
-lost.
+that the supervisor creates when the signal reaches it instead. A rank whose disk fails asks all to
+stop, too: without its gradients, the others would wait, and the last steps would be lost.
 """
 
 from __future__ import annotations
 
-import logging
 import signal
-import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import islice
-from pathlib import Path
 from types import FrameType
 from typing import TypeVar
 
@@ -25,17 +19,12 @@ import torch
 import torch.distributed as dist
 
 from entry_point.job.program import ReadError, stop_signals
-from entry_point.job.ranks import EXPORT_PATIENCE_S, Supervisor
-from entry_point.job.whole_file import remove_partial_files
+from entry_point.job.ranks import Supervisor
 
-EXPORT_S = 60.0
-"""How long the export of a model may take at most."""
 _LONG_WAIT_S, _POLL_S = 5.0, 1.0
 _STEPS_TO_AGREE = 2
 """The votes of one step take effect after the next."""
 Item = TypeVar("Item")
-
-logger = logging.getLogger(__name__)
 
 
 class Stopped(BaseException):
@@ -56,7 +45,6 @@ class StopRequest:
     ) -> None:
         """`arrive` is called before a vote that waits for the slowest rank."""
         self._signalled = False
-        self._export_by: float | None = None
         self._begun = False
         self._group, self._arrive = group, arrive
         self._supervisor = supervisor or Supervisor()
@@ -73,8 +61,6 @@ class StopRequest:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
             raise KeyboardInterrupt  # a second Ctrl-C stops at once
-        if not self._signalled and number == signal.SIGTERM:
-            self._export_by = time.monotonic() + EXPORT_PATIENCE_S
         self._signalled = True
 
     def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
@@ -127,12 +113,6 @@ class StopRequest:
         """Whether this process knows of a request; other ranks may not know yet."""
         return self._signalled or self.failed_read is not None or self._supervisor.wants_stop()
 
-    @property
-    def export_seconds(self) -> float | None:
-        """Seconds left to export a model; None if this process knows of no request for one."""
-        export_by = self._export_by or self._supervisor.export_deadline()
-        return None if export_by is None else export_by - time.monotonic()
-
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Returns whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
@@ -162,31 +142,3 @@ class StopRequest:
         vote = torch.tensor([int(self.requested)], dtype=torch.int32)
         dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
         return bool(vote.item())
-
-
-def export_within(seconds: float, folder: Path, export: Callable[[], None]) -> None:
-    """Call `export`, which writes to `folder`; give up after `seconds` or EXPORT_S.
-
-    A failure is one line in the log, since the checkpoint is complete. `export` runs in a thread:
-    nothing interrupts a write to a slow disk, or a read that hangs.
-    """
-    seconds = max(0.0, min(seconds, EXPORT_S))
-    problem: str | None = f"{seconds:.0f} s were not enough"
-
-    def run() -> None:
-        nonlocal problem
-        try:
-            export()
-            problem = None
-        except Exception as error:
-            problem = str(error).partition("\n")[0] or repr(error)
-
-    if seconds:
-        thread = threading.Thread(target=run, name="export", daemon=True)
-        thread.start()
-        thread.join(seconds)
-    if (reason := problem) is None:
-        logger.info("wrote an unfinished model to %s; the job that resumes replaces it", folder)
-    else:
-        remove_partial_files(folder)  # a thread that still writes one fails at its end
-        logger.warning("wrote no model: %s; the checkpoint is complete", reason)

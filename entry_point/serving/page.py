@@ -21,10 +21,8 @@ _NAMES_SHOWN = 200
 def page(model: Model) -> Answer:
     """Returns the page: it says which model this is, its names, and what it reached."""
     text = _PAGE.read_text(encoding="utf-8")
-    if model.unfinished is not None:
-        text = text.replace("Try the model", "Try the unfinished model")
     facts = [model.architecture, model.kind]
-    facts += [f"validation {model.validation}"] if model.validation else []
+    facts += [model.reached] if model.reached else []
     shown = ", ".join(model.names[:_NAMES_SHOWN])
     shown += ", ..." if len(model.names) > _NAMES_SHOWN else ""
     about = (

@@ -62,6 +62,8 @@ class Predictor:
         # Threads on the same device share a model.
         models = [load_model(folder, place) for place in places]
         self.model, self._is_half = models[0], config.precision == "bf16"
+        if self.model.reached is not None:
+            logger.info("%s: %s", folder, self.model.reached)
         self._decoder = ImageDecoder(self.model, config.max_payload_mb)
         self._decoding = ThreadPoolExecutor(max(2, cores), "decode")
         self._decoding_large = ThreadPoolExecutor(1, "decode-large")
@@ -81,8 +83,6 @@ class Predictor:
             raise ModelError(f"{folder / WEIGHTS}: {message}") from error
         where = counted(gpus, "GPU") if gpus else f"the CPU, {counted(cores, 'core')}"
         logger.info("%s on %s", counted(count, "worker"), where)
-        if self.model.unfinished is not None:
-            logger.warning("%s", self.model.unfinished)
         # What loading made stays: the garbage collector need not look through it again.
         gc.freeze()
 

@@ -12,7 +12,7 @@ import time
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -105,12 +105,22 @@ class Checkpoints:
         by_steps = self._every_steps is not None and step % self._every_steps == 0
         return by_steps or (time_is_up and self._saved_step < step - 1)
 
-    def save(self, state: State, step: int, *, best: bool = False) -> None:
-        """Copy `state` and write it in the background; `best` also makes it the best checkpoint."""
+    def save(
+        self,
+        state: State,
+        step: int,
+        *,
+        best: bool = False,
+        export: Callable[[State], None] | None = None,
+    ) -> None:
+        """Copy `state` and write it in the background; `best` also makes it the best checkpoint.
+
+        `export` gets the copy first: a run that resumes from a checkpoint has its model.
+        """
         self._saved_step, self._saved_time = step, time.monotonic()
         if self._writes:
             self.wait()
-            self._pending = self._thread.submit(self._write, copy_to_cpu(state), step, best)
+            self._pending = self._thread.submit(self._write, copy_to_cpu(state), step, best, export)
 
     def wait(self) -> None:
         """Return once the last checkpoint is on disk."""
@@ -130,8 +140,12 @@ class Checkpoints:
         finally:
             self._thread.shutdown()
 
-    def _write(self, state: State, step: int, best: bool) -> None:
+    def _write(
+        self, state: State, step: int, best: bool, export: Callable[[State], None] | None
+    ) -> None:
         self._check_finite(state, step)
+        if export is not None:
+            export(state)
         path = self._folder / f"step-{step:09d}.pt"
         if best:
             # First: a run that resumes from `path` does not write these weights again.

@@ -6,9 +6,8 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -180,19 +179,13 @@ class Learner:
         measures = self.ema is not None and self.ema.has_statistics
         return statistics_steps(self._steps_per_epoch) if measures else 0
 
-    def measure_statistics(
-        self, batches: Iterable[torch.Tensor], first_step: int, *, alone: bool = False
-    ) -> None:
+    def measure_statistics(self, batches: Iterable[torch.Tensor], first_step: int) -> None:
         """Measure the batch statistics of averaged weights, which they need to be evaluated.
 
-        `batches` are the images of DeviceBatches, from the one of `first_step` on. `alone`: no
-        other rank takes part.
+        `batches` are the images of DeviceBatches, from the one of `first_step` on.
         """
         if self.ema is None or not self.ema.has_statistics:
             return
-        for module in self.ema.model.modules():
-            if alone and isinstance(module, nn.SyncBatchNorm):  # it would wait for the other ranks
-                module.forward = partial(_BatchNorm.forward, module)  # type: ignore[method-assign]
         with self._devices.autocast():
             self.ema.measure_statistics(self._augmented(batches, first_step))
 
@@ -241,6 +234,12 @@ class Learner:
         load_state(self.model, state["model"])
         if self.ema is not None:
             self.ema.load_state(state)
+
+
+def exported_weights(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    """Returns the weights of `Learner.exported`, from what `Learner.state` returned."""
+    weights: dict[str, torch.Tensor] = state.get("ema", state["model"])
+    return weights
 
 
 def statistics_steps(steps_per_epoch: int) -> int:

@@ -18,22 +18,33 @@ from entry_point.training.results.log import Record
 
 MINUTE_S = 60.0
 _TRACKED = "tracked.json"
-"""In `output/data`: the metric that decides, which of a task of your own only a run knows, and the
-images that it is measured on."""
+"""In `output/data`, see `Tracked`."""
 
 
-def write_tracked(run: RunFolder, metric: Metric, images: str) -> None:
-    """Leave the metric, and the fingerprint of the validation images, for whoever compares runs."""
-    content = {**asdict(metric), "images": images}
+@dataclass(frozen=True)
+class Tracked:
+    """What a run leaves for whoever compares runs."""
+
+    metric: Metric | None
+    """What decides, which of a task of your own only a run knows; None of version 1.0."""
+    images: str | None
+    """The fingerprint of the validation images; None of version 1.0."""
+    finished: bool | None
+    """Whether the run has trained to its end; None of version 1, whose `model/` says it."""
+
+
+def write_tracked(run: RunFolder, metric: Metric, images: str, *, finished: bool) -> None:
+    """Write what `read_tracked` returns."""
+    content = {**asdict(metric), "images": images, "finished": finished}
     write_text(run.output_data / _TRACKED, json.dumps(content) + "\n")
 
 
-def read_tracked(run: RunFolder) -> tuple[Metric | None, str | None]:
-    """Returns what `write_tracked` wrote; None for what an earlier version has not written."""
+def read_tracked(run: RunFolder) -> Tracked:
+    """Returns what `write_tracked` wrote."""
     file = run.output_data / _TRACKED
     content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
-    images = content.pop("images", None)
-    return Metric(**content) if content else None, images
+    images, finished = content.pop("images", None), content.pop("finished", None)
+    return Tracked(Metric(**content) if content else None, images, finished)
 
 
 def tracked_value(metric: Metric, record: Record) -> float | None:
@@ -118,6 +129,10 @@ class Progress:
         """Returns whether the run is complete: all epochs are done, or the last evaluations brought
         nothing better."""
         return self.epoch >= trainer.epochs or self.stops_early(trainer)
+
+    def is_evaluated(self, trainer: TrainerConfig) -> bool:
+        """Returns whether the epoch that has ended last is evaluated."""
+        return self.epoch - 1 in trainer.evaluated_epochs
 
     def stops_early(self, trainer: TrainerConfig) -> bool:
         return trainer.early_stopping is not None and self.stale >= trainer.early_stopping

@@ -8,7 +8,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from itertools import islice
 
 import custom_op
 from entry_point.config.compose import resolved_yaml
@@ -18,12 +17,18 @@ from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices, leave_ranks
 from entry_point.job.program import ExitCode, ReadError, UserError, counted, end_at_once
 from entry_point.job.run_folder import RunFolder
-from entry_point.job.stop import Stopped, StopRequest, export_within
-from entry_point.model_folder import Unfinished, save_model
-from entry_point.training.checkpoints import Checkpoints, job_settings, load_best, load_to_resume
+from entry_point.job.stop import Stopped, StopRequest
+from entry_point.model_folder import WEIGHTS, doubts, load_weights, save_model
+from entry_point.training.checkpoints import (
+    Checkpoints,
+    State,
+    job_settings,
+    load_best,
+    load_to_resume,
+)
 from entry_point.training.evaluation import Evaluation, evaluate
-from entry_point.training.input import DeviceBatch, TrainingInput, device_batches, loader_spec
-from entry_point.training.learner import Learner, explain_step
+from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
+from entry_point.training.learner import Learner, explain_step, exported_weights
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.advice import Advice
@@ -84,8 +89,9 @@ class Trainer:
             self.metrics = MetricsLog(run, records, devices.is_first, loggers)
             parts.callback(self.metrics.close)
             if devices.is_first:
-                images = self.settings["images"]["validation"]
-                write_tracked(run, self.progress.metric, images)
+                self._write_tracked(finished=False)
+                if saved is not None and not (run.model / WEIGHTS).exists():
+                    self._restore_model(saved)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
         self.headspace = Headspace(config.trainer.diagnose == "headspace")
@@ -123,13 +129,14 @@ class Trainer:
         return lines
 
     def fit(self) -> Evaluation:
-        """Train to the last epoch; returns the last evaluation.
+        """Train to the last epoch; returns the evaluation of the model that is exported.
 
         Raises:
             Stopped: the job was asked to stop, or a disk failed; a checkpoint has been saved.
         """
-        evaluation: Evaluation | None = None
+        exported: Evaluation | None = None
         while not self.progress.ends(self.config.trainer):
+            evaluation: Evaluation | None = None
             try:
                 self._train_epoch()
                 if self.progress.epoch in self.config.trainer.evaluated_epochs:
@@ -138,7 +145,9 @@ class Trainer:
                 self._save_checkpoint()
                 raise
             best = self.progress.end_epoch()
-            self._save_checkpoint(best)
+            if is_exported := evaluation is not None and self._exports(best):
+                exported = evaluation
+            self._save_checkpoint(best, is_exported)
             if self.headspace.due:
                 self._measure_headspace()
             epochs_left = self.config.trainer.epochs - self.progress.epoch
@@ -152,8 +161,7 @@ class Trainer:
                     metric.show(self.progress.best_value),
                     counted(self.progress.stale, "evaluation"),
                 )
-        # A complete run that is started again has a checkpoint, but no evaluation.
-        return evaluation or self._evaluate()
+        return exported or self._export_again()
 
     def _train_epoch(self) -> None:
         """Train the rest of this epoch."""
@@ -220,8 +228,9 @@ class Trainer:
             stop=self.stop,
         )
 
-    def _save_checkpoint(self, best: bool = False) -> None:
-        """Save everything that a later process needs to resume. A collective call."""
+    def _save_checkpoint(self, best: bool = False, is_exported: bool = False) -> None:
+        """Save everything that a later process needs to resume, and `model/` if it is exported. A
+        collective call."""
         self.guard.flush()
         state = {
             **self.settings,
@@ -230,7 +239,63 @@ class Trainer:
             "log": self.log.state(),
             "records": self.metrics.text(),
         }
-        self.checkpoints.save(state, self.progress.global_step, best=best)
+        export = self._export if is_exported else None
+        self.checkpoints.save(state, self.progress.global_step, best=best, export=export)
+
+    def _exports(self, best: bool) -> bool:
+        """Returns whether `model/` gets the weights of the epoch that has ended."""
+        export = self.config.trainer.export
+        return best or export == "last" or self.progress.best_value is None
+
+    def _export(self, state: State) -> None:
+        """Write `model/` from a checkpoint of an evaluated epoch. On the first rank, also in the
+        thread of the checkpoints."""
+        config, metric, progress = self.config, self.progress.metric, state["progress"]
+        reached = f"epoch {progress['epoch']} of {config.trainer.epochs}"
+        if (value := progress.get("value")) is not None:
+            reached += f", validation {metric.label} {metric.show(value)}"
+        remove_results(self.run)
+        save_model(
+            self.run.model,
+            exported_weights(state["learner"]),
+            self.task,
+            self.input.classes,
+            config,
+            resolved_yaml(config),
+            reached,
+        )
+
+    def _restore_model(self, saved: State) -> None:
+        """Write the model of an earlier start, of which another machine has the checkpoints alone.
+
+        With `trainer.export=last` there is none within an epoch: the next evaluation brings it.
+        """
+        best = load_best(self.run.checkpoints) if self.config.trainer.export == "best" else None
+        if best is not None:
+            self._export(best)
+        elif not self.progress.step and self.progress.is_evaluated(self.config.trainer):
+            self._export(saved)
+
+    def _export_again(self) -> Evaluation:
+        """Evaluate and write the model that earlier starts have left: none since was better, or
+        the run was complete. A collective call."""
+        folder, looks = self.run.checkpoints, self.config.trainer.export == "best"
+        best = load_best(folder) if looks and self.devices.is_first else None
+        state = self.devices.from_first(best)
+        if state is None or state["progress"]["epoch"] == self.progress.epoch:
+            evaluation = self._evaluate()
+            state = {"learner": self.learner.state(), "progress": self.progress.state()}
+        else:
+            self.learner.load_weights(state["learner"])
+            logger.info("exporting the best weights, of epoch %d", state["progress"]["epoch"])
+            evaluation = self._score()
+        if self.devices.is_first:
+            self._export(state)
+        return evaluation
+
+    def _write_tracked(self, *, finished: bool) -> None:
+        images = self.settings["images"]["validation"]
+        write_tracked(self.run, self.progress.metric, images, finished=finished)
 
     def _measure_headspace(self) -> None:
         measured = self.headspace.measure(
@@ -264,8 +329,8 @@ class Trainer:
         cores = self.log.cores_needed(measured.speedup if measured else None)
         totals = Totals(self.metrics.records, images, steps, measured, cores)
         self.checkpoints.wait()
-        if self.config.trainer.export == "best":
-            evaluation = self._return_to_best() or evaluation
+        if self.devices.is_first:
+            load_weights(self.run.model, self.learner.exported)  # what the report describes
         finished = FinishedRun(
             self.run,
             self.config,
@@ -284,6 +349,7 @@ class Trainer:
         self.checkpoints.finish()
         if not self.devices.is_first:
             return  # the first rank may still be writing what the lines measure
+        self._write_tracked(finished=True)
         lines = closing_lines(
             totals,
             self.startup.elapsed,
@@ -295,55 +361,6 @@ class Trainer:
         )
         for line in lines:
             logger.info(line)
-
-    def _return_to_best(self) -> Evaluation | None:
-        """Load the weights of the best checkpoint; returns their evaluation.
-
-        A collective call. None if what would be exported is the best already, or if no evaluation
-        had a value to compare.
-        """
-        folder, first = self.run.checkpoints, self.devices.is_first
-        state = self.devices.from_first(load_best(folder) if first else None)
-        if state is None or (epoch := state["progress"]["epoch"]) == self.progress.epoch:
-            return None
-        self.learner.load_weights(state["learner"])
-        logger.info("exporting the best weights, of epoch %d", epoch)
-        return self._score()
-
-    def export_stopped(self) -> None:
-        """Leave a model if the platform stops the job, once the checkpoint is written.
-
-        A collective call: a request may have reached other hosts only. The other ranks then wait
-        for the first one where they leave it.
-        """
-        left = [each for each in self.devices.gather(self.stop.export_seconds) if each is not None]
-        if left and self.devices.is_first:
-            deadline = time.monotonic() + min(left)
-            self.checkpoints.wait()
-            export_within(deadline - time.monotonic(), self.run.model, self._export_unfinished)
-
-    def _export_unfinished(self) -> None:
-        """Write the model that the run would export now, without an evaluation. On one rank."""
-        config, progress = self.config, self.progress
-        best = load_best(self.run.checkpoints) if config.trainer.export == "best" else None
-        if best is not None:
-            self.learner.load_weights(best["learner"])
-            progress.load_state(best["progress"])
-        elif count := self.learner.statistics_steps:
-            batches = islice(self.input.train_loader.epoch(progress.epoch), count)
-            on_device = device_batches(batches, self.devices.device, self.input.normalize)
-            images, step = (batch.images for batch in on_device), progress.global_step
-            self.learner.measure_statistics(images, step, alone=True)
-        remove_results(self.run)
-        save_model(
-            self.run.model,
-            self.learner.exported,
-            self.task,
-            self.input.classes,
-            config,
-            resolved_yaml(config),
-            Unfinished(progress.epoch, progress.global_step),
-        )
 
     def close(self) -> None:
         """Close the loaders, the checkpoint thread and the log."""
@@ -372,13 +389,9 @@ def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
         with closing(Trainer(config, run, devices)) as trainer:
             for line in trainer.opening_lines():
                 logger.info(line)
-            for line in config.doubts():
+            for line in [*config.doubts(), *doubts(config)]:
                 logger.warning(line)
-            try:
-                trainer.finish(trainer.fit())
-            except Stopped:
-                trainer.export_stopped()
-                raise
+            trainer.finish(trainer.fit())
     except Stopped:
         for failed in filter(None, devices.gather(trainer.stop.failed_read)):
             raise ReadError(f"{failed}; then {run.resumed_by} resumes from here") from None

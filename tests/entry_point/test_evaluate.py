@@ -157,15 +157,10 @@ def changed(run: Path, other: Path, old: str, new: str) -> None:
     config.write_text(config.read_text().replace(old, new))
 
 
-def test_the_results_of_an_unfinished_model_say_so(
-    run: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    assert "note" not in results(run, tmp_path / "finished")
-    unfinished = "unfinished:\n  epoch: 1\n  step: 5\n"
-    changed(run, tmp_path, "trainer:\n", f"{unfinished}trainer:\n")
-    found = results(tmp_path, tmp_path / "output")
-    assert "weights of step 5, after 1 of" in caplog.text and "weights of step 5" in found["note"]
-    assert "weights of step 5" in (tmp_path / "output/evaluation.html").read_text()
+def test_the_results_say_what_the_model_has_reached(run: Path, tmp_path: Path) -> None:
+    reached = results(run, tmp_path)["reached"]
+    assert reached.startswith("epoch 8 of 8") and ", validation accuracy " in reached
+    assert reached in (tmp_path / "evaluation.html").read_text()
 
 
 @pytest.mark.parametrize(("task", "kind"), [("multilabel", "labels"), ("regression", "numbers")])

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.model_folder import has_finished_model
+from entry_point.training.progress import read_tracked
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 
@@ -47,7 +47,6 @@ class MlflowLogger:
         self._experiment = experiment or os.environ.get("MLFLOW_EXPERIMENT_NAME") or "Default"
         self._client: Any = None
         self._id = run_id or ""
-        self._opened = time.time()
 
     def log(self, record: Record) -> None:
         if self._client is None:
@@ -56,7 +55,7 @@ class MlflowLogger:
 
     def close(self) -> None:
         if self._client is not None:
-            finished = has_finished_model(self._run.folder.model, self._opened)
+            finished = read_tracked(self._run.folder).finished
             self._client.set_terminated(self._id, "FINISHED" if finished else "KILLED")
 
     def _connect(self) -> None:

@@ -1,4 +1,4 @@
-"""What a finished run leaves: the model, the plot and a self-contained page."""
+"""What a finished run leaves beside its model: the plot and a self-contained page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from entry_point.job.metrics_line import PERCENTILES
 from entry_point.job.program import printable
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.whole_file import replacing, write_text
-from entry_point.model_folder import save_model
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.results.log import (
     column,
@@ -83,15 +82,11 @@ class FinishedRun:
 
 
 def write_results(run: FinishedRun) -> None:
-    """Write model/ and output/data/, on the first rank."""
+    """Write output/data/, on the first rank."""
     if not run.devices.is_first:
         return
     folder, config = run.folder, run.config
     remove_results(folder)
-    said = run.validation
-    save_model(
-        folder.model, run.network, run.task, run.val.classes, config, run.yaml, validation=said
-    )
     with _optional("summary.png"), replacing(folder.output_data / "summary.png") as temporary:
         curves = draw(run.totals.records, run.title, run.metric)
         curves.savefig(temporary, dpi=110, format="png")

@@ -62,11 +62,12 @@ def write_model(
     kind: str = "class",
     network: nn.Module | None = None,
     code: str | None = None,
+    reached: str | None = None,
 ) -> Path:
     """The model folder of a run on 32 pixels, with a small network unless `overrides` name one.
 
     `kind`: of the labels. `network`: another than that of the configuration. `code`: of the file
-    `project/net.py` in the folder, for what `overrides` name of it.
+    `project/net.py` in the folder, for what `overrides` name of it. `reached`: by the run.
     """
     folder = root / "model"
     folder.mkdir(parents=True)
@@ -76,7 +77,7 @@ def write_model(
     task = task_of(labels(kind, CLASSES, LABELS[kind]), *settings)
     torch.manual_seed(0)
     network = network or build_model(config.model, task.outputs, image_size=32)
-    save_model(folder, network, task, CLASSES, config, yaml)
+    save_model(folder, network.state_dict(), task, CLASSES, config, yaml, reached)
     if code is not None:
         (folder / "code/project").mkdir(parents=True, exist_ok=True)
         (folder / "code/project/__init__.py").touch()

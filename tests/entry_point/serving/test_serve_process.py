@@ -201,23 +201,14 @@ def test_a_model_whose_classes_share_a_name_is_never_ready(serve: Serve, tmp_pat
 
 
 def test_log_and_page_say_which_model_this_is(serve: Serve, tmp_path: Path) -> None:
-    """What it reached, and whether it is unfinished."""
-    model = write_model(tmp_path)
-    weights, config = model / "model.safetensors", model / "config.yaml"
-    save_file(load_file(weights), weights, {"validation": "accuracy 84.67 % <b>"})
-    finished = config.read_text()
-    for more, title, said in (
-        ("", "Try the model", 0),
-        ("unfinished: {epoch: 1, step: 5}\n", "Try the unfinished model", 1),
-    ):
-        config.write_text(finished + more)
-        server = serve(f"model_dir={model}", *ALONE)
-        answer = server.request("GET", "/")
-        page = answer.body.decode()
-        assert f"<h1>{title}</h1>" in page
-        facts = "project.models.small_net, classification, validation accuracy 84.67 % &lt;b&gt;"
-        assert f"{facts}</p>" in page and "<summary>3 names</summary>cat, big, dog, fish" in page
-        assert server.log().count("unfinished model: its job was stopped; weights of step") == said
+    reached = "epoch 3 of 90, validation accuracy 84.67 % <b>"
+    model = write_model(tmp_path, reached=reached)
+    server = serve(f"model_dir={model}", *ALONE)
+    page = server.request("GET", "/").body.decode()
+    facts = "project.models.small_net, classification, epoch 3 of 90, validation accuracy 84.67 % "
+    assert f"{facts}&lt;b&gt;</p>" in page
+    assert "<summary>3 names</summary>cat, big, dog, fish" in page
+    assert server.log().splitlines()[0].endswith(f"{model}: {reached}")
 
 
 def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFixture[str]) -> None:

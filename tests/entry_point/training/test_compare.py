@@ -93,7 +93,7 @@ def test_the_best_is_marked_among_runs_on_the_same_images(
         root = "photos" if recorded else name[0]
         write_run(tmp_path / name, [value], f"data.root={root}", f"data.image_size={3 + len(name)}")
         if recorded:
-            write_tracked(RunFolder(tmp_path / name), ACCURACY, f"24 (#{name[0]})")
+            write_tracked(RunFolder(tmp_path / name), ACCURACY, f"24 (#{name[0]})", finished=True)
     assert [name for name, row in table(tmp_path, capsys).items() if row[0] == "*"] == ["a2", "b1"]
 
 
@@ -114,7 +114,7 @@ def write_records(
     lines = [json.dumps({"epoch": i, "step": i + 1, **each}) for i, each in enumerate(records)]
     (run.output_data / "metrics.jsonl").write_text("\n".join(lines) + "\n")
     if metric:
-        write_tracked(run, metric, "24 (#0000cafe)")
+        write_tracked(run, metric, "24 (#0000cafe)", finished=True)
 
 
 def table(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:

@@ -85,31 +85,6 @@ def test_an_augmentation_draws_the_same_at_the_same_step() -> None:
     assert values[0] == values[1] != values[2]
 
 
-def synchronized_net(num_classes: int) -> nn.Module:
-    layers = nn.Conv2d(3, 4, 3), nn.SyncBatchNorm(4), nn.Flatten(), nn.LazyLinear(num_classes)
-    network = nn.Sequential(*layers)
-    network(torch.zeros(2, 3, 16, 16))
-    return network
-
-
-def test_statistics_of_averaged_weights_are_renewed_without_the_other_ranks(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A layer that shares its statistics refuses the CPU where there are other ranks."""
-    net = "model.name=tests.entry_point.training.test_learner.synchronized_net"
-    own = learner(net, "optim.ema_decay=0.9")
-    assert own.ema is not None
-    images, _ = batch()
-    norm = own.ema.model[1]  # type: ignore[index]
-    assert isinstance(norm, nn.SyncBatchNorm)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    own.measure_statistics([images, images + 1], 0, alone=True)
-    with torch.no_grad():
-        seen = [own.ema.model[0](each).mean(dim=(0, 2, 3)) for each in (images, images + 1)]  # type: ignore[index]
-    torch.testing.assert_close(norm.running_mean, torch.stack(seen).mean(0))
-    assert not norm.training
-
-
 def test_torchvisions_transforms_are_augmentations() -> None:
     erasing = "augment.name=torchvision.transforms.v2.RandomErasing"
     losses = [float(learner(erasing, f"augment.kwargs.p={p}").loss(*batch(), 0)) for p in (0, 1)]

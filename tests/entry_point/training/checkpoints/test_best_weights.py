@@ -58,8 +58,6 @@ def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     assert checkpoint["progress"]["epoch"] == best + 1
     saved, exported = checkpoint["learner"]["ema" if averaged else "model"], weights(tmp_path)
     assert all(torch.equal(exported[key], saved[key]) for key in saved)
-    log = (tmp_path / "log").read_text()
-    assert f"exporting the best weights, of epoch {best + 1}" in log
     page = (tmp_path / "output" / "data" / "report.html").read_text()
     assert f"<b>{losses[best]:.4g}</b>validation loss" in page
     # The same command again, with the last weights.
@@ -69,6 +67,15 @@ def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     last = torch.load(newest, weights_only=True)["learner"]["ema" if averaged else "model"]
     exported = weights(tmp_path)
     assert all(torch.equal(exported[key], last[key]) for key in last)
+    # And once more with the best, of which this start has no evaluation.
+    (tmp_path / "output/data/report.html").unlink(missing_ok=True)
+    assert forked.run(tmp_path, photo_folder, [*overrides, "trainer.export=best"]) == 0
+    log = (tmp_path / "log").read_text()
+    assert log.count(f"exporting the best weights, of epoch {best + 1}") == 1
+    exported = weights(tmp_path)
+    assert all(torch.equal(exported[key], saved[key]) for key in saved)
+    page = (tmp_path / "output" / "data" / "report.html").read_text()
+    assert f"<b>{losses[best]:.4g}</b>validation loss" in page
 
 
 def test_a_damaged_best_checkpoint_is_named(tmp_path: Path, photo_folder: Path) -> None:
