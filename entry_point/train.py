@@ -50,10 +50,10 @@ def train(arguments: Sequence[str], supervisor: Supervisor) -> int:
         config, _ = load_train_config(arguments, has_channels=has_data)
     # Not above: processes that it spawns for reading import this file, but need no trainer.
     from entry_point.job.devices import join_devices
-    from entry_point.training.checkpoints import with_recorded_split
     from entry_point.training.expected_pixels import with_expected_pixels
     from entry_point.training.named_parts import require_named_parts
     from entry_point.training.results.log import log_to_stdout
+    from entry_point.training.resume import with_recorded_split
     from entry_point.training.trainer import run_training
 
     run = RunFolder.from_environment()

@@ -1,5 +1,5 @@
-"""Writes checkpoints when they are due, atomically, in a background thread; reads the newest good
-one, and checks that this job may resume from it."""
+"""Writes checkpoints when they are due, atomically, in a background thread; reads the newest one
+that is whole."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +23,6 @@ from safetensors.torch import load_file
 from torch import nn
 from torch.utils._pytree import tree_map
 
-from entry_point.config.config_errors import ConfigError, shown
-from entry_point.config.train_config import TrainConfig
-from entry_point.data.errors import DataError
-from entry_point.data.sources.source import Source, fingerprint
-from entry_point.job.devices import Devices
 from entry_point.job.file_kinds import name_kind
 from entry_point.job.program import ExitCode, UserError
 from entry_point.job.whole_file import replacing
@@ -39,6 +33,9 @@ logger = logging.getLogger(__name__)
 State = dict[str, Any]
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
+Settings = dict[str, Any]
+IDENTITY, STEPS = "identity", "steps per epoch"
+"""What a checkpoint says about its job, see `resume.py`, and a key in it."""
 _PARTS = ("progress", "learner", "log")
 """Of a checkpoint: what the part of the trainer that has this name keeps."""
 _NOWHERE = torch.tensor(False)
@@ -46,14 +43,6 @@ KEPT = 2
 """Newest checkpoints, beside the best one; of a finished run, one fewer."""
 SECONDS = 600.0
 """Between checkpoints by time: what a lost machine costs at most."""
-ASIDE = "aside-"
-Settings = dict[str, Any]
-STEPS = "steps per epoch"
-VAL_TOP_UP = "data.val_top_up"
-_PIXELS = (
-    *("image_size", "progressive", "crop", "resize", "scale", "ratio", "hflip"),
-    *("views", "gray_bits"),
-)
 
 
 class CheckpointError(UserError):
@@ -77,21 +66,13 @@ class Checkpoints:
         writes: bool,
         infinite: Mapping[str, torch.Tensor] | None = None,
     ) -> None:
-        """The run starts at `step`: checkpoints of later steps are set aside.
-
-        `infinite`: the `infinite_values` of the model that the run began with.
-        """
+        """The run starts at `step`. `infinite`: the `infinite_values` of the model that it began
+        with."""
         self._folder, self._every_steps, self._writes = folder, every_steps, writes
         self._infinite = infinite or {}
         self._saved_step, self._saved_time = step, time.monotonic()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
-        for path in newest_first(folder) if writes else ():
-            if int(path.stem.removeprefix("step-")) <= step:
-                break
-            # It is damaged, and a later start would take it for the newest.
-            path.replace(path.with_name(ASIDE + path.name))
-            logger.warning("checkpoint %s is set aside as %s", path, ASIDE + path.name)
 
     def time_is_up(self) -> bool:
         """Returns whether one is due by the first rank's clock."""
@@ -130,8 +111,8 @@ class Checkpoints:
 
     def finish(self) -> None:
         """Remove what a finished run does not need: all but its newest checkpoint and the best."""
-        for old in newest_first(self._folder)[KEPT - 1 :] if self._writes else ():
-            old.unlink()
+        if self._writes:
+            self._remove_older(self._saved_step, KEPT - 1)
 
     def close(self) -> None:
         """Wait for the last checkpoint, then end the thread."""
@@ -157,8 +138,12 @@ class Checkpoints:
                     shutil.copyfile(self._folder / BEST, temporary)
         else:
             save_tensors(state, path)
-        others = [old for old in newest_first(self._folder) if old != path]
-        for old in others[KEPT - 1 :]:
+        self._remove_older(step, KEPT)
+
+    def _remove_older(self, step: int, kept: int) -> None:
+        """Keep as many, of `step` and before. A later one is damaged: the run began before it."""
+        whole = [path for saved, path in saved_steps(self._folder).items() if saved <= step]
+        for old in whole[kept:]:
             old.unlink(missing_ok=True)
 
     def _check_finite(self, state: State, step: int) -> None:
@@ -220,38 +205,33 @@ def load_state(
     return missing, unexpected
 
 
-def newest_first(folder: Path) -> list[Path]:
-    """Returns the checkpoints `step-<step>.pt` in `folder`."""
-    return sorted((p for p in folder.glob("step-*.pt") if _NAME.fullmatch(p.name)), reverse=True)
+def saved_steps(folder: Path) -> dict[int, Path]:
+    """Returns the checkpoints `step-<step>.pt` in `folder` by their steps, the newest first."""
+    named = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.pt"))
+    found = {int(name[1]): path for name, path in named if name is not None}
+    return dict(sorted(found.items(), reverse=True))
 
 
-def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
-    """Returns the first rank's newest checkpoint, on every rank; None to start from scratch.
-
-    A collective call: the platform may restore different checkpoints on different hosts.
-    """
-    state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
-    if state is None:
-        return None
-    check_resumable(state, settings)
-    for name in _changed_images(state, settings) if devices.is_first else ():
-        logger.warning(
-            "the dataset has changed since the checkpoint: the %s images have other names or "
-            "labels; the run continues with the new ones",
-            name,
-        )
-    return state
+def peek(path: Path) -> State:
+    """Returns a checkpoint without reading its tensors; empty for any other file."""
+    try:
+        content = torch.load(path, "cpu", weights_only=True, mmap=True)
+    except Exception:  # torch raises anything for a file that it has not written
+        return {}
+    return content if isinstance(content, dict) else {}
 
 
 def load_newest(folder: Path) -> State | None:
-    """Returns the newest `step-<step>.pt` that is whole, else the best one; None if there are none.
+    """Returns the checkpoint of the highest step that is whole; None if there are none.
 
     Raises:
         CheckpointError: all of them are damaged.
         OSError: one cannot be read, or does not fit into memory; it may still be whole.
     """
-    paths = [*newest_first(folder), *folder.glob(BEST)]
-    for path in paths:
+    found = [*saved_steps(folder).items()]
+    if (best := folder / BEST).exists():
+        found.append((_step_in(best), best))
+    for _, path in sorted(found, reverse=True):  # of the same step, the one with it in its name
         try:
             state = _load_parts(path)
         except DamagedFileError as error:
@@ -259,7 +239,7 @@ def load_newest(folder: Path) -> State | None:
             continue
         logger.info("resuming from %s", path)
         return state
-    if paths:
+    if found:
         raise CheckpointError(
             f"every checkpoint in {folder} is damaged; copy a good one there, or remove them to "
             "restart from scratch"
@@ -267,31 +247,14 @@ def load_newest(folder: Path) -> State | None:
     return None
 
 
-def with_recorded_split(config: TrainConfig, folder: Path, devices: Devices) -> TrainConfig:
-    """Returns the configuration with the rule by which the run in `folder` divides its images.
-
-    A run of an earlier version records none, and keeps the hash alone. A collective call.
-    """
-    identity = devices.from_first(saved_identity(folder) if devices.is_first else {})
-    if not identity or identity.get(VAL_TOP_UP) is not None:
-        return config
-    return replace(config, data=replace(config.data, val_top_up=None))
-
-
-def saved_identity(folder: Path) -> Settings:
-    """Returns the `identity` of the newest checkpoint that can be read; empty without one."""
-    return next(filter(None, map(read_identity, [*newest_first(folder), folder / BEST])), {})
-
-
-def read_identity(path: Path) -> Settings:
-    """Returns the `identity` of `job_settings` in a checkpoint, without reading its tensors; empty
-    for any other file."""
+def _step_in(path: Path) -> int:
+    """Returns the step of a checkpoint; -1 if that cannot be read."""
+    state = peek(path)
+    progress = state.get("progress", state)  # version 1 has the values of all parts in one
     try:
-        content = torch.load(path, "cpu", weights_only=True, mmap=True)
-    except Exception:  # torch raises anything for a file that it has not written
-        return {}
-    identity = content.get("identity") if isinstance(content, dict) else None
-    return identity if isinstance(identity, dict) else {}
+        return int(progress["epoch"] * state[IDENTITY][STEPS] + progress["step"])
+    except (LookupError, TypeError):
+        return -1
 
 
 def load_best(folder: Path) -> State | None:
@@ -315,95 +278,6 @@ def _load_parts(path: Path) -> State:
     own."""
     state: State = load_tensors(path, verify=True)
     return state if "learner" in state else {**state, **dict.fromkeys(_PARTS, state)}
-
-
-def job_settings(
-    config: TrainConfig, train: Source, val: Source, steps_per_epoch: int, devices: Devices
-) -> dict[str, Settings]:
-    """Returns what a checkpoint says about its job.
-
-    `identity` decides the weights, and which of them are the best; it must not change between a
-    checkpoint and the run that resumes from it. `order`, and the `images` to train on, may change
-    between two epochs.
-    """
-    optim = {f"optim.{key}": value for key, value in asdict(config.optim).items()}
-    task = {f"task.{key}": value for key, value in asdict(config.task).items() if key != "metrics"}
-    augment = {f"augment.{key}": value for key, value in asdict(config.augment).items()}
-    identity = {
-        "model.name": config.model.name,
-        "model.kwargs": config.model.kwargs,
-        **{f"class {number}": name for number, name in enumerate(train.classes)},
-        VAL_TOP_UP: config.data.val_top_up,  # decides the number of images, which follows
-        "training images": len(train),
-        **{f"data.{key}": getattr(config.data, key) for key in _PIXELS},
-        **dict(zip(("data.mean", "data.std"), config.data.normalization, strict=True)),
-        "trainer.batch_size": config.trainer.batch_size,
-        "trainer.seed": config.trainer.seed,
-        STEPS: steps_per_epoch,
-        **task,
-        **augment,
-        **optim,
-    }
-    return {
-        "identity": identity,
-        "order": sample_order(config, devices.world_size),
-        "images": {"training": fingerprint(train), "validation": fingerprint(val)},
-    }
-
-
-def sample_order(config: TrainConfig, ranks: int) -> Settings:
-    """Returns the settings that decide the order of an epoch's samples.
-
-    Of a stream, each rank gets its own shards; else the order does not depend on their number.
-    """
-    data = config.data
-    settings: Settings = {"data.access": "stream" if data.access == "stream" else "map"}
-    if data.balance is not None:
-        settings["data.balance"] = data.balance
-    if data.repeats > 1:
-        settings["data.repeats"] = data.repeats
-    if data.streams:
-        settings["ranks"] = ranks
-    return settings
-
-
-def check_resumable(state: State, settings: dict[str, Settings]) -> None:
-    """Refuse another job's checkpoint, and one within an epoch whose samples have changed.
-
-    Raises:
-        ConfigError: names the first setting that differs, with both values.
-        DataError: the images to train on differ, or their labels.
-    """
-    progress = state["progress"]
-    # With data.access=stream, another number of ranks may take another number of steps.
-    if progress["step"] or state["identity"][STEPS] != settings["identity"][STEPS]:
-        check_same(state["order"], settings["order"])
-    check_same(state["identity"], settings["identity"])
-    if progress["step"] and "training" in _changed_images(state, settings):
-        raise DataError(
-            "the dataset has changed since the checkpoint, within epoch "
-            f"{progress['epoch'] + 1}: the training images have other names or labels; restore "
-            "them, or use another name to restart from scratch"
-        )
-
-
-def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:
-    """Returns which images are not those that the checkpoint was made with."""
-    saved = state.get("images", settings["images"])
-    return [name for name, found in settings["images"].items() if saved[name] != found]
-
-
-def check_same(saved: Settings, configured: Settings) -> None:
-    """Raise ConfigError for the first setting that differs."""
-    for key in saved | configured:
-        was, now = saved.get(key), configured.get(key)
-        if was != now:
-            raise ConfigError(
-                key,
-                now,
-                f"the checkpoint was made with {key}={shown(was)}; restore that value, or "
-                "use another name to restart from scratch",
-            )
 
 
 class DamagedFileError(ValueError):

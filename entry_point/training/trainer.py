@@ -19,13 +19,7 @@ from entry_point.job.program import ExitCode, ReadError, UserError, counted, end
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.model_folder import WEIGHTS, doubts, load_weights, save_model
-from entry_point.training.checkpoints import (
-    Checkpoints,
-    State,
-    job_settings,
-    load_best,
-    load_to_resume,
-)
+from entry_point.training.checkpoints import Checkpoints, State, load_best
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
 from entry_point.training.learner import Learner, explain_step, exported_weights
@@ -41,6 +35,7 @@ from entry_point.training.results.step_log import DivergedError, LossGuard, Step
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.results.times import Startup, Stopwatch
 from entry_point.training.results.totals import Totals
+from entry_point.training.resume import job_settings, load_to_resume
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
 logger = logging.getLogger(__name__)

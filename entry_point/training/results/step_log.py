@@ -15,7 +15,7 @@ import torch
 from entry_point.config.train_config import OptimConfig
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.program import ExitCode, UserError
-from entry_point.training.checkpoints import BEST, newest_first
+from entry_point.training.checkpoints import BEST, saved_steps
 from entry_point.training.input import DeviceBatch
 from entry_point.training.progress import Progress
 from entry_point.training.results.headspace import cores_needed
@@ -112,7 +112,7 @@ class DivergedError(UserError):
         if optim.clip_norm is not None:
             clip = f"optim.clip_norm={optim.clip_norm:g}"
         restart = ""
-        if newest_first(checkpoints):  # which resume with their own settings only
+        if saved_steps(checkpoints):  # which resume with their own settings only
             restart = "; use another name to restart from scratch"
             if (best := checkpoints / BEST).exists():
                 restart += f", or from model.weights={best}"

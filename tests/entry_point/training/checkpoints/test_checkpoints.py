@@ -4,20 +4,13 @@ import errno
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
-from entry_point.config.train_config import load_train_config
-from entry_point.data.loader import open_source
-from entry_point.job.devices import Devices
 from entry_point.job.program import ExitCode
 from entry_point.job.whole_file import replacing
 from entry_point.training import checkpoints
@@ -25,12 +18,9 @@ from entry_point.training.checkpoints import (
     CheckpointError,
     Checkpoints,
     State,
-    check_resumable,
-    check_same,
     infinite_values,
-    job_settings,
     load_newest,
-    sample_order,
+    save_tensors,
 )
 from tests import forkserver
 from tests.entry_point.training import forked
@@ -40,7 +30,12 @@ from tests.entry_point.training.training_jobs import read_records
 
 def state(step: int) -> State:
     weights = {"weight": torch.full((64,), float(step))}
-    return {"step": step, "learner": {"model": weights, "ema": weights}}
+    return {
+        "step": step,
+        "identity": {"steps per epoch": 3},
+        "progress": {"epoch": step // 3, "step": step % 3},
+        "learner": {"model": weights, "ema": weights},
+    }
 
 
 def save(folder: Path, steps: list[int], best: int | None = None) -> None:
@@ -95,7 +90,7 @@ def test_the_newest_checkpoint_takes_no_room_beside_the_best_if_it_is_the_same(
 def test_a_best_checkpoint_is_not_lost_if_its_epochs_checkpoint_cannot_be_written(
     earlier: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The run repeats the epoch, or resumes from the best checkpoint if it is the only one."""
+    """The run resumes from the best checkpoint, which is whole."""
     if earlier:
         save(tmp_path, earlier, best=1)
     written: list[Path] = []
@@ -112,32 +107,52 @@ def test_a_best_checkpoint_is_not_lost_if_its_epochs_checkpoint_cannot_be_writte
     with pytest.raises(OSError, match="No space left"):
         save(tmp_path, [2], best=2)
     newest = load_newest(tmp_path)
-    assert newest is not None and newest["step"] == (1 if earlier else 2)
+    assert newest is not None and newest["step"] == 2
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
     monkeypatch.undo()
     save(tmp_path, [3])
     assert names(tmp_path) == ["best.pt", *(f"step-{step:09d}.pt" for step in [*earlier, 3])]
 
 
-def test_a_damaged_newest_checkpoint_is_set_aside(tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_is_passed_over_and_counts_for_nothing(tmp_path: Path) -> None:
+    """Also where `trainer.epochs` ends the run before its step."""
     save(tmp_path, [4, 9])
     damage(tmp_path / "step-000000009.pt")
     good = load_newest(tmp_path)
     assert good is not None and good["step"] == 4
-    save(tmp_path, [5])
-    assert names(tmp_path) == [
-        "aside-step-000000009.pt",
-        "step-000000004.pt",
-        "step-000000005.pt",
-    ]
+    run = Checkpoints(tmp_path, None, 4, writes=True)
+    for step in (5, 6):
+        run.save(state(step), step)
+    run.wait()
+    assert names(tmp_path) == [f"step-{step:09d}.pt" for step in (5, 6, 9)]
+    run.finish()
+    run.close()
+    newest = load_newest(tmp_path)
+    assert newest is not None and newest["step"] == 6
 
 
-def test_the_best_checkpoint_is_used_if_all_others_are_damaged(tmp_path: Path) -> None:
-    save(tmp_path, [1, 2, 3], best=1)
-    for path in tmp_path.glob("step-*"):
-        damage(path)
-    best = load_newest(tmp_path)
-    assert best is not None and best["step"] == 1
+@pytest.mark.parametrize(
+    ("whole", "best", "damaged", "expected"),
+    [
+        ([1, 2, 3], 1, [2, 3], 1),  # the best one, if all others are damaged
+        ([4, 8], 8, [8], 8),  # a copy of the damaged one
+        ([8, 9], 4, [9], 8),
+        ([999_999_999, 1_000_000_000], None, [], 1_000_000_000),
+    ],
+)
+def test_the_checkpoint_of_the_highest_step_that_is_whole_is_taken(
+    whole: list[int], best: int | None, damaged: list[int], expected: int, tmp_path: Path
+) -> None:
+    for step in whole:
+        save_tensors(state(step), tmp_path / f"step-{step:09d}.pt")
+    if best is not None:
+        save_tensors(state(best), tmp_path / "best.pt")
+    for name in ("step-5.pt.old", "step-000000007 copy.pt", "aside-step-000000099.pt"):
+        (tmp_path / name).touch()
+    for step in damaged:
+        damage(tmp_path / f"step-{step:09d}.pt")
+    newest = load_newest(tmp_path)
+    assert newest is not None and newest["step"] == expected
 
 
 def test_only_damaged_checkpoints_are_an_error_not_a_restart(tmp_path: Path) -> None:
@@ -319,51 +334,3 @@ def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: P
     assert forked.run(tmp_path / "run", photo_folder, overrides) == ExitCode.STOPPED
     assert forked.run(tmp_path / "run", photo_folder, overrides) == 0
     assert_same_end(tmp_path / "run", tmp_path / "whole")
-
-
-def on(ranks: int) -> Devices:
-    return Devices(torch.device("cpu"), None, world_size=ranks)
-
-
-def test_a_setting_that_changes_the_pixels_or_their_order_is_compared(packed_photos: Path) -> None:
-    """A new setting of `data` is either compared, or named here with those that may change."""
-    same_files_elsewhere = {"format", "kwargs", "root", "images", "table", "index_root"}
-    # The images, their number and their classes are compared instead.
-    seen_in_them = {"val_fraction"}
-    same_pixels = {"max_bad_fraction"}
-    compared: set[str] = set()
-    for word in ("data.access=stream", "data.balance=classes", "data.repeats=2", "data.views=2"):
-        config, _ = load_train_config(["data=shards", word, f"data.root={packed_photos}"])
-        source = open_source(config.data, "train", packed_photos)
-        for settings in job_settings(config, source, source, 3, on(1)).values():
-            compared |= settings.keys()
-    free = {field.name for field in fields(DataConfig) if f"data.{field.name}" not in compared}
-    assert free == same_files_elsewhere | seen_in_them | same_pixels
-
-
-def test_another_number_of_ranks_is_refused_only_for_a_stream(packed_photos: Path) -> None:
-    stream = ["data=shards", f"data.root={packed_photos}", "data.access=stream"]
-    streamed, _ = load_train_config(stream)
-    mapped, _ = load_train_config(stream[:-1])
-    check_same(sample_order(mapped, 2), sample_order(mapped, 3))
-    with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint was made with ranks=2"):
-        check_same(sample_order(streamed, 2), sample_order(streamed, 3))
-    with pytest.raises(
-        ConfigError, match=r"data\.access=map: the checkpoint was made with data\.access=stream"
-    ):
-        check_same(sample_order(streamed, 2), sample_order(mapped, 2))
-
-
-def test_another_number_of_ranks_is_refused_between_epochs_if_the_steps_change_with_it() -> None:
-    def of_ranks(ranks: int, steps: int) -> dict[str, dict[str, Any]]:
-        order = {"data.access": "stream", "ranks": ranks}
-        return {"identity": {"steps per epoch": steps}, "order": order, "images": {}}
-
-    saved = {**of_ranks(1, 3), "progress": {"step": 0}}
-    check_resumable(saved, of_ranks(2, 3))
-    for state, settings in (
-        ({**saved, "progress": {"step": 1}}, of_ranks(2, 3)),
-        (saved, of_ranks(2, 2)),
-    ):
-        with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
-            check_resumable(state, settings)

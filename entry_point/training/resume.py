@@ -1,0 +1,174 @@
+"""Decides whether this job may resume from a checkpoint: it must be the same job."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from entry_point.config.commands import flat
+from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.retired import NOT_YET
+from entry_point.config.train_config import TrainConfig
+from entry_point.data.errors import DataError
+from entry_point.data.sources.source import Source, fingerprint
+from entry_point.job.devices import Devices
+from entry_point.training.checkpoints import (
+    BEST,
+    IDENTITY,
+    STEPS,
+    Settings,
+    State,
+    load_newest,
+    peek,
+    saved_steps,
+)
+
+logger = logging.getLogger(__name__)
+
+FREE = (
+    # How fast the same pixels come, and where the numbers go.
+    *("pipeline.", "loggers", "logger_kwargs.", "task.metrics"),
+    # Where the images are. What they are is compared by their names and labels.
+    *("data.root", "data.images", "data.format", "data.kwargs.", "data.table."),
+    *("data.index_root", "data.max_bad_fraction", "data.val_fraction"),
+    # The order of an epoch, which may change between two of them.
+    *("data.access", "data.balance", "data.repeats"),
+    # A resumed run has its weights already.
+    *("model.weights", "model.gradient_checkpointing"),
+    # How long it trains, on what, and what it writes.
+    *("trainer.epochs", "trainer.early_stopping", "trainer.evaluate_every_epochs"),
+    *("trainer.device", "trainer.precision", "trainer.compile", "trainer.deterministic"),
+    *("trainer.nproc_per_host", "trainer.find_unused_parameters", "trainer.log_every_steps"),
+    *("trainer.checkpoint_every_steps", "trainer.export", "trainer.report", "trainer.diagnose"),
+)
+"""Settings, and groups of them, that may differ from those of the checkpoint."""
+_VAL_TOP_UP = "data.val_top_up"
+
+
+def job_settings(
+    config: TrainConfig, train: Source, val: Source, steps_per_epoch: int, devices: Devices
+) -> dict[str, Settings]:
+    """Returns what a checkpoint says about its job.
+
+    The `identity` must not change between a checkpoint and the run that resumes from it, but for
+    the settings in FREE. `order`, and the `images` to train on, may change between two epochs.
+    """
+    identity = {
+        **flat(asdict(config)),
+        **dict(zip(("data.mean", "data.std"), map(list, config.data.normalization), strict=True)),
+        **{f"class {number}": name for number, name in enumerate(train.classes)},
+        "training images": len(train),
+        STEPS: steps_per_epoch,
+    }
+    return {
+        IDENTITY: identity,
+        "order": sample_order(config, devices.world_size),
+        "images": {"training": fingerprint(train), "validation": fingerprint(val)},
+    }
+
+
+def sample_order(config: TrainConfig, ranks: int) -> Settings:
+    """Returns the settings that decide the order of an epoch's samples.
+
+    Of a stream, each rank gets its own shards; else the order does not depend on their number.
+    """
+    data = config.data
+    settings: Settings = {"data.access": "stream" if data.access == "stream" else "map"}
+    if data.balance is not None:
+        settings["data.balance"] = data.balance
+    if data.repeats > 1:
+        settings["data.repeats"] = data.repeats
+    if data.streams:
+        settings["ranks"] = ranks
+    return settings
+
+
+def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
+    """Returns the first rank's newest checkpoint, on every rank; None to start from scratch.
+
+    A collective call: the platform may restore different checkpoints on different hosts.
+    """
+    state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
+    if state is None:
+        return None
+    refuse_other_job(state, settings)
+    for name in _changed_images(state, settings) if devices.is_first else ():
+        logger.warning(
+            "the dataset has changed since the checkpoint: the %s images have other names or "
+            "labels; the run continues with the new ones",
+            name,
+        )
+    return state
+
+
+def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
+    """Refuse another job's checkpoint, and one within an epoch whose samples have changed.
+
+    Raises:
+        ConfigError: names the first setting that differs, with both values.
+        DataError: the images to train on differ, or their labels.
+    """
+    progress = state["progress"]
+    # With data.access=stream, another number of ranks may take another number of steps.
+    if progress["step"] or state[IDENTITY][STEPS] != settings[IDENTITY][STEPS]:
+        _refuse_difference(state["order"], settings["order"])
+    _refuse_difference(_compared(state[IDENTITY]), _compared(settings[IDENTITY]))
+    if progress["step"] and "training" in _changed_images(state, settings):
+        raise DataError(
+            "the dataset has changed since the checkpoint, within epoch "
+            f"{progress['epoch'] + 1}: the training images have other names or labels; restore "
+            "them, or use another name to restart from scratch"
+        )
+
+
+def _compared(identity: Settings) -> Settings:
+    """Returns what must not differ. A setting that the checkpoint's version did not have yet has
+    the value that says what this version did."""
+    later = {**flat(asdict(TrainConfig())), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
+    known = {**later, **flat(identity)}
+    return {key: value for key, value in known.items() if not key.startswith(FREE)}
+
+
+def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:
+    """Returns which images are not those that the checkpoint was made with."""
+    saved = state.get("images", settings["images"])
+    return [name for name, found in settings["images"].items() if saved[name] != found]
+
+
+def _refuse_difference(saved: Settings, configured: Settings) -> None:
+    """Raise ConfigError for the first setting that differs."""
+    for key in saved | configured:
+        was, now = saved.get(key), configured.get(key)
+        if was != now:
+            raise ConfigError(
+                key,
+                now,
+                f"the checkpoint was made with {key}={shown(was)}; restore that value, or "
+                "use another name to restart from scratch",
+            )
+
+
+def with_recorded_split(config: TrainConfig, folder: Path, devices: Devices) -> TrainConfig:
+    """Returns the configuration with the rule by which the run in `folder` divides its images.
+
+    A run of an earlier version records none, and keeps the hash alone. A collective call.
+    """
+    identity = devices.from_first(saved_identity(folder) if devices.is_first else {})
+    if not identity or identity.get(_VAL_TOP_UP) is not None:
+        return config
+    return replace(config, data=replace(config.data, val_top_up=None))
+
+
+def saved_identity(folder: Path) -> Settings:
+    """Returns the `identity` of the newest checkpoint that can be read; empty without one."""
+    return next(
+        filter(None, map(read_identity, [*saved_steps(folder).values(), folder / BEST])), {}
+    )
+
+
+def read_identity(path: Path) -> Settings:
+    """Returns the `identity` of `job_settings` in a checkpoint, without reading its tensors; empty
+    for any other file."""
+    identity = peek(path).get(IDENTITY)
+    return identity if isinstance(identity, dict) else {}

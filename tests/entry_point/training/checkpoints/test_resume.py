@@ -1,0 +1,113 @@
+"""Which checkpoints a job may resume from: those of the same job."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from entry_point.config.commands import flat
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.data.errors import DataError
+from entry_point.data.loader import open_source
+from entry_point.job.devices import Devices
+from entry_point.training.resume import FREE, job_settings, refuse_other_job
+
+SETTINGS = flat(asdict(TrainConfig()))
+FOUND = ("data.mean", "data.std")
+"""Null is what the run finds."""
+COMPARED = sorted(key for key in SETTINGS if not key.startswith(FREE))
+
+
+def of_job(*overrides: str, data: str = "data=folder", ranks: int = 1) -> dict[str, Any]:
+    """What a checkpoint says about the job."""
+    config, _ = load_train_config([data, *overrides])
+    source = open_source(config.data, "train", Path())
+    devices = Devices(torch.device("cpu"), None, world_size=ranks)
+    return job_settings(config, source, source, 3, devices)
+
+
+def at(
+    job: dict[str, Any], step: int = 0, identity: Mapping[str, object] | None = None
+) -> dict[str, Any]:
+    """A checkpoint of the job, with other values in its identity."""
+    progress = {"epoch": 1, "step": step}
+    return {**job, "identity": {**job["identity"], **(identity or {})}, "progress": progress}
+
+
+@pytest.fixture(scope="module")
+def job(photo_folder: Path) -> dict[str, Any]:
+    return of_job(f"data.root={photo_folder}")
+
+
+@pytest.mark.parametrize("key", COMPARED)
+def test_every_setting_that_is_not_free_is_compared(key: str, job: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=rf"{key}=.*: the checkpoint was made with {key}=other"):
+        refuse_other_job(at(job, identity={key: "other"}), job)
+
+
+def test_free_settings_may_differ(job: dict[str, Any]) -> None:
+    others = {key: "other" for key in SETTINGS if key not in COMPARED}
+    refuse_other_job(at(job, identity=others), job)
+    assert others and "optim.lr" not in others
+
+
+@pytest.mark.parametrize("word", FREE)
+def test_what_is_free_are_settings(word: str) -> None:
+    with_values = {*SETTINGS, "data.kwargs.x", "logger_kwargs.mlflow.uri"}
+    assert any(key.startswith(word) for key in with_values)
+
+
+def test_own_arguments_are_compared_one_by_one(photo_folder: Path) -> None:
+    where, narrow = f"data.root={photo_folder}", "model.kwargs.width=8"
+    saved, now = of_job(where, narrow), of_job(where, "model.kwargs.width=16")
+    with pytest.raises(ConfigError, match=r"kwargs.width=16: .* with model.kwargs.width=8; rest"):
+        refuse_other_job(at(saved), now)
+    with pytest.raises(ConfigError, match=r"kwargs.width=null: .* with model.kwargs.width=8; r"):
+        refuse_other_job(at(saved), of_job(where))
+
+
+def test_a_setting_that_the_checkpoints_version_lacked_has_its_default(photo_folder: Path) -> None:
+    where = f"data.root={photo_folder}"
+    now = of_job(where)
+    saved = at(now)
+    for key in ("data.views", "optim.accumulate"):
+        del saved["identity"][key]
+    refuse_other_job(saved, now)
+    with pytest.raises(ConfigError, match=r"data.views=2: the checkpoint .* data.views=1; restor"):
+        refuse_other_job(saved, of_job(where, "data.views=2"))
+
+
+def test_another_number_of_ranks_is_refused_only_for_a_stream(packed_photos: Path) -> None:
+    where, stream = f"data.root={packed_photos}", "data.access=stream"
+    mapped = [of_job(where, data="data=shards", ranks=ranks) for ranks in (2, 3)]
+    refuse_other_job(at(mapped[0], step=1), mapped[1])
+    streams = [of_job(where, stream, data="data=shards", ranks=ranks) for ranks in (2, 3)]
+    refuse_other_job(at(streams[0]), streams[1])
+    with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint was made with ranks=2"):
+        refuse_other_job(at(streams[0], step=1), streams[1])
+    with pytest.raises(
+        ConfigError, match=r"data\.access=map: the checkpoint was made with data\.access=stream"
+    ):
+        refuse_other_job(at(streams[0], step=1), mapped[0])
+
+
+def test_another_number_of_ranks_is_refused_between_epochs_if_the_steps_change_with_it(
+    packed_photos: Path,
+) -> None:
+    where = (f"data.root={packed_photos}", "data.access=stream")
+    saved, now = (of_job(*where, data="data=shards", ranks=ranks) for ranks in (1, 2))
+    now["identity"]["steps per epoch"] = 2
+    with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
+        refuse_other_job(at(saved), now)
+
+
+def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
+    saved = at(job, step=1)
+    saved["images"] = {**job["images"], "training": "48 (#00000000)"}
+    with pytest.raises(DataError, match="within epoch 2: the training images have other names"):
+        refuse_other_job(saved, job)
+    refuse_other_job({**saved, "progress": {"epoch": 1, "step": 0}}, job)
