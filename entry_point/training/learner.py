@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -326,25 +325,10 @@ def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigErr
         return ConfigError(
             "trainer.batch_size", batch, message + (", or fewer pieces" * (pieces > 1))
         )
-    if "Expected more than 1 spatial element" in str(error):
-        message = "leaves instance normalization a map of one pixel; raise it, or use another model"
-        return ConfigError("data.image_size", config.data.image_size, message)
     if "find_unused_parameters=True" in str(error):
         message = (
             "the last of optim.accumulate pieces does not use all parameters that several ranks "
             "exchange; set trainer.find_unused_parameters=true"
         )
         return ConfigError("model.name", config.model.name, message)
-    if config.trainer.compile and isinstance(error, torch._dynamo.exc.TorchDynamoException):
-        message = (
-            f"cannot compile this model ({compiler_reason(error)}); trainer.compile=null trains "
-        )
-        return ConfigError("trainer.compile", config.trainer.compile, message + "without")
     return None
-
-
-def compiler_reason(error: Exception) -> str:
-    """Returns the line that says why: a compiler's own error, else the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    own = (line for line in lines if re.search(r"\berror: ", line))
-    return next(own, lines[0] if lines else type(error).__name__)

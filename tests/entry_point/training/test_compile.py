@@ -108,33 +108,6 @@ def smallest_net(num_classes: int) -> torch.nn.Module:
     )
 
 
-def _compile_with(cxx: str) -> None:
-    torch._inductor.config.cpp.cxx = (None, cxx)
-
-
-def test_a_compiler_that_is_missing_or_fails_is_one_line(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    broken = tmp_path / "c++"
-    broken.write_text(
-        '#!/bin/sh\ncase "$*" in *--version*) echo "g++ 12.2.0";; *)\n'
-        "echo 'x.h:1:10: fatal error: Python.h: No such file or directory' >&2; exit 1;; esac\n"
-    )
-    broken.chmod(0o755)
-    for cxx, reason in (("/no/compiler", "C++"), (str(broken), "Python.h")):
-        root = tmp_path / "runs" / Path(cxx).name
-        cache = {"TORCHINDUCTOR_CACHE_DIR": str(root / "inductor")}
-        overrides, prepare = ["trainer.compile=default"], partial(_compile_with, cxx)
-        code = forked.run(root, photo_folder, overrides, environment=cache, prepare=prepare)
-        last = (root / "log").read_text().strip().splitlines()[-1]
-        assert code == ExitCode.USAGE, last
-        assert (
-            last.startswith("train: trainer.compile=default: ")
-            and reason in last
-            and last.endswith("trainer.compile=null trains without")
-        ), last
-
-
 def test_a_compiled_model_trains_resumes_and_exports_like_any_other(
     tmp_path: Path, photo_folder: Path
 ) -> None:
