@@ -39,7 +39,8 @@ def image_reference() -> str:
 
 
 def build_image(engine: Engine, reference: str, context: Path) -> None:
-    """Run ``docker build``. Raises UserError if it fails."""
+    """Run ``docker build``. Raises UserError if it fails, or with the engine's own line if it does
+    not answer."""
     for extra in os.environ.get("EXTRAS", "").split():
         if message := retired(f"EXTRAS={extra}"):
             raise UserError(f"EXTRAS={extra}: {message}")
@@ -54,6 +55,7 @@ def build_image(engine: Engine, reference: str, context: Path) -> None:
     os.environ["BUILDKIT_PROGRESS"] = "plain"
     # SageMaker rejects an image index, which attestations would produce.
     os.environ["BUILDX_NO_DEFAULT_ATTESTATIONS"] = "1"
+    engine.call("version")
     if not engine.show("build", f"--tag={reference}", *arguments, str(context)):
         raise UserError(
             "the build failed, its last lines above say why: check DEVICE, BASE_IMAGE "

@@ -48,7 +48,6 @@ from benchmarks.sample_photographs import many_photographs
 from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
-from entry_point.job.hosts import describe_driver, has_gpus
 from entry_point.job.program import UserError, run_program
 
 MINUTES = 9.5
@@ -348,8 +347,13 @@ def origin(device: str) -> dict[str, str]:
         "machine": measure.hardware(),
         "gpu": torch.cuda.get_device_name() if device == "cuda" else "",
         "date": datetime.date.today().isoformat(),
-        "system": f"{versions}; {describe_driver() if has_gpus() else 'no NVIDIA device'}",
+        "system": f"{versions}; {_driver()}",
     }
+
+
+def _driver() -> str:
+    version = Path("/sys/module/nvidia/version")
+    return f"driver {version.read_text().strip()}" if version.is_file() else "no NVIDIA driver"
 
 
 def say(text: str) -> None:

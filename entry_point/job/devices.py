@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.job.cores import usable_cores
-from entry_point.job.hosts import describe_driver, has_gpus
+from entry_point.job.hosts import has_gpus
 from entry_point.job.ranks import RankWatch, Supervisor
 
 # How long until all hosts have started their ranks.
@@ -295,8 +295,8 @@ def _why_unusable() -> str:
         reason = str(error).partition("\n")[0].rstrip(".")
     built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "has no CUDA"
     return (
-        f"torch cannot use the GPUs of this host: {describe_driver()}, torch {torch.__version__} "
-        f"{built} ({reason}); fix the driver or the image"
+        f"torch cannot use the GPUs of this host ({reason}); torch {torch.__version__} {built}; "
+        "fix the driver or the image"
     )
 
 

@@ -1,19 +1,16 @@
 """Requests to stop, and how all ranks agree on the step after which they stop.
 
 A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
-that the supervisor creates when the signal reaches it instead. A rank whose disk fails asks all to
-stop, too: without its gradients, the others would wait, and the last steps would be lost.
+that the supervisor creates when the signal reaches it instead. A disk that fails while one rank
+trains, or all evaluate, is one, too.
 """
 
 from __future__ import annotations
 
 import signal
-from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from itertools import islice
+from contextlib import contextmanager
 from types import FrameType
-from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -21,17 +18,9 @@ import torch.distributed as dist
 from entry_point.job.program import ReadError, stop_signals
 from entry_point.job.ranks import Supervisor
 
-_LONG_WAIT_S, _POLL_S = 5.0, 1.0
-_STEPS_TO_AGREE = 2
-"""The votes of one step take effect after the next."""
-Item = TypeVar("Item")
 
-
-class Stopped(BaseException):
-    """The job was asked to stop; the work in progress is abandoned.
-
-    No Exception, since a signal handler raises it in code that handles those.
-    """
+class Stopped(Exception):
+    """The job was asked to stop; the work in progress is abandoned."""
 
 
 class StopRequest:
@@ -51,62 +40,26 @@ class StopRequest:
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self.failed_read: ReadError | None = None
-        """What `interrupting` met, if this rank's disk failed."""
-        self.gave_up_waiting = False
-        """Whether `interrupting` raised: a thread may hang in a read and never end."""
+        """What `reading` met, if this rank's disk failed."""
         for number in stop_signals():
             signal.signal(number, self._on_signal)
-        signal.signal(signal.SIGALRM, self._on_alarm)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
             raise KeyboardInterrupt  # a second Ctrl-C stops at once
         self._signalled = True
 
-    def _on_alarm(self, _number: int, _frame: FrameType | None) -> None:
-        if self.requested and not self.gave_up_waiting:
-            self.gave_up_waiting = True
-            raise Stopped
-
     @contextmanager
-    def interrupting(self) -> Iterator[None]:
-        """Raise Stopped in a block that waits for long when the job is asked to stop, or if what it
-        waits for cannot be read.
+    def reading(self) -> Iterator[None]:
+        """Have all ranks stop, with a checkpoint, if a block cannot read what it needs.
 
-        Only for waits that abandon nothing but what they wait for.
+        Only where no other rank waits for this one before they agree. Raises Stopped.
         """
-        signal.setitimer(signal.ITIMER_REAL, _LONG_WAIT_S, _POLL_S)
         try:
             yield
         except ReadError as error:
             self.failed_read = error
             raise Stopped from error
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    def with_reserve(self, batches: Iterator[Item]) -> Iterator[Item]:
-        """Yields one epoch's batches for one of several ranks; the epoch begins once all have two
-        of them.
-
-        If the job is asked to stop while this rank waits for long, the two that it holds are enough
-        for the steps until all ranks know: without them, the others would wait for its gradients.
-
-        Raises:
-            Stopped: on every rank, if any rank was asked to stop before the epoch began.
-        """
-        held: deque[Item] = deque()
-        with suppress(Stopped):  # raised again once all ranks know
-            with self.interrupting():
-                held.extend(islice(batches, _STEPS_TO_AGREE))
-        if self.agree_now():
-            raise Stopped
-        try:
-            while held:
-                with self.interrupting():
-                    held.extend(islice(batches, 1))
-                yield held.popleft()
-        except Stopped:
-            yield from held
 
     @property
     def requested(self) -> bool:

@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from itertools import repeat, zip_longest
@@ -23,7 +23,7 @@ from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import Dataset, gap_lines, require_shared_classes
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.program import counted
-from entry_point.job.stop import Stopped, StopRequest
+from entry_point.job.stop import StopRequest
 from entry_point.training.models import Normalize
 from entry_point.training.results.times import Stopwatch
 
@@ -107,10 +107,7 @@ class TrainingInput:
         return text
 
     def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
-        """Yields the batches of `epoch` from `step` on.
-
-        Raises Stopped if the job is asked to stop while it waits for long.
-        """
+        """Yields the batches of `epoch` from `step` on."""
         for number, batch in enumerate(self._read(epoch, step), step):
             self._kept.append(((epoch, number), batch))
             yield batch
@@ -134,32 +131,28 @@ class TrainingInput:
         loader = self.train_loader
         if self._config.trainer.diagnose == "one_batch":
             return repeat(next(iter(loader.epoch(0, 0))), loader.steps_per_epoch - step)
-        batches = loader.epoch(epoch, step)
-        return batches if self._devices.world_size == 1 else self._stop.with_reserve(batches)
+        return loader.epoch(epoch, step)
 
     def to_device(
         self, batches: Iterable[Batch], *, training: bool = True
     ) -> Iterator[DeviceBatch]:
         """Put a loader's batches on the device, normalized.
 
-        Raises Stopped if the job is asked to stop while it waits for long; `train_batches` does
-        that for several ranks.
+        Raises Stopped if one cannot be read; while several ranks train, which wait for each
+        other's gradients, ReadError.
         """
         may_stop = not training or self._devices.world_size == 1
         return device_batches(
             batches,
             self._devices.device,
             self.normalize,
-            waiting=self._stop.interrupting if may_stop else nullcontext,
+            waiting=self._stop.reading if may_stop else nullcontext,
         )
 
     def close(self) -> None:
-        """End the loaders' threads and processes, unless the job stops and they hang in a read."""
-        if self._stop.gave_up_waiting:
-            return
-        with suppress(Stopped), self._stop.interrupting():
-            self.train_loader.close()
-            self.val_loader.close()
+        """End the loaders' threads and processes."""
+        self.train_loader.close()
+        self.val_loader.close()
 
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:

@@ -14,8 +14,8 @@ from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
 from entry_point.data.loader import open_training_set
-from entry_point.job.devices import Devices, leave_ranks
-from entry_point.job.program import ExitCode, ReadError, UserError, counted, end_at_once
+from entry_point.job.devices import Devices
+from entry_point.job.program import ExitCode, ReadError, UserError, counted
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.model_folder import WEIGHTS, doubts, load_weights, save_model
@@ -391,9 +391,6 @@ def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
         for failed in filter(None, devices.gather(trainer.stop.failed_read)):
             raise ReadError(f"{failed}; then {run.resumed_by} resumes from here") from None
         logger.info("stopped on request; %s resumes from here", run.resumed_by)
-        if trainer.stop.gave_up_waiting:
-            leave_ranks(devices.cpu_group)
-            end_at_once(ExitCode.STOPPED)
         return ExitCode.STOPPED
     except Exception as error:
         explained = explain_step(error, config, devices.world_size)

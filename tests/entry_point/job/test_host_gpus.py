@@ -8,7 +8,7 @@ import pytest
 
 from entry_point.config.train_config import load_train_config
 from entry_point.job import hosts
-from entry_point.job.hosts import describe_driver, has_gpus, usable_gpus
+from entry_point.job.hosts import has_gpus, usable_gpus
 from entry_point.job.training_job import ranks_on_this_host
 
 LIBCUDA = """
@@ -70,15 +70,12 @@ def test_a_host_has_the_devices_that_its_environment_leaves_visible(
 
 
 @pytest.mark.usefixtures("host")
-def test_the_driver_is_described_by_its_versions_and_its_error(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("name", "value"), [("CU_ERROR", "803"), ("LD_LIBRARY_PATH", "")])
+def test_a_driver_that_is_missing_or_does_not_start_has_no_devices(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "supports CUDA 13.2" in describe_driver()
-    monkeypatch.setenv("CU_ERROR", "803")
-    assert "supports CUDA 13.2, but fails to start (CUDA error 803)" in describe_driver()
-    monkeypatch.setenv("LD_LIBRARY_PATH", "")
-    assert "libcuda.so.1 is not found" in describe_driver()
-    assert usable_gpus() == 0
+    monkeypatch.setenv(name, value)
+    assert has_gpus() and usable_gpus() == 0
 
 
 def test_a_host_without_device_files_has_no_gpus(

@@ -26,7 +26,7 @@ CPU = Devices(torch.device("cpu"), None)
 
 @pytest.fixture
 def stop() -> Iterator[StopRequest]:
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGALRM)
+    numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     yield StopRequest()
     for number, handler in zip(numbers, before, strict=True):

@@ -108,7 +108,7 @@ def test_a_build_passes_its_settings_on_and_names_the_image(
     assert f"image: built {reference}\n" in out and "attestations 1\n" in out
     assert "committed" not in out
     given = f"--build-arg=VERSION=1.2.3 --build-arg=REVISION={head(repository)}"
-    assert calls.read_text() == f"build --tag={reference} {given} {repository}\n"
+    assert calls.read_text() == f"version\nbuild --tag={reference} {given} {repository}\n"
     (repository / "new").write_text("")
     options = {"BUILD_OPTIONS": "--network=host --build-arg='A=b c'"}
     settings = {"BASE_IMAGE": "mine:1", "PREBUILD": "0", "EXTRAS": "timm dali"}
@@ -129,7 +129,9 @@ def test_a_failed_build_is_one_line_after_its_output(
     refusal: Callable[[str], str],
 ) -> None:
     assert repository
-    fake_engine("exit 1")
+    fake_engine("echo 'Cannot connect to the daemon.' >&2; exit 1")  # it does not answer
+    assert refusal("build") == "image: docker: Cannot connect to the daemon.\n"
+    fake_engine('test "$1" != build')
     assert "image: the build failed, " in (line := refusal("build")) and "DEVICE, BASE" in line
     monkeypatch.setitem(RETIRED, "EXTRAS=gone", "this")
     monkeypatch.setenv("EXTRAS", "timm gone")

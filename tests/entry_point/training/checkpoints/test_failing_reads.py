@@ -1,6 +1,6 @@
 """A job whose disk fails stops with a checkpoint, and says what to do."""
 
-import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +10,8 @@ from entry_point.job.program import ExitCode
 from tests.entry_point.job.test_processes import TWO_RANKS
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import failing_reads
-from tests.entry_point.training.checkpoints.test_hung_reads import steps_of, wait_until
 from tests.entry_point.training.training_jobs import read_records, start_job
+from tests.forkserver import Program
 
 FAILING = (
     "model.name=tests.entry_point.training.checkpoints.failing_reads.net",
@@ -32,6 +32,19 @@ def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
         file.with_suffix(".new").rename(file)
 
     return fail
+
+
+def wait_until(condition: Callable[[], object], process: Program) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < deadline, "the job does not get there"
+        time.sleep(0.05)
+
+
+def steps_of(root: Path) -> int:
+    metrics = root / "output/data/metrics.jsonl"
+    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
 
 def _resume(root: Path, data: Path, overrides: list[str], ranks: int) -> None:
@@ -79,10 +92,9 @@ def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     _resume(root, photo_folder, overrides, ranks=1)
 
 
-@pytest.mark.parametrize(("failing", "split"), [("0", "val"), ("1", "train"), (None, "train")])
-def test_job_of_two_ranks_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
+@pytest.mark.parametrize("failing", ["0", "1", None])
+def test_job_of_two_ranks_whose_disk_fails_in_an_evaluation_stops_with_a_checkpoint(
     failing: str | None,
-    split: str,
     photo_folder: Path,
     tmp_path: Path,
     trigger: Callable[[str], None],
@@ -93,7 +105,7 @@ def test_job_of_two_ranks_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     root, overrides = tmp_path / "run", [*FAILING, *TWO_RANKS, "pipeline=threads"]
     process = start_job(root, photo_folder, [*overrides, EPOCHS])
     wait_until(lambda: steps_of(root) > 2, process)
-    trigger(split)
+    trigger("val")
     output, _ = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FAILED, output
     assert output.count("train: ") == 1 and "could not be read" in output
@@ -101,23 +113,29 @@ def test_job_of_two_ranks_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     _resume(root, photo_folder, overrides, ranks=2)
 
 
-@pytest.mark.parametrize(("engine", "split"), [("threads", "train"), ("workers", "val")])
-def test_job_that_waits_for_its_disk_stops_when_asked(
-    engine: str,
-    split: str,
+@pytest.mark.parametrize("failing", ["1", None])
+def test_ranks_whose_disk_fails_while_they_train_end_with_its_reason_and_resume(
+    failing: str | None,
     photo_folder: Path,
     tmp_path: Path,
     trigger: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv(failing_reads.PAUSE, "100000")
-    root, overrides = tmp_path / "run", [*FAILING, f"pipeline={engine}"]
+    """The others wait for the gradients of a rank without images: the last checkpoint counts."""
+    if failing is not None:
+        monkeypatch.setenv(failing_reads.RANK, failing)
+    root, overrides = tmp_path / "run", [*FAILING, *TWO_RANKS, "pipeline=threads"]
     process = start_job(root, photo_folder, [*overrides, EPOCHS])
-    wait_until(lambda: steps_of(root) > 2, process)
-    trigger(split)
-    wait_until((tmp_path / "fail.reached").exists, process)
-    process.send_signal(signal.SIGTERM)
+    wait_until(lambda: steps_of(root) > 6, process)
+    trigger("train")
     output, _ = process.communicate(timeout=240)
-    assert process.returncode == ExitCode.STOPPED, output
-    assert "could not be read (Input/output error); trying again in 100000 s" in output
-    _resume(root, photo_folder, overrides, ranks=1)
+    assert process.returncode == ExitCode.FAILED, output
+    assert output.count("train: ") == 1 and "Traceback" not in output
+    reason = (root / "output/failure").read_text()
+    assert "/train/" in reason and "could not be read (Input/output error)" in reason
+    (tmp_path / "fail").unlink()
+    saved = max(int(path.stem[5:]) for path in (root / "checkpoints").glob("step-*.pt"))
+    more = [*overrides, f"trainer.epochs={saved // 3 + 1}"]
+    environment = {failing_reads.VARIABLE: str(tmp_path / "fail")}
+    assert forked.run(root, photo_folder, more, 2, environment) == ExitCode.FINISHED
+    assert f"resuming from {root}/checkpoints/step-{saved:09d}.pt" in (root / "log").read_text()
