@@ -28,7 +28,7 @@ from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.advice import Advice
 from entry_point.training.results.headspace import Headspace, verdict
-from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
+from entry_point.training.results.log import RunLog, epoch_bar, log_to_stdout
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
@@ -75,14 +75,16 @@ class Trainer:
                 self.learner.load_state(saved["learner"])
                 self.log.load_state(saved["log"])
             step = self.resumed_at = self.progress.global_step
-            records = parse_records(saved["records"]) if saved else []
             every, infinite = config.trainer.checkpoint_every_steps, self.learner.infinite
             self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first, infinite)
             parts.callback(self.checkpoints.close)
-            logged = LoggedRun(run_name(run), run, config, records)
-            loggers = open_loggers(logged) if devices.is_first else []
-            self.metrics = MetricsLog(run, records, devices.is_first, loggers)
+            self.metrics = RunLog(run, devices.is_first)
+            self.metrics.rewind(step, self.progress.epoch, (saved or {}).get("records", ""))
             parts.callback(self.metrics.close)
+            if devices.is_first:
+                earlier = self.metrics.records()
+                logged = LoggedRun(run_name(run), run, config, earlier, self.resumed_at)
+                self.metrics.loggers = open_loggers(logged)
             if devices.is_first:
                 images = self.settings["images"]["validation"]
                 write_tracked(run, self.progress.metric, images)
@@ -228,8 +230,8 @@ class Trainer:
             "progress": self.progress.state(),
             "learner": self.learner.state(),
             "log": self.log.state(),
-            "records": self.metrics.text(),
         }
+        self.metrics.sync()
         self.checkpoints.save(state, self.progress.global_step, best=best)
 
     def _measure_headspace(self) -> None:
@@ -262,7 +264,7 @@ class Trainer:
         images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
         measured = self.headspace.measured
         cores = self.log.cores_needed(measured.speedup if measured else None)
-        totals = Totals(self.metrics.records, images, steps, measured, cores)
+        totals = Totals(self.metrics.records(), images, steps, measured, cores)
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
             evaluation = self._return_to_best() or evaluation
@@ -284,6 +286,7 @@ class Trainer:
         self.checkpoints.finish()
         if not self.devices.is_first:
             return  # the first rank may still be writing what the lines measure
+        self.run.copy_metrics()
         lines = closing_lines(
             totals,
             self.startup.elapsed,

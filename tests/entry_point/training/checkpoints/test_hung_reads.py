@@ -44,7 +44,7 @@ def _resume(root: Path, data: Path, overrides: list[str], trigger: Path, ranks: 
 
 
 def steps_of(root: Path) -> int:
-    metrics = root / "output/data/metrics.jsonl"
+    metrics = root / "checkpoints/metrics.jsonl"
     return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
 

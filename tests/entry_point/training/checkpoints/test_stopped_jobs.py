@@ -49,7 +49,7 @@ CPU = torch.device("cpu")
 
 def start(root: Path, data: Path, overrides: Sequence[str], module: str = "entry_point") -> Program:
     """Start or resume a job, and wait until it has trained for more than an epoch."""
-    metrics = root / "output/data/metrics.jsonl"
+    metrics = root / "checkpoints/metrics.jsonl"
     before = metrics.read_text().count('"loss"') if metrics.exists() else 0
     process = start_job(root, data, [*ENDLESS, *overrides], module=module)
     wait_for_steps(root, process, before + 4)
@@ -229,7 +229,7 @@ def test_the_first_rank_exports_what_only_another_one_was_asked_for(
 ) -> None:
     """Each host gets its own SIGTERM, at its own time."""
     first, second = forked.start_ranks(tmp_path, photo_folder, ENDLESS, 2)
-    wait_until(lambda: (tmp_path / "output/data/metrics.jsonl").exists())
+    wait_until(lambda: (tmp_path / "checkpoints/metrics.jsonl").exists())
     assert second.pid is not None
     os.kill(second.pid, signal.SIGTERM)
     for process in (first, second):
