@@ -107,7 +107,8 @@ class Job:
         self.leave_reason(reason or ranks.reason or "")
         if ExitCode.USAGE in codes:
             return ExitCode.USAGE
-        self.run.copy_metrics()  # a rank that was killed has not
+        if hosts.rank == 0:
+            self.run.copy_metrics()  # a rank that was killed has not
         return ExitCode.FAILED
 
 

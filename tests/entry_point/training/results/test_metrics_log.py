@@ -72,7 +72,8 @@ def test_a_resume_drops_later_records_and_what_a_crash_left_unfinished(
 
 def test_a_resume_before_an_evaluation_repeats_its_record_only(tmp_path: Path) -> None:
     """A kill may come after the evaluation, and before the checkpoint with it is written."""
-    loss, evaluation = {"epoch": 0, "step": 3, "loss": 5.0}, {"epoch": 0, "step": 3, "val_loss": 4}
+    loss: Record = {"epoch": 0, "step": 3, "loss": 5.0}
+    evaluation: Record = {"epoch": 0, "step": 3, "val_loss": 4.0}
     for epoch, kept in ((1, [loss, evaluation]), (0, [loss])):
         log = RunLog(RunFolder(tmp_path), writes=True)
         log.rewind(0, epoch=0)

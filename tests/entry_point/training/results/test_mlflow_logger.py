@@ -68,9 +68,7 @@ def test_a_resumed_job_starts_a_run_at_the_resume(tmp_path: Path, photo_folder: 
 
 
 @pytest.mark.parametrize("by", ["argument", "environment"])
-def test_a_named_run_is_continued(
-    by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_named_run_is_continued(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = str(tmp_path / "store")
     log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri)
     _, run = only_run(uri)
