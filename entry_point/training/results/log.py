@@ -121,10 +121,10 @@ class RunLog:
             return
         self._run.create()
         path = self._run.metrics
-        text = path.read_text(encoding="utf-8") if path.is_file() else text_of_version_1
+        records = read_records(path) if path.is_file() else parse_records(text_of_version_1)
         kept = [
             record
-            for record in parse_records(text)
+            for record in records
             if record["step"] <= step and (record["epoch"] < epoch or "val_loss" not in record)
         ]
         write_text(path, "".join(map(_json_line, kept)))
@@ -171,7 +171,7 @@ def _json_line(record: Record) -> str:
 
 def read_records(path: Path) -> list[Record]:
     """Returns the records in a metrics.jsonl; none if there is no file."""
-    return parse_records(path.read_text(encoding="utf-8")) if path.is_file() else []
+    return parse_records(path.read_text("utf-8", "replace")) if path.is_file() else []
 
 
 def parse_records(text: str) -> list[Record]:

@@ -59,12 +59,12 @@ def test_other_ranks_write_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("left", ["", '{"epoch": 1, "st', "\0\0\0"])
+@pytest.mark.parametrize("left", [b"", b'{"epoch": 1, "st', b"\0\0\0", b"\xff\xfe"])
 def test_a_resume_drops_later_records_and_what_a_crash_left_unfinished(
-    left: str, tmp_path: Path
+    left: bytes, tmp_path: Path
 ) -> None:
     log_to(tmp_path, [], losses(5, 4, 3))
-    with RunFolder(tmp_path).metrics.open("a") as file:
+    with RunFolder(tmp_path).metrics.open("ab") as file:
         file.write(left)
     log_to(tmp_path, [], losses(2, first=3), resumed_at=2)
     assert read_records(tmp_path) == [*losses(5, 4), *losses(2, first=3)]
