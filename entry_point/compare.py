@@ -23,12 +23,12 @@ from entry_point.config.commands import OF_SAMPLES, flat
 from entry_point.config.config_errors import shown
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
 from entry_point.job.program import ExitCode, UserError, aligned
-from entry_point.job.run_folder import RunFolder
+from entry_point.job.run_folder import METRICS, RunFolder
 from entry_point.training.progress import read_tracked, tracked_value
 from entry_point.training.results.log import (
     Record,
     column,
-    parse_records,
+    read_records,
     training_records,
     validation_records,
 )
@@ -57,17 +57,23 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
 
     Raises UserError if there are none.
     """
-    patterns = [f"{depth}output/data/metrics.jsonl" for depth in ("", "*/", "*/*/")]
-    files = {
-        file.resolve(): file.parents[2]
+    runs = {
+        run.resolve(): run
         for folder in folders
-        for pattern in patterns
-        for file in sorted(folder.glob(pattern))
-        if not file.parents[2].is_symlink()  # runs/latest is one of the others
+        for run in (folder, *sorted(folder.glob("*")), *sorted(folder.glob("*/*")))
+        # runs/latest is one of the others
+        if not run.is_symlink() and _history(run).is_file()
     }
-    if not files:
+    if not runs:
         raise UserError(f"{', '.join(map(str, folders))}: no run with metrics; name run folders")
-    return [files[file] for file in sorted(files, key=lambda file: file.stat().st_mtime)]
+    return sorted(runs.values(), key=lambda run: _history(run).stat().st_mtime)
+
+
+def _history(folder: Path) -> Path:
+    """Returns a run's metrics.jsonl; of one that was downloaded, or lost its checkpoints, the copy
+    in `output/data`."""
+    kept = folder / "checkpoints" / METRICS
+    return kept if kept.is_file() else RunFolder(folder).output_data / METRICS
 
 
 def comparison(folders: Sequence[Path]) -> str:
@@ -122,8 +128,7 @@ class _Run:
 
 def _read(folder: Path) -> _Run:
     run, settings = RunFolder(folder), settings_of(folder)
-    log = run.output_data / "metrics.jsonl"
-    records = parse_records(log.read_text()) if log.is_file() else []
+    records = read_records(_history(folder))
     evaluations = validation_records(records)
     speeds = column(training_records(records), "images_per_s")
     tracked = read_tracked(run)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from entry_point.job.program import UserError
-from entry_point.job.whole_file import UNSUPPORTED, remove_partial_files
+from entry_point.job.whole_file import UNSUPPORTED, remove_partial_files, replacing
 
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
@@ -31,6 +31,7 @@ JOB_NAME = "TRAINING_JOB_NAME"
 PER_JOB = "CHECKPOINTS_PER_JOB"
 """Environment variable: set where jobs share a prefix for their checkpoints, such as those that one
 object of the SageMaker SDK starts."""
+METRICS = "metrics.jsonl"
 LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""
 RUN_NAME = "TRAIN_RUN_NAME"
@@ -181,6 +182,12 @@ class RunFolder:
         return self.root / "checkpoints" / (name if shared else "")
 
     @property
+    def metrics(self) -> Path:
+        """The run's history, a JSON object per line: what is beside the checkpoints survives a
+        restart."""
+        return self.checkpoints / METRICS
+
+    @property
     def resumed_by(self) -> str:
         """What resumes this run, as messages put it. Without its name, a launcher on this machine
         begins a new one."""
@@ -258,10 +265,22 @@ class RunFolder:
     def remove_refused(self) -> None:
         """Remove a run that this start has created, unless it has trained: the command was
         refused."""
-        metrics = self.output_data / "metrics.jsonl"
-        has_logged = metrics.is_file() and metrics.stat().st_size > 0
-        if not has_logged and not any((self.root / "checkpoints").rglob("*.pt")):
+        kept = (self.root / "checkpoints").rglob("*")
+        if not any(file.is_file() and file.stat().st_size for file in kept):
             shutil.rmtree(self.root)
+
+    def copy_metrics(self) -> None:
+        """Copy the whole lines of the run's history, if it has one, to `output/data`, which
+        platforms upload. If that fails, one line says so."""
+        copy = self.output_data / METRICS
+        if not self.metrics.is_file():
+            return
+        try:
+            lines = self.metrics.read_bytes()
+            with replacing(copy) as temporary:
+                temporary.write_bytes(lines[: lines.rfind(b"\n") + 1])
+        except OSError as error:
+            sys.stderr.write(f"train: no {copy} ({error.strerror}); {self.metrics} has the same\n")
 
     def become_latest(self) -> None:
         """Make `latest` a link to this run; an existing link is replaced atomically.

@@ -105,7 +105,11 @@ class Job:
         if reason is not None:
             sys.stderr.write(f"train: {reason}\n")
         self.leave_reason(reason or ranks.reason or "")
-        return ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.FAILED
+        if ExitCode.USAGE in codes:
+            return ExitCode.USAGE
+        if hosts.rank == 0:
+            self.run.copy_metrics()  # a rank that was killed has not
+        return ExitCode.FAILED
 
 
 def ranks_on_this_host(config: TrainConfig) -> int:

@@ -27,7 +27,7 @@ from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.advice import Advice
 from entry_point.training.results.headspace import Headspace, verdict
-from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
+from entry_point.training.results.log import RunLog, epoch_bar, log_to_stdout
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
@@ -75,15 +75,16 @@ class Trainer:
                 self.learner.load_state(saved["learner"])
                 self.log.load_state(saved["log"])
             step = self.resumed_at = self.progress.global_step
-            records = parse_records(saved["records"]) if saved else []
             every, infinite = config.trainer.checkpoint_every_steps, self.learner.infinite
             self.checkpoints = Checkpoints(run.checkpoints, every, step, devices.is_first, infinite)
             parts.callback(self.checkpoints.close)
-            logged = LoggedRun(run_name(run), run, config, records)
-            loggers = open_loggers(logged) if devices.is_first else []
-            self.metrics = MetricsLog(run, records, devices.is_first, loggers)
+            self.metrics = RunLog(run, devices.is_first)
+            self.metrics.rewind(step, self.progress.epoch, (saved or {}).get("records", ""))
             parts.callback(self.metrics.close)
             if devices.is_first:
+                earlier = self.metrics.records()
+                logged = LoggedRun(run_name(run), run, config, earlier, self.resumed_at)
+                self.metrics.loggers = open_loggers(logged)
                 self._write_tracked(finished=False)
                 if saved is not None and not (run.model / WEIGHTS).exists():
                     self._restore_model(saved)
@@ -232,8 +233,8 @@ class Trainer:
             "progress": self.progress.state(),
             "learner": self.learner.state(),
             "log": self.log.state(),
-            "records": self.metrics.text(),
         }
+        self.metrics.sync()
         export = self._export if is_exported else None
         self.checkpoints.save(state, self.progress.global_step, best=best, export=export)
 
@@ -322,7 +323,7 @@ class Trainer:
         images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
         measured = self.headspace.measured
         cores = self.log.cores_needed(measured.speedup if measured else None)
-        totals = Totals(self.metrics.records, images, steps, measured, cores)
+        totals = Totals(self.metrics.records(), images, steps, measured, cores)
         self.checkpoints.wait()
         if self.devices.is_first:
             load_weights(self.run.model, self.learner.exported)  # what the report describes
@@ -344,6 +345,7 @@ class Trainer:
         self.checkpoints.finish()
         if not self.devices.is_first:
             return  # the first rank may still be writing what the lines measure
+        self.run.copy_metrics()
         self._write_tracked(finished=True)
         lines = closing_lines(
             totals,

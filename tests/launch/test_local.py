@@ -114,7 +114,7 @@ def test_a_refused_run_leaves_no_new_folder_and_keeps_an_earlier_one(
         assert {run.name for run in earlier.parent.iterdir()} == before
 
 
-@pytest.mark.parametrize("kept", ["checkpoints/step-000000001.pt", "output/data/metrics.jsonl"])
+@pytest.mark.parametrize("kept", ["checkpoints/step-000000001.pt", "checkpoints/metrics.jsonl"])
 def test_a_run_that_has_trained_is_not_removed(tmp_path: Path, kept: str) -> None:
     run = run_folder.RunFolder(tmp_path / "run")
     run.create()

@@ -77,7 +77,7 @@ def test_only_a_finished_run_becomes_the_latest_and_only_sigterm_leaves_a_model(
 ) -> None:
     run, latest = start_folder / "runs" / "by-hand", start_folder / "runs" / "latest"
     before = latest.resolve()
-    metrics = run / "output" / "data" / "metrics.jsonl"
+    metrics = run / "checkpoints" / "metrics.jsonl"
     for number, models in ((signal.SIGINT, 0), (signal.SIGTERM, 1)):
         steps = metrics.read_text().count('"loss"') if metrics.exists() else 0
         log = tmp_path / f"{number}"

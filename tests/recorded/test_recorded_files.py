@@ -13,6 +13,7 @@ from tests.recorded.frozen import HERE
 
 FILES = """
 checkpoints/best.pt
+checkpoints/metrics.jsonl
 checkpoints/step-000000012.pt
 model/classes.json
 model/code/project

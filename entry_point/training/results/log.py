@@ -1,4 +1,5 @@
-"""Logs a run: lines and a progress bar on the console, and every number also in metrics.jsonl."""
+"""Logs a run: lines and a progress bar on the console, every number in metrics.jsonl, and to
+loggers."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from entry_point.job.metrics_line import STEP_PARTS, STEP_TIMES, format_metrics, metrics_line
 from entry_point.job.run_folder import RunFolder, logs_are_collected
-from entry_point.job.whole_file import naming, write_text
+from entry_point.job.whole_file import naming, sync, write_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -99,66 +101,67 @@ class Logger(Protocol):
         """The run has ended or was stopped; it may be resumed."""
 
 
-class MetricsLog:
-    """The run's records in order. The first rank also logs and writes them.
+class RunLog:
+    """The run's history: its records in order, in metrics.jsonl beside the checkpoints.
 
-    `earlier` are the records before a resume; `loggers` get the later ones.
+    The first rank writes them, logs them, and gives each to the `loggers`. Other ranks have none.
     """
 
-    def __init__(
-        self,
-        run: RunFolder,
-        earlier: Sequence[Record],
-        writes: bool,
-        loggers: Sequence[Logger] = (),
-    ) -> None:
-        self.records: list[Record] = list(earlier)
-        self._lines = [_json_line(record) for record in earlier]
-        self._loggers = loggers
-        self._path = run.output_data / "metrics.jsonl"
-        self._file: TextIO | None = None
-        if writes:
-            run.create()
-            # Steps after the checkpoint are trained, and logged, again.
-            write_text(self._path, self.text())
-            self._file = self._path.open("a", encoding="utf-8")
+    def __init__(self, run: RunFolder, writes: bool) -> None:
+        self.loggers: Sequence[Logger] = ()
+        self._run, self._writes = run, writes
+
+    def rewind(self, step: int, epoch: int, text_of_version_1: str = "") -> None:
+        """Drop the records after `step`, and the evaluation of `epoch`, which the run resumes in.
+
+        Version 1 kept the records in its checkpoints, as text: the history begins with them if
+        there is no file yet.
+        """
+        if not self._writes:
+            return
+        self._run.create()
+        path = self._run.metrics
+        records = read_records(path) if path.is_file() else parse_records(text_of_version_1)
+        kept = [
+            record
+            for record in records
+            if record["step"] <= step and (record["epoch"] < epoch or "val_loss" not in record)
+        ]
+        write_text(path, "".join(map(_json_line, kept)))
 
     def add(self, *records: Record) -> None:
         """Log records; each has `epoch` and `step`."""
-        for record in records:
-            line = _json_line(record)
-            self.records.append(record)
-            self._lines.append(line)
-            if self._file is not None:
-                short = _short_form(record)
-                # 300 characters, which only the platform's regular expressions read.
-                is_long = STEP_TIMES[0] in record and not logs_are_collected()
-                logged = short if is_long else metrics_line(record)
-                logger.info(logged, extra={CONSOLE_TEXT: short})
-                with naming(self._path):
-                    self._file.write(line)
-                    self._file.flush()
-            for each in self._loggers:
+        for record in records if self._writes else ():
+            short = _short_form(record)
+            # 300 characters, which only the platform's regular expressions read.
+            is_long = STEP_TIMES[0] in record and not logs_are_collected()
+            logged = short if is_long else metrics_line(record)
+            logger.info(logged, extra={CONSOLE_TEXT: short})
+            with naming(self._run.metrics), self._run.metrics.open("a", encoding="utf-8") as file:
+                file.write(_json_line(record))
+            for each in self.loggers:
                 each.log(record)
 
     def show(self, name: str, figure: Figure) -> None:
         """Give a picture to the loggers that take some."""
-        for each in self._loggers:
+        for each in self.loggers:
             if hasattr(each, "show"):
                 each.show(name, figure)
 
-    def text(self) -> str:
-        """Returns all records as in metrics.jsonl.
+    def records(self) -> list[Record]:
+        """Returns the records so far."""
+        return read_records(self._run.metrics) if self._writes else []
 
-        Checkpoints keep this one object: to copy and write tens of thousands takes seconds.
-        """
-        return "".join(self._lines)
+    def sync(self) -> None:
+        """Return once the records are on disk, as those before a checkpoint must be."""
+        if self._writes:
+            sync(self._run.metrics)
 
     def close(self) -> None:
-        if self._file is not None:
-            with naming(self._path):
-                self._file.close()
-        for each in self._loggers:
+        """Leave a copy in `output/data`, and close the loggers."""
+        if self._writes:
+            self._run.copy_metrics()
+        for each in self.loggers:
             each.close()
 
 
@@ -166,9 +169,20 @@ def _json_line(record: Record) -> str:
     return json.dumps(record) + "\n"
 
 
+def read_records(path: Path) -> list[Record]:
+    """Returns the records in a metrics.jsonl; none if there is no file."""
+    return parse_records(path.read_text("utf-8", "replace")) if path.is_file() else []
+
+
 def parse_records(text: str) -> list[Record]:
-    """Returns the records of `MetricsLog.text()`."""
-    return [json.loads(line) for line in text.splitlines()]
+    """Returns the records of a metrics.jsonl, up to a line that a crash left unfinished."""
+    records: list[Record] = []
+    for line in text.splitlines():
+        try:
+            records.append(json.loads(line))
+        except ValueError:
+            break
+    return records
 
 
 def _short_form(record: Record) -> str:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,9 @@ class LoggedRun:
     """`folder.output_data` is for files; what is in `folder.checkpoints` survives a restart."""
     config: TrainConfig
     earlier: Sequence[Record]
-    """The records before the checkpoint that this process resumes from; later ones are repeated."""
+    """The records up to the checkpoint that this process resumes from; later ones are repeated."""
+    resumed_at: int = 0
+    """The step of that checkpoint; 0 in a run that starts from scratch."""
 
 
 def open_loggers(run: LoggedRun) -> list[Logger]:
@@ -58,6 +61,17 @@ def open_loggers(run: LoggedRun) -> list[Logger]:
         else:
             opened.append(_Guarded(name, made))
     return opened
+
+
+def require_package(logger: str, module: str, package: str) -> None:
+    """Raise ConfigError unless the optional package of a logger is installed."""
+    if find_spec(module) is None:
+        raise ConfigError(
+            "loggers",
+            logger,
+            f"needs the package {package}: run `make setup EXTRAS={logger}`, or build the image "
+            f"with `make image EXTRAS={logger}`",
+        )
 
 
 @dataclass

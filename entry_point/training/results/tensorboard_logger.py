@@ -32,8 +32,8 @@ def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
 
 
 class TensorBoardLogger:
-    """Writes scalars, and hides those that a resumed run repeats; also the configuration, and
-    pictures."""
+    """Writes scalars, and hides those of later steps than a resumed run's; also the configuration
+    of each start, and pictures."""
 
     def __init__(self, run: LoggedRun) -> None:
         # Only the first rank needs it.
@@ -41,15 +41,11 @@ class TensorBoardLogger:
 
         threading.excepthook = hide_writer_traceback
         self._folder = run.folder.tensorboard
-        first = int(run.earlier[-1]["step"]) + 1 if run.earlier else 0
-        lost = not any(self._folder.glob("events.out.tfevents.*"))
+        first = run.resumed_at + 1 if run.resumed_at else 0
+        yaml = OmegaConf.to_yaml(OmegaConf.create(asdict(run.config)))
         with naming(self._folder):
             self._events = SummaryWriter(str(self._folder), purge_step=first)
-            if lost:
-                yaml = OmegaConf.to_yaml(OmegaConf.create(asdict(run.config)))
-                self._events.add_text("config", textwrap.indent(yaml, "    "))
-        for record in run.earlier if lost else ():
-            self.log(record)
+            self._events.add_text("config", textwrap.indent(yaml, "    "), run.resumed_at)
 
     def log(self, record: Record) -> None:
         with naming(self._folder):

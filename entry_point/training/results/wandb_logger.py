@@ -4,12 +4,10 @@ package."""
 from __future__ import annotations
 
 from dataclasses import asdict
-from importlib.util import find_spec
 from typing import Any
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.training.results.log import Record
-from entry_point.training.results.loggers import LoggedRun
+from entry_point.training.results.loggers import LoggedRun, require_package
 
 
 class WandbLogger:
@@ -17,18 +15,11 @@ class WandbLogger:
     output/data/wandb in the run folder. It connects with the first record.
 
     `init` are other arguments of `wandb.init`, such as `project` and `entity`, or `id` and `resume`
-    to continue a run. Without these two, each process starts a run, which gets the earlier records
-    too.
+    to continue a run; without these two, each process starts one.
     """
 
     def __init__(self, run: LoggedRun, **init: Any) -> None:
-        if find_spec("wandb") is None:
-            raise ConfigError(
-                "loggers",
-                "wandb",
-                "needs the package wandb: run `make setup EXTRAS=wandb`, or build the image with "
-                "`make image EXTRAS=wandb`",
-            )
+        require_package("wandb", module="wandb", package="wandb")
         self._run, self._init = run, init
         self._wandb: Any = None
 
@@ -57,6 +48,3 @@ class WandbLogger:
         )
         # Its own count of steps only grows: it would drop an evaluation that a resumed job repeats.
         self._wandb.define_metric("*", step_metric="step")
-        if not self._init.keys() & {"id", "resume"}:
-            for earlier in self._run.earlier:
-                self._wandb.log(earlier)

@@ -32,7 +32,7 @@ TWO_RANKS = ("trainer.nproc_per_host=2",)
 
 
 def wait_for_steps(root: Path, process: Process, steps: int) -> None:
-    metrics = root / "output" / "data" / "metrics.jsonl"
+    metrics = root / "checkpoints" / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count('"loss"') >= steps):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)
@@ -176,10 +176,14 @@ def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     assert not rank_processes(tmp_path)
 
 
-def test_a_killed_single_rank_is_reported(tmp_path: Path, photo_folder: Path) -> None:
+def test_a_killed_single_rank_is_reported_and_its_metrics_are_left(
+    tmp_path: Path, photo_folder: Path
+) -> None:
     process = start_job(tmp_path, photo_folder, ENDLESS)
     wait_for_steps(tmp_path, process, 1)
     os.kill(rank_processes(tmp_path)[0], signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == ExitCode.FAILED
     assert "killed by SIGKILL" in (tmp_path / "output" / "failure").read_text()
+    history = tmp_path / "checkpoints" / "metrics.jsonl"
+    assert (tmp_path / "output" / "data" / "metrics.jsonl").read_text() == history.read_text()

@@ -124,7 +124,7 @@ def _log(root: Path) -> str:
 
 def _steps_logged(root: Path) -> int:
     try:
-        text = (root / "output" / "data" / "metrics.jsonl").read_text()
+        text = (root / "checkpoints" / "metrics.jsonl").read_text()
     except FileNotFoundError:
         return 0
     return text.count('"loss"')

@@ -54,6 +54,23 @@ def test_the_table_shows_what_differs_and_marks_the_best(
     assert rows[3:] == ["*: the best of the runs with the same dataset and metric"]
 
 
+def test_the_history_beside_the_checkpoints_counts_before_its_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was resumed, and then killed or not yet ended, has an older copy or none."""
+    for name, copied in (("resumed", True), ("begun", False)):
+        write_run(run := tmp_path / name, [0.5, 0.75])
+        (run / "checkpoints").mkdir()
+        copy = run / "output" / "data" / "metrics.jsonl"
+        (run / "checkpoints" / "metrics.jsonl").write_text(copy.read_text() + '{"epoch": 2, "st')
+        copy.write_text(copy.read_text().replace("0.75", "0.25"))
+        if not copied:
+            copy.unlink()
+    rows = table(tmp_path, capsys)
+    assert set(rows) == {"resumed", "begun"}
+    assert all("75.00 % accuracy" in row for row in rows.values())
+
+
 @pytest.mark.parametrize("width", [80, 100, 150])
 def test_the_table_fits_the_terminal_and_names_what_it_leaves_out(
     width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

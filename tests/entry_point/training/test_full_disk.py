@@ -12,7 +12,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.checkpoints import Checkpoints
-from entry_point.training.results.log import MetricsLog
+from entry_point.training.results.log import RunLog
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import write_job
@@ -86,13 +86,14 @@ def test_a_job_without_room_for_a_checkpoint_ends_with_one_line(
 
 def test_metrics_for_which_there_is_no_room_are_named(small_disk: Path) -> None:
     run = RunFolder(small_disk)
-    log = MetricsLog(run, [], writes=True)
+    log = RunLog(run, writes=True)
+    log.rewind(0, 0)
     fill(small_disk)
     record = {"epoch": 0, **{f"value{number}": 0.1 for number in range(400)}}
     with pytest.raises(OSError) as caught:
         for step in range(100):
             log.add({**record, "step": step})
-    assert caught.value.filename == str(run.output_data / "metrics.jsonl")
+    assert caught.value.filename == str(run.metrics)
     log.close()
 
 

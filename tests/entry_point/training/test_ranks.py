@@ -100,7 +100,7 @@ def _state() -> dict[str, Any]:
     """As a checkpoint's: 128 MiB in 32 tensors, and small ones of every kind."""
     weights = {f"layer {number}": torch.full((1 << 20,), float(number)) for number in range(32)}
     steps = {number: {"step": torch.tensor(1.0), "betas": (0.9, None)} for number in (0, 1)}
-    return {"model": weights, "small": _small_tensors(), "optimizer": steps, "records": "{}\n"}
+    return {"model": weights, "small": _small_tensors(), "optimizer": steps, "text": "{}\n"}
 
 
 def _peak_memory() -> int:
@@ -121,7 +121,7 @@ def _receive_a_state(rank: int, folder: Path) -> None:
         assert received.dtype == expected.dtype
     assert all((layer == number).all() for number, layer in enumerate(state["model"].values()))
     assert state["optimizer"][1] == {"step": torch.tensor(1.0), "betas": (0.9, None)}
-    assert state["records"] == "{}\n"
+    assert state["text"] == "{}\n"
 
 
 def test_the_ranks_receive_a_state_in_little_more_memory_than_it_takes(tmp_path: Path) -> None:

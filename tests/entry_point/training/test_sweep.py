@@ -113,7 +113,7 @@ def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     arguments = [f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
     process = start_sweep(tmp_path, *arguments)
     first = tmp_path / "runs" / "a" / "0"
-    metrics = first / "output" / "data" / "metrics.jsonl"
+    metrics = first / "checkpoints" / "metrics.jsonl"
     while not (metrics.exists() and '"loss"' in metrics.read_text()):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.05)

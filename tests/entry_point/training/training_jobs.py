@@ -70,8 +70,8 @@ def run_job(
 
 
 def read_records(root: Path) -> list[dict[str, Any]]:
-    """The records in metrics.jsonl."""
-    lines = (root / "output" / "data" / "metrics.jsonl").read_text().splitlines()
+    """The records of the run's history."""
+    lines = (root / "checkpoints" / "metrics.jsonl").read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 

@@ -43,7 +43,7 @@ def wait_until(condition: Callable[[], object], process: Program) -> None:
 
 
 def steps_of(root: Path) -> int:
-    metrics = root / "output/data/metrics.jsonl"
+    metrics = root / "checkpoints/metrics.jsonl"
     return len(metrics.read_text().splitlines()) if metrics.exists() else 0
 
 

@@ -26,7 +26,7 @@ WHOLE = ["classes.json", "config.yaml", "model.safetensors"]
 
 def start(root: Path, data: Path, overrides: Sequence[str] = ()) -> Program:
     """Start or resume a job, and wait until it has trained for more than an epoch."""
-    metrics = root / "output/data/metrics.jsonl"
+    metrics = root / "checkpoints/metrics.jsonl"
     before = metrics.read_text().count('"loss"') if metrics.exists() else 0
     process = start_job(root, data, [*ENDLESS, *overrides])
     wait_for_steps(root, process, before + STEPS + 1)

@@ -43,7 +43,7 @@ def test_a_stopped_job_on_a_gpu_resumes_and_repeats_or_loses_no_step(
 ) -> None:
     long = [*ON_GPU, "trainer.log_every_steps=1", "trainer.evaluate_every_epochs=300"]
     job = start_job(tmp_path, photo_folder, [*long, "trainer.epochs=300"])
-    metrics = tmp_path / "output" / "data" / "metrics.jsonl"
+    metrics = tmp_path / "checkpoints" / "metrics.jsonl"
     while not (metrics.exists() and metrics.read_text().count("\n") >= 3):
         assert job.poll() is None
         time.sleep(0.01)

@@ -8,11 +8,11 @@ import pytest
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.job.run_folder import RunFolder
-from entry_point.training.results.log import MetricsLog, Record
+from entry_point.training.results.log import Record, RunLog
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 
 
-def losses(*values: float, first: int = 0) -> list[Record]:
+def losses(*values: float, first: int = 1) -> list[Record]:
     """A record for each loss, from step `first` on."""
     return [{"epoch": 0, "step": step, "loss": loss} for step, loss in enumerate(values, first)]
 
@@ -21,15 +21,17 @@ def log_to(
     folder: Path,
     loggers: Sequence[str],
     new: Sequence[Record],
-    earlier: Sequence[Record] = (),
+    resumed_at: int = 0,
     **kwargs: str,
 ) -> None:
-    """Log a run's records to these loggers; `kwargs` are the last one's."""
+    """Log the records of a start of a run to these loggers; `kwargs` are the last one's."""
     config = TrainConfig(loggers=list(loggers))
     if kwargs:
         config.logger_kwargs = {loggers[-1].rpartition(".")[2]: dict(kwargs)}
-    run = LoggedRun("a-run", RunFolder(folder), config, earlier)
-    log = MetricsLog(run.folder, earlier, True, open_loggers(run))
+    log = RunLog(RunFolder(folder), writes=True)
+    log.rewind(resumed_at, epoch=0)
+    run = LoggedRun("a-run", RunFolder(folder), config, log.records(), resumed_at)
+    log.loggers = open_loggers(run)
     log.add(*new)
     log.close()
 

@@ -44,15 +44,17 @@ def test_tensorboard_shows_the_configuration_and_the_training_samples(run: Path)
     assert b"    lr: 0.05" in text.tensor_proto.string_val[0]
 
 
+def test_tensorboard_hides_the_steps_that_a_resumed_run_repeats(tmp_path: Path) -> None:
+    log_to(tmp_path, ["tensorboard"], losses(5.0, 4.0, 3.0))
+    log_to(tmp_path, ["tensorboard"], losses(2.0, first=3), resumed_at=2)
+    assert shown(tmp_path) == {1: 5.0, 2: 4.0, 3: 2.0}
+    assert [event.step for event in events_of(tmp_path).Tensors("config/text_summary")] == [0, 2]
+
+
 def test_a_restart_from_scratch_hides_the_earlier_curves_in_tensorboard(tmp_path: Path) -> None:
     for values in ((5.0, 4.0, 3.0), (2.0, 1.0)):
         log_to(tmp_path, ["tensorboard"], losses(*values))
-    assert shown(tmp_path) == {0: 2.0, 1: 1.0}
-
-
-def test_tensorboard_gets_the_earlier_records_if_its_files_are_lost(tmp_path: Path) -> None:
-    log_to(tmp_path, ["tensorboard"], losses(3.0, first=2), earlier=losses(5.0, 4.0))
-    assert shown(tmp_path) == {0: 5.0, 1: 4.0, 2: 3.0}
+    assert shown(tmp_path) == {1: 2.0, 2: 1.0}
 
 
 class FullDisk:
@@ -76,13 +78,13 @@ def test_the_traceback_of_tensorboards_own_thread_is_hidden_but_no_other(
 
 
 def test_the_logger_in_project_writes_every_number_of_a_resumed_run_once(tmp_path: Path) -> None:
-    for new, earlier in ((losses(5, 4, 3), []), (losses(3, 2, first=2), losses(5, 4))):
+    for new, resumed_at in ((losses(5, 4, 3), 0), (losses(3, 2, first=3), 2)):
         name = "losses.csv"
-        log_to(tmp_path, ["project.loggers.CsvLogger"], new, earlier, name=name)
+        log_to(tmp_path, ["project.loggers.CsvLogger"], new, resumed_at, name=name)
     with (tmp_path / "output" / "data" / name).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["step"], row["name"], row["value"]) for row in rows] == [
-        (str(step), "loss", str(5 - step)) for step in range(4)
+        (str(step), "loss", str(6 - step)) for step in range(1, 5)
     ]
 
 
@@ -102,7 +104,7 @@ def test_a_logger_that_fails_says_so_once_and_stops_nothing(
     assert warnings_in(caplog) == [
         f"logger {loggers[0]} failed and is off; the job continues: {reason.format(root=tmp_path)}"
     ]
-    assert shown(tmp_path) == {0: 5, 1: 4, 2: 3, 3: 2}
+    assert shown(tmp_path) == {1: 5, 2: 4, 3: 3, 4: 2}
     assert len(read_records(tmp_path)) == 4
 
 

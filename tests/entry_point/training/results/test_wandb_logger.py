@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.training.results import wandb_logger
+from entry_point.training.results import loggers
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
 from tests.entry_point.training.training_jobs import read_records
@@ -77,31 +77,28 @@ def _messages(log: bytes) -> Iterator[bytes]:
             message = b""
 
 
-def test_a_resumed_job_starts_a_run_with_every_number_once(
-    tmp_path: Path, photo_folder: Path
-) -> None:
+def test_a_resumed_job_starts_a_run_at_the_resume(tmp_path: Path, photo_folder: Path) -> None:
     root = tmp_path / "job"
     # The processes are forked from one with an environment of its own.
     wandb = "logger_kwargs.wandb={project:photos,mode:offline}"
     overrides = ["loggers=[wandb]", wandb, "trainer.epochs=4"]
     forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
-    assert read_records(root)
+    before = read_records(root)
     assert forked.run(root, photo_folder, overrides) == 0
     first, second = written(root)
     assert first.id != second.id and (second.name, second.project) == ("job", "photos")
-    records = read_records(root)
-    for key in ("loss", "lr", "val_loss"):
-        logged = [(record["step"], record[key]) for record in records if key in record]
-        assert second.column(key) == logged
+    for run, logged in ((first, before), (second, read_records(root)[len(before) :])):
+        for key in ("loss", "lr", "val_loss"):
+            assert run.column(key) == [(each["step"], each[key]) for each in logged if key in each]
     assert second.config["optim"]["name"] == "sgd"
 
 
 def test_a_named_run_is_continued(tmp_path: Path) -> None:
-    for new, earlier in ((losses(5, 4), []), (losses(3, first=2), losses(5, 4))):
-        log_to(tmp_path, ["wandb"], new, earlier, id="ours", resume="allow")
+    for new, resumed_at in ((losses(5, 4), 0), (losses(3, first=3), 2)):
+        log_to(tmp_path, ["wandb"], new, resumed_at, id="ours", resume="allow")
     first, second = written(tmp_path)
     assert first.id == second.id == "ours"
-    assert first.column("loss") + second.column("loss") == [(0, 5.0), (1, 4.0), (2, 3.0)]
+    assert first.column("loss") + second.column("loss") == [(1, 5.0), (2, 4.0), (3, 3.0)]
 
 
 def test_without_an_account_the_log_says_so_in_one_line(
@@ -119,7 +116,7 @@ def test_without_an_account_the_log_says_so_in_one_line(
 def test_without_the_package_the_line_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(wandb_logger, "find_spec", lambda _name: None)
+    monkeypatch.setattr(loggers, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
         log_to(tmp_path, ["wandb"], [])
     assert str(caught.value) == (
