@@ -57,7 +57,7 @@ def write_run(folder: Path, config: ModelConfig, names: Sequence[str]) -> dict[s
 def started(path: Path | None, config: ModelConfig, names: Sequence[str]) -> dict[str, Tensor]:
     """The weights that a model begins with; as initialized without a path."""
     torch.manual_seed(2)
-    other = ModelConfig(config.name, config.kwargs, path and str(path))
+    other = ModelConfig(config.name, config.kwargs, None if path is None else str(path))
     return build_model(other, len(names), image_size=64, names=names).state_dict()
 
 
