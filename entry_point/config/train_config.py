@@ -53,10 +53,10 @@ class ModelConfig:
     weights: str | None = None
     """`pretrained`: the published weights that `make weights ARGS=NAME` fetched, from the folder or
     channel `pretrained`. Else the state dict to start from: a file, or the name of a channel that
-    holds exactly one .pt, .pth, .ckpt or .safetensors file. It may be anywhere in what a training
-    program saved, behind any prefix of names; other objects are skipped. Of an earlier run (its
-    model folder, or one of its checkpoints), each class takes its own rows by name, and other
-    classes keep their initial weights; so does a head of another size. The job downloads nothing.
+    holds exactly one .pt, .pth, .ckpt or .safetensors file. It may be anywhere in the dicts that a
+    training program saved, behind any prefix of names; a file with other objects is refused. A head
+    of another size starts from scratch, and so does that of an earlier run (its model folder, or
+    one of its checkpoints) with other classes or another order. The job downloads nothing.
     """
     gradient_checkpointing: Bool = False
     """Compute activations again in the backward pass instead of keeping them, to save memory. For

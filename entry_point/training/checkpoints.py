@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import pickle
 import re
 import shutil
 import time
@@ -26,7 +25,6 @@ from torch.utils._pytree import tree_map
 from entry_point.job.file_kinds import name_kind
 from entry_point.job.program import ExitCode, UserError
 from entry_point.job.whole_file import replacing
-from entry_point.training import tensor_pickle
 
 logger = logging.getLogger(__name__)
 
@@ -296,11 +294,10 @@ def save_tensors(value: Any, path: Path) -> None:
             raise
 
 
-def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False) -> Any:
+def load_tensors(path: Path, *, verify: bool = False) -> Any:
     """Read a file with torch.load, without executing anything in it.
 
     `verify` also compares the checksums that torch.save wrote, which torch.load does not.
-    `skip_objects` reads what else than tensors is in the file as `Skipped`, which torch refuses.
 
     Raises:
         DamagedFileError: the file is cut short, changed or another kind of file.
@@ -312,14 +309,8 @@ def load_tensors(path: Path, *, verify: bool = False, skip_objects: bool = False
                 if (broken := archive.testzip()) is not None:
                     raise zipfile.BadZipFile(f"checksum of {broken} does not match")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about other pickle protocols, and skipped objects
-            try:
-                return torch.load(path, map_location="cpu", weights_only=True)
-            except pickle.UnpicklingError:
-                # Not of an archive of TorchScript or tar, which torch would run or unpack.
-                if not skip_objects:
-                    raise
-            return torch.load(path, "cpu", tensor_pickle, weights_only=False)
+            warnings.simplefilter("ignore")  # about other pickle protocols
+            return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         if isinstance(error, MemoryError) or "allocate memory" in str(error):
             needed = f"not enough memory to load it, {path.stat().st_size // 10**6 + 1} MB needed"

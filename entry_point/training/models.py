@@ -41,10 +41,8 @@ def build_model(
         ConfigError: there is no such model, it cannot take images of this size or one of
             `model.kwargs`, or `model.weights` is missing or does not fit.
     """
-    classifier = None
     if config.name.startswith(TIMM):
         build, named = timm_model(config.name, num_classes, image_size)
-        classifier = partial(build, **named)
         if is_encoder := bool(config.kwargs.get("features_only")):
             named["feature_cls"] = "getter"  # keeps the names of the weights
         model = _construct(config, image_size, build, named)
@@ -64,7 +62,10 @@ def build_model(
     if config.weights is not None:
         path, without = weights_file(config, channels), replace(config, weights=None)
         larger = partial(build_model, without, num_classes + 1, image_size=image_size)
-        load_weights(model, path, num_classes, names, larger, classifier)
+        plain = replace(without, kwargs={})
+        classifier = partial(build_model, plain, num_classes + 1, image_size=image_size)
+        known = names if len(names) == num_classes else ()
+        load_weights(model, path, known, larger, classifier)
     return model
 
 
