@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from itertools import islice
@@ -13,7 +12,6 @@ from itertools import islice
 import custom_op
 from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
-from entry_point.data.batch import Batch
 from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices, leave_ranks
 from entry_point.job.program import ExitCode, ReadError, UserError, counted, end_at_once
@@ -26,15 +24,13 @@ from entry_point.training.input import DeviceBatch, TrainingInput, device_batche
 from entry_point.training.learner import Learner, explain_step
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft, write_tracked
-from entry_point.training.results.advice import Advice
-from entry_point.training.results.headspace import Headspace, verdict
 from entry_point.training.results.log import MetricsLog, epoch_bar, log_to_stdout, parse_records
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
 from entry_point.training.results.step_log import DivergedError, LossGuard, StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
-from entry_point.training.results.times import Startup, Stopwatch
+from entry_point.training.results.times import Moment
 from entry_point.training.results.totals import Totals
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
@@ -50,13 +46,10 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
         self.run, self.devices = run, devices
         self.console = log_to_stdout(devices.is_first)
-        self.startup = Startup(devices.supervisor.began)
         dataset = open_training_set(config.data, run.channels)
         self.config = config = replace(config, data=dataset.data)  # with the format that was found
-        self.startup.mark("dataset")
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
-        self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group, devices.arrive, devices.supervisor)
         with ExitStack() as parts:
             self.input = TrainingInput(config, dataset, devices, self.stop)
@@ -88,12 +81,8 @@ class Trainer:
                 write_tracked(run, self.progress.metric, images)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
-        self.headspace = Headspace(config.trainer.diagnose == "headspace")
         self._time_left = TimeLeft(config.trainer.epochs * steps)
-        spec = loader_spec(config, devices, "train")
-        self.advice = Advice(config, devices, self.input.train, spec)
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
-        self.startup.mark("model")
 
     def opening_lines(self) -> list[str]:
         """Returns what the run will do."""
@@ -139,10 +128,6 @@ class Trainer:
                 raise
             best = self.progress.end_epoch()
             self._save_checkpoint(best)
-            if self.headspace.due:
-                self._measure_headspace()
-            epochs_left = self.config.trainer.epochs - self.progress.epoch
-            self.advice.after_epoch(self.log.meter.epoch, epochs_left)
             if self.progress.stops_early(self.config.trainer):
                 metric = self.progress.metric
                 logger.info(
@@ -159,19 +144,15 @@ class Trainer:
         """Train the rest of this epoch."""
         progress, trainer = self.progress, self.config.trainer
         self.log.begin_epoch()
-        batches = self.headspace.keep(self.input.train_batches(progress.epoch, progress.step))
-        on_device = self.input.to_device(batches)
+        on_device = self.input.to_device(self.input.train_batches(progress.epoch, progress.step))
         title = f"epoch {progress.epoch + 1}/{trainer.epochs}"
         with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
             for batch in self.profiler.watch(on_device, progress.steps_left):
-                self.startup.mark("first_batch")
                 self._train_step(batch)
-                self.startup.finish("first_step")
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
                         self.metrics.add(*self.log.records(progress, self.learner.record()))
-                        self.advice.after_interval(self.log.meter.epoch)
                     if line := self._time_left.line(progress.global_step):
                         logger.info(line)
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
@@ -183,10 +164,10 @@ class Trainer:
 
     def _train_step(self, batch: DeviceBatch) -> None:
         progress = self.progress
-        with Stopwatch(self.devices.device) as computing:
-            loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
-            self.guard.watch(loss, progress.epoch, progress.step)
-            self.learner.update()
+        computing = Moment(self.devices.device)
+        loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
+        self.guard.watch(loss, progress.epoch, progress.step)
+        self.learner.update()
         self.log.add(loss, batch, computing)
         progress.step += 1
 
@@ -232,37 +213,16 @@ class Trainer:
         }
         self.checkpoints.save(state, self.progress.global_step, best=best)
 
-    def _measure_headspace(self) -> None:
-        measured = self.headspace.measure(
-            self.log.meter.epoch, self.learner, self.devices.device, self._repeat
-        )
-        self.metrics.add(self.progress.stamp({"headspace": round(measured.speedup, 3)}))
-        logger.info(verdict(*measured, self.log.cores_needed(measured.speedup)))
-
-    def _repeat(self, batches: Iterator[Batch], deadline: float) -> int:
-        """Train on kept batches until the deadline; returns the number of steps.
-
-        They do not count as progress. Raises Stopped if the job is asked to stop.
-        """
-        steps = 0
-        for batch in self.input.to_device(batches):
-            steps += 1
-            step = self.progress.global_step
-            self.learner.loss(batch.images, batch.labels, step)
-            self.learner.update()
-            stop, over = self.stop.agreed(time.monotonic() > deadline)
-            if stop:
-                raise Stopped
-            if over:
-                break
-        return steps
-
     def finish(self, evaluation: Evaluation) -> None:
         """Write the results and log the closing lines. A collective call."""
-        images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
-        measured = self.headspace.measured
-        cores = self.log.cores_needed(measured.speedup if measured else None)
-        totals = Totals(self.metrics.records, images, steps, measured, cores)
+        trainer, devices = self.config.trainer, self.devices
+        totals = Totals(
+            self.metrics.records,
+            trainer.batch_size,
+            self.log.meter.all_settled(),
+            devices.world_size,
+            may_compile=trainer.compile is None and devices.device.type == "cuda",
+        )
         self.checkpoints.wait()
         if self.config.trainer.export == "best":
             evaluation = self._return_to_best() or evaluation
@@ -286,7 +246,7 @@ class Trainer:
             return  # the first rank may still be writing what the lines measure
         lines = closing_lines(
             totals,
-            self.startup.elapsed,
+            time.time() - self.devices.supervisor.began,
             self.progress,
             evaluation,
             self.run,

@@ -182,14 +182,6 @@ def test_the_last_weights_are_exported_if_no_epoch_is_the_best_yet(
     assert unfinished(tmp_path) == {"epoch": 0, "step": 3}
 
 
-def test_steps_that_only_measure_are_not_in_the_model(tmp_path: Path, photo_folder: Path) -> None:
-    """The fourth step repeats one of the first epoch's three, as if input was free."""
-    overrides = ["model.name=tests.own_models.stopping_net", "trainer.diagnose=headspace"]
-    assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.STOPPED
-    assert_exported(tmp_path, newest_checkpoint(tmp_path))
-    assert unfinished(tmp_path) == {"epoch": 1, "step": 3}
-
-
 @pytest.mark.parametrize("engine", ["threads", "workers", "pillow"])
 def test_batch_statistics_fit_the_averaged_weights_that_a_stop_within_an_epoch_leaves(
     engine: str, tmp_path: Path, photo_folder: Path
