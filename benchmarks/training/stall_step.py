@@ -33,11 +33,10 @@ from benchmarks.training.stall_contenders import (
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.loader import Loader, open_source
 from entry_point.job.devices import Devices
-from entry_point.job.metrics_line import STEP_PARTS
 from entry_point.training.input import device_batches
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize
-from entry_point.training.results.times import StallMeter, Stopwatch, Times, settled
+from entry_point.training.results.times import COLUMNS, Moment, StallMeter, Times, settled
 from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5
@@ -54,7 +53,7 @@ class Rounds:
 
     def milliseconds(self, part: str) -> float:
         """Returns the mean over the steps of the median round."""
-        column = STEP_PARTS.index(part)
+        column = COLUMNS.index(part)
         return 1e3 * statistics.median(float(times[:, column].mean()) for times in self.times)
 
 
@@ -82,10 +81,10 @@ class Training:
         meter.begin_epoch()
         batches = device_batches(self.loader.epoch(number), device, self._normalize)
         for step, batch in enumerate(batches):
-            with Stopwatch(device) as computing:
-                self._learner.loss(batch.images, batch.labels, step)
-                self._learner.update()
-            meter.add(batch.wait, batch.copying, computing)
+            computing = Moment(device)
+            self._learner.loss(batch.images, batch.labels, step)
+            self._learner.update()
+            meter.add(batch.wait, computing, batch.cpu_s)
         if number:  # round 0 warms up
             self.rounds.times.append(settled(meter.epoch))
             self.rounds.cpu.append(cpu_seconds() - began)
@@ -113,12 +112,12 @@ def take_turns(contenders: Mapping[str, Training], rounds: int) -> dict[str, Rou
 
 
 def step_table(results: Mapping[str, Rounds]) -> str:
-    header = ["pipeline", "step, ms", "data wait", "copy", "compute", "CPU ms/image", "x Pillow"]
+    header = ["pipeline", "step, ms", "data wait", "CPU ms/image", "x Pillow"]
     base = results[PILLOW].milliseconds("step")
     rows = [
         [
             name,
-            *(round(rounds.milliseconds(p), 2) for p in ("step", "data_wait", "copy", "compute")),
+            *(round(rounds.milliseconds(p), 2) for p in ("step", "data_wait")),
             round(1e3 * statistics.median(rounds.cpu) / IMAGES, 2),
             round(base / rounds.milliseconds("step"), 2),
         ]
@@ -132,7 +131,7 @@ def wait_table(results: Mapping[str, Rounds], model: str) -> str:
     rows = []
     for name, rounds in results.items():
         times = np.concatenate(rounds.times)
-        wait, step = (times[:, STEP_PARTS.index(part)].sum() for part in ("data_wait", "step"))
+        wait, step = (times[:, COLUMNS.index(part)].sum() for part in ("data_wait", "step"))
         rows.append(
             [model, name, round(rounds.milliseconds("step"), 1), f"{100 * wait / step:.2f}"]
         )

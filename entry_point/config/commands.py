@@ -62,7 +62,10 @@ def check_command(data: DataConfig) -> str:
 def index_command(data: DataConfig) -> str:
     """Returns how to make the indexes that `index_root` must hold, or those beside the images."""
     to = {} if data.index_root is None else {"output": data.index_root}
-    return make("dataset", {**_packing(data), **to, "output_format": "index"})
+    known = replace(data, index_root=None)
+    settings = described(known, "root", "images", "table", "val_fraction")
+    source = {"source": settings.pop("root")}
+    return make("dataset", {**source, **settings, **to, "output_format": "index"})
 
 
 def convert_command(root: Path) -> str:
@@ -70,23 +73,6 @@ def convert_command(root: Path) -> str:
     root = root if root.name.strip(".") else root.resolve()
     output = str(root.with_name(f"{root.name}-2"))
     return make("dataset", {"source": str(root), "output": output})
-
-
-def shrink_command(data: DataConfig, max_side: int) -> str:
-    """Returns how to pack the dataset with no image larger than `max_side` pixels."""
-    root = Path(data.root or "FOLDER")
-    root = root if root.stem.strip(".") else root.resolve()
-    # A packed dataset is not packed again: FOLDER stands for what it was made of.
-    packed = data.format == "shards"
-    known = replace(data, format="auto", root=None) if packed else data
-    to = {"output": str(root.with_name(f"{root.stem}-{max_side}")), "max_side": max_side}
-    return make("dataset", {**_packing(known), **to})
-
-
-def _packing(data: DataConfig) -> dict[str, Any]:
-    known = replace(data, index_root=None)
-    settings = described(known, "root", "images", "table", "val_fraction")
-    return {"source": settings.pop("root"), **settings}
 
 
 def described(data: DataConfig, *own: str) -> dict[str, Any]:

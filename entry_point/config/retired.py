@@ -27,6 +27,8 @@ RETIRED = {
     "tuning": "the SageMaker SDK's HyperparameterTuner with the object of launch.notebook.trainer, "
     "as in examples/tuner.ipynb",
     "trainer.onnx": "the recipe ONNX in docs/adapt.md",
+    "trainer.diagnose=headspace": "the verdict at the end, or compare images/s with those of "
+    "trainer.diagnose=one_batch, whose input is in memory",
     "augment.name=auto": "torchvision.transforms.v2.AutoAugment with augment.per=sample (slower)",
     "augment.name=rand": "rand_timm, whose strength m is of 10, or "
     "torchvision.transforms.v2.RandAugment with augment.per=sample (slower)",

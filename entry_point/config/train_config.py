@@ -166,11 +166,10 @@ class TrainerConfig:
     checkpoint (see `task.best`)."""
     report: Bool = True
     """Write output/data/report.html at the end."""
-    diagnose: Literal["headspace", "profile", "one_batch"] | None = None
-    """`headspace`: after the first epoch, repeat its steps on batches kept in memory and report how
-    much faster training would be if input were free; does not change the training. `profile`: trace
-    ten steps of the first epoch into output/data/profile/ and log a table of them. `one_batch`:
-    train on the first batch only; if the loss does not fall, there is a bug."""
+    diagnose: Literal["profile", "one_batch"] | None = None
+    """`profile`: trace ten steps of the first epoch into output/data/profile/, beside a table of
+    the most expensive operators. `one_batch`: train on the first batch only, from memory; if the
+    loss does not fall, there is a bug, and if images/s rise, input limits training."""
 
     @property
     def evaluated_epochs(self) -> list[int]:

@@ -12,8 +12,8 @@ from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS
 
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
-STEP_PARTS = ("data_wait", "copy", "compute", "step")
-"""The measured parts of a step; `step` is the whole."""
+STEP_PARTS = ("data_wait", "step")
+"""What is measured of a step; `step` is the whole."""
 PERCENTILES = (50, 90, 99)
 STEP_TIMES = [f"{part}_ms_p{percentile}" for part in STEP_PARTS for percentile in PERCENTILES]
 
@@ -25,7 +25,6 @@ METRICS: dict[str, str] = {
     "train:lr": "lr",
     "train:images_per_s": "images_per_s",
     "train:data_wait_pct": "data_wait_pct",
-    "train:headspace": "headspace",
     **{f"train:{key}": key for key in STEP_TIMES},
     **{f"validation:{metric.name}": metric.key for metric in ALL_METRICS},
 }

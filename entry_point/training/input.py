@@ -25,7 +25,6 @@ from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.program import counted
 from entry_point.job.stop import StopRequest
 from entry_point.training.models import Normalize
-from entry_point.training.results.times import Stopwatch
 
 _NAMED = {"class": "class", "labels": "label", "numbers": "target", "targets": "class"}
 logger = logging.getLogger(__name__)
@@ -48,8 +47,6 @@ class DeviceBatch:
     """Images that could not be decoded."""
     wait: float
     """Seconds that the training process was blocked waiting for this batch."""
-    copying: Stopwatch
-    """Times the copy to the device and the preparation there."""
     cpu_s: float = math.nan
     """Seconds of CPU time of its input, see Batch."""
 
@@ -193,7 +190,7 @@ def device_batches(
         if batch is None:
             return
         wait = time.perf_counter() - start
-        with torch.cuda.stream(stream), Stopwatch(device) as copying:
+        with torch.cuda.stream(stream):
             with record_function("copy"):
                 labels, pixels = (
                     # A non-blocking copy from a GPU to the CPU would return too early.
@@ -210,7 +207,7 @@ def device_batches(
             for tensor in (images, labels):
                 tensor.record_stream(current)
         damaged = len(batch.damage)
-        yield DeviceBatch(images, labels, batch.indices, damaged, wait, copying, batch.cpu_s)
+        yield DeviceBatch(images, labels, batch.indices, damaged, wait, batch.cpu_s)
         ahead.wait()
 
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import custom_op
 from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
-from entry_point.data.batch import Batch
 from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices
 from entry_point.job.program import ExitCode, ReadError, UserError, counted
@@ -25,15 +23,13 @@ from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
 from entry_point.training.learner import Learner, explain_step, exported_weights
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft, write_tracked
-from entry_point.training.results.advice import Advice
-from entry_point.training.results.headspace import Headspace, verdict
 from entry_point.training.results.log import RunLog, epoch_bar, log_to_stdout
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
 from entry_point.training.results.report import FinishedRun, remove_results, write_results
 from entry_point.training.results.step_log import DivergedError, LossGuard, StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
-from entry_point.training.results.times import Startup, Stopwatch
+from entry_point.training.results.times import Moment
 from entry_point.training.results.totals import Totals
 from entry_point.training.resume import job_settings, load_to_resume
 from entry_point.training.tasks.build_task import build_task, tracked_metric
@@ -50,13 +46,10 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
         self.run, self.devices = run, devices
         self.console = log_to_stdout(devices.is_first)
-        self.startup = Startup(devices.supervisor.began)
         dataset = open_training_set(config.data, run.channels)
         self.config = config = replace(config, data=dataset.data)  # with the format that was found
-        self.startup.mark("dataset")
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
-        self.startup.mark("compile")
         self.stop = StopRequest(devices.cpu_group, devices.arrive, devices.supervisor)
         with ExitStack() as parts:
             self.input = TrainingInput(config, dataset, devices, self.stop)
@@ -90,12 +83,8 @@ class Trainer:
                     self._restore_model(saved)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
-        self.headspace = Headspace(config.trainer.diagnose == "headspace")
         self._time_left = TimeLeft(config.trainer.epochs * steps)
-        spec = loader_spec(config, devices, "train")
-        self.advice = Advice(config, devices, self.input.train, spec)
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
-        self.startup.mark("model")
 
     def opening_lines(self) -> list[str]:
         """Returns what the run will do."""
@@ -144,10 +133,6 @@ class Trainer:
             if is_exported := evaluation is not None and self._exports(best):
                 exported = evaluation
             self._save_checkpoint(best, is_exported)
-            if self.headspace.due:
-                self._measure_headspace()
-            epochs_left = self.config.trainer.epochs - self.progress.epoch
-            self.advice.after_epoch(self.log.meter.epoch, epochs_left)
             if self.progress.stops_early(self.config.trainer):
                 metric = self.progress.metric
                 logger.info(
@@ -163,19 +148,15 @@ class Trainer:
         """Train the rest of this epoch."""
         progress, trainer = self.progress, self.config.trainer
         self.log.begin_epoch()
-        batches = self.headspace.keep(self.input.train_batches(progress.epoch, progress.step))
-        on_device = self.input.to_device(batches)
+        on_device = self.input.to_device(self.input.train_batches(progress.epoch, progress.step))
         title = f"epoch {progress.epoch + 1}/{trainer.epochs}"
         with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
             for batch in self.profiler.watch(on_device, progress.steps_left):
-                self.startup.mark("first_batch")
                 self._train_step(batch)
-                self.startup.finish("first_step")
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
                         self.metrics.add(*self.log.records(progress, self.learner.record()))
-                        self.advice.after_interval(self.log.meter.epoch)
                     if line := self._time_left.line(progress.global_step):
                         logger.info(line)
                 stop, time_is_up = self.stop.agreed(self.checkpoints.time_is_up())
@@ -187,10 +168,10 @@ class Trainer:
 
     def _train_step(self, batch: DeviceBatch) -> None:
         progress = self.progress
-        with Stopwatch(self.devices.device) as computing:
-            loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
-            self.guard.watch(loss, progress.epoch, progress.step)
-            self.learner.update()
+        computing = Moment(self.devices.device)
+        loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
+        self.guard.watch(loss, progress.epoch, progress.step)
+        self.learner.update()
         self.log.add(loss, batch, computing)
         progress.step += 1
 
@@ -293,37 +274,16 @@ class Trainer:
         images = self.settings["images"]["validation"]
         write_tracked(self.run, self.progress.metric, images, finished=finished)
 
-    def _measure_headspace(self) -> None:
-        measured = self.headspace.measure(
-            self.log.meter.epoch, self.learner, self.devices.device, self._repeat
-        )
-        self.metrics.add(self.progress.stamp({"headspace": round(measured.speedup, 3)}))
-        logger.info(verdict(*measured, self.log.cores_needed(measured.speedup)))
-
-    def _repeat(self, batches: Iterator[Batch], deadline: float) -> int:
-        """Train on kept batches until the deadline; returns the number of steps.
-
-        They do not count as progress. Raises Stopped if the job is asked to stop.
-        """
-        steps = 0
-        for batch in self.input.to_device(batches):
-            steps += 1
-            step = self.progress.global_step
-            self.learner.loss(batch.images, batch.labels, step)
-            self.learner.update()
-            stop, over = self.stop.agreed(time.monotonic() > deadline)
-            if stop:
-                raise Stopped
-            if over:
-                break
-        return steps
-
     def finish(self, evaluation: Evaluation) -> None:
         """Write the results and log the closing lines. A collective call."""
-        images, steps = self.config.trainer.batch_size, self.log.meter.all_settled()
-        measured = self.headspace.measured
-        cores = self.log.cores_needed(measured.speedup if measured else None)
-        totals = Totals(self.metrics.records(), images, steps, measured, cores)
+        trainer, devices = self.config.trainer, self.devices
+        totals = Totals(
+            self.metrics.records(),
+            trainer.batch_size,
+            self.log.meter.all_settled(),
+            devices.world_size,
+            may_compile=trainer.compile is None and devices.device.type == "cuda",
+        )
         self.checkpoints.wait()
         if self.devices.is_first:
             load_weights(self.run.model, self.learner.exported)  # what the report describes
@@ -349,7 +309,7 @@ class Trainer:
         self._write_tracked(finished=True)
         lines = closing_lines(
             totals,
-            self.startup.elapsed,
+            time.time() - self.devices.supervisor.began,
             self.progress,
             evaluation,
             self.run,

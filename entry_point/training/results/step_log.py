@@ -18,9 +18,8 @@ from entry_point.job.program import ExitCode, UserError
 from entry_point.training.checkpoints import BEST, saved_steps
 from entry_point.training.input import DeviceBatch
 from entry_point.training.progress import Progress
-from entry_point.training.results.headspace import cores_needed
 from entry_point.training.results.log import Record
-from entry_point.training.results.times import StallMeter, Stopwatch
+from entry_point.training.results.times import Moment, StallMeter
 
 
 class StepLog:
@@ -43,13 +42,13 @@ class StepLog:
         self._timed_steps, self._started = 0, time.perf_counter()
         self.meter.begin_epoch()
 
-    def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Stopwatch) -> None:
-        """Count one step, which ends now."""
+    def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Moment) -> None:
+        """Count one step, which ends now; `computing` is when the model got its batch."""
         self._loss_sum += loss.detach()
         self._steps += 1
         self._timed_steps += 1
         self._damaged += batch.damaged
-        self.meter.add(batch.wait, batch.copying, computing, batch.cpu_s)
+        self.meter.add(batch.wait, computing, batch.cpu_s)
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
         """Returns the interval's record with that of its last `step`, and after an epoch's last
@@ -77,13 +76,6 @@ class StepLog:
         own = torch.stack([self._loss_sum, torch.full_like(self._loss_sum, self._damaged)])
         loss_sum, damaged = HostCopy(self._devices.sum(own)).wait().tolist()
         return loss_sum / self._devices.world_size, int(damaged)
-
-    def cores_needed(self, speedup: float | None = None) -> str:
-        """Returns how many cores this rank's input needs, see `headspace.cores_needed`."""
-        ranks = self._devices.world_size
-        return cores_needed(
-            self.meter.settled(), self._images // ranks, self.meter.input_cpu, speedup, ranks
-        )
 
     def state(self) -> dict[str, Any]:
         """Returns what a checkpoint keeps. A collective call."""

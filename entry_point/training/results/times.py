@@ -1,9 +1,7 @@
-"""Where the time goes: of the start of a job, and of each step."""
+"""How long steps take, how much of that they wait for data, and what follows from it."""
 
 from __future__ import annotations
 
-import logging
-import math
 import time
 from array import array
 from collections.abc import Iterator
@@ -13,27 +11,24 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from entry_point.job.cores import cores_per_rank
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.training.results.log import Record
 
-logger = logging.getLogger(__name__)
-
 STARTING_STEPS = 10
+INPUT_BOUND = 0.05
+"""The least share of a step's time that waits for data if input limits training."""
+
+COLUMNS = (*STEP_PARTS, "input_cpu")
 Times = NDArray[np.float32]
-"""Seconds, `(steps, len(STEP_PARTS))`.
+"""Seconds, `(steps, len(COLUMNS))`.
 
-`step` is the time from the end of one step to the end of the next, without logging and checkpoints.
-On a GPU, `step`, `copy` and `compute` are times of its streams. Copies overlap with the previous
-step's compute, so the parts may sum to more. `data_wait` is the host's wait for the batch, as far
-as the device stood idle: a host that is ahead of its GPU may wait without slowing it.
+`step` is the time from the end of one step to the end of the next, without logging and checkpoints;
+on a GPU, by the clock of its stream. `data_wait` is the host's wait for the batch while the device
+stood idle: a host that is ahead of its GPU may wait without slowing it. `input_cpu` is the CPU time
+that the batch took, NaN if unknown.
 """
-
-
-def finish(device: torch.device) -> None:
-    """Wait until the device has finished all its work."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 class Moment:
@@ -59,31 +54,14 @@ class Moment:
         return float(earlier._event.elapsed_time(self._event)) / 1000
 
 
-class Stopwatch:
-    """`with Stopwatch(device) as watch: ...` measures the seconds of a block on its device."""
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-
-    def __enter__(self) -> Stopwatch:
-        self._began = Moment(self._device)
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self._ended = Moment(self._device)
-
-    @property
-    def seconds(self) -> float:
-        return self._ended.seconds_since(self._began)
-
-
 class StallMeter:
     """This rank's step times, for the current epoch and for the whole process."""
 
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
-        self._waiting: list[tuple[float, Stopwatch, Stopwatch, Moment, Moment]] = []
-        self._times, self._input_cpu = array("f"), array("f")
+        self._unread: list[tuple[Moment, Moment, Moment, float, float]] = []
+        """Steps whose moments may lie ahead: begin, begin of computing, end, wait, input_cpu."""
+        self._times = array("f")
         self._epoch_began = 0
         self._waited = 0.0
         self._step_began = Moment(devices.device)
@@ -94,14 +72,11 @@ class StallMeter:
         self._epoch_began = len(self._times)
         self._step_began = Moment(self._devices.device)
 
-    def add(
-        self, wait: float, copying: Stopwatch, computing: Stopwatch, input_cpu: float = math.nan
-    ) -> None:
-        """Count one step, which ends now: the seconds of wait, its other parts' stopwatches, and
-        the seconds of CPU time that its input took."""
+    def add(self, wait: float, computing: Moment, input_cpu: float) -> None:
+        """Count one step, which ends now: the seconds that the host waited for the batch, when
+        computing began, and the seconds of CPU time that the batch took."""
         now = Moment(self._devices.device)
-        self._input_cpu.append(input_cpu)
-        self._waiting.append((wait, copying, computing, self._step_began, now))
+        self._unread.append((self._step_began, computing, now, wait, input_cpu))
         self._step_began = now
 
     @contextmanager
@@ -111,13 +86,13 @@ class StallMeter:
         self._step_began = Moment(self._devices.device)
 
     def settle(self) -> None:
-        """Read the stopwatches; on a GPU this waits for the last step."""
-        for wait, copying, computing, began, ended in self._waiting:
-            step, compute = ended.seconds_since(began), computing.seconds
-            wait = min(wait, max(0.0, step - compute))
-            self._times.extend((wait, copying.seconds, compute, step))
-            self._waited += wait
-        self._waiting.clear()
+        """Read the moments; on a GPU this waits for the last step."""
+        for began, computing, ended, wait, input_cpu in self._unread:
+            step = ended.seconds_since(began)
+            idle = max(0.0, step - ended.seconds_since(computing))
+            self._times.extend((min(wait, idle), step, input_cpu))
+            self._waited += min(wait, idle)
+        self._unread.clear()
 
     def waited(self) -> float:
         """Returns the seconds of `data_wait` since this was last asked, or since the epoch
@@ -132,20 +107,10 @@ class StallMeter:
         self.settle()
         return _rows(self._times[self._epoch_began :])
 
-    @property
-    def input_cpu(self) -> float:
-        """Seconds of CPU time that the input of a settled step took, on average; NaN if unknown."""
-        seconds = settled(np.array(self._input_cpu, np.float32))
-        return float(seconds.mean()) if len(seconds) else math.nan
-
-    def settled(self) -> Times:
-        """This rank's settled steps of this process."""
-        self.settle()
-        return settled(_rows(self._times))
-
     def all_settled(self) -> Times:
         """Returns all ranks' settled steps of this process. A collective call."""
-        return np.concatenate(self._devices.gather(self.settled()))
+        self.settle()
+        return np.concatenate(self._devices.gather(settled(_rows(self._times))))
 
     def record(self) -> Record:
         """Percentiles over all ranks' steps of this epoch, in milliseconds. A collective call."""
@@ -157,12 +122,8 @@ class StallMeter:
         }
 
 
-def percentiles(times: Times) -> dict[str, list[float]]:
-    """Returns each part's milliseconds at PERCENTILES; empty without steps."""
-    if not len(times):
-        return {}
-    values = 1000 * np.percentile(times, PERCENTILES, axis=0)
-    return {part: [round(float(v), 3) for v in values[:, i]] for i, part in enumerate(STEP_PARTS)}
+def _rows(flat: array[float]) -> Times:
+    return np.array(flat, dtype=np.float32).reshape(-1, len(COLUMNS))
 
 
 def settled(steps: Times) -> Times:
@@ -171,45 +132,47 @@ def settled(steps: Times) -> Times:
     return steps[min(STARTING_STEPS, len(steps) // 3) :]
 
 
+def percentiles(times: Times) -> dict[str, list[float]]:
+    """Returns each part's milliseconds at PERCENTILES; empty without steps."""
+    if not len(times):
+        return {}
+    values = 1000 * np.percentile(times, PERCENTILES, axis=0)
+    return {part: [round(float(v), 3) for v in values[:, i]] for i, part in enumerate(STEP_PARTS)}
+
+
 def wait_share(times: Times) -> float:
     """Returns the share of the steps' time spent waiting for data, 0 to 1."""
-    total = float(times[:, STEP_PARTS.index("step")].sum()) if len(times) else 0.0
-    return min(1.0, float(times[:, STEP_PARTS.index("data_wait")].sum()) / total) if total else 0.0
+    wait, step = (float(times[:, COLUMNS.index(part)].sum()) for part in ("data_wait", "step"))
+    return min(1.0, wait / step) if step else 0.0
 
 
-def _rows(flat: array[float]) -> Times:
-    return np.array(flat, dtype=np.float32).reshape(-1, len(STEP_PARTS))
+def cores_needed(steps: Times, images: int, ranks: int = 1) -> str:
+    """Returns how many cores the input of a rank needs, so that its steps wait for none.
+
+    `steps` are settled ones, of `images` each. Empty if nothing is known.
+    """
+    if not len(steps) or np.isnan(steps).any():
+        return ""
+    wait, step, input_cpu = map(float, steps.mean(axis=0))
+    free = max(step - wait, 0.01 * step)
+    of_rank, cores = " per rank" if ranks > 1 else "", input_cpu / free
+    count = f"{cores:.{1 if cores >= 1 else 2}f}" if cores >= 0.05 else "less than 0.05"
+    rate = f"{images / free:,.0f} images/s{of_rank}"
+    return f"{rate} need {count} cores for input; {cores_per_rank()} available"
 
 
-class Startup:
-    """Marks the end of each part of the start-up; the first, the imports, ends on construction."""
+def verdict(waits: str, wait: float, cores: str = "", may_compile: bool = False) -> str:
+    """Returns one line: whether input limits training, and what would make it faster.
 
-    def __init__(self, began: float) -> None:
-        """`began`: when the job began, as `time.time()`."""
-        self._began = self._last = began
-        self._finished = False
-        self._parts: dict[str, float] = {}
-        self.mark("imports")
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the job began."""
-        return time.time() - self._began
-
-    def mark(self, part: str) -> None:
-        """End `part` now; ignored once the start-up is finished."""
-        if self._finished:
-            return
-        now = time.time()
-        self._parts[part] = now - self._last
-        self._last = now
-
-    def finish(self, part: str) -> None:
-        """End the last part and log `startup: imports=1.2s ... total=6.0s`, once."""
-        if self._finished:
-            return
-        self.mark(part)
-        self._finished = True
-        parts = {**self._parts, "total": self._last - self._began}
-        times = " ".join(f"{name}={seconds:.1f}s" for name, seconds in parts.items())
-        logger.info("startup: %s", times)
+    `waits` says of which steps `wait` is a share, 0 to 1; `cores` is from `cores_needed`.
+    """
+    bound = wait >= INPUT_BOUND
+    parts = [
+        f"{'' if bound else 'not '}input-bound: {waits} for data {100 * wait:.1f} % of the time",
+        cores,
+    ]
+    if bound:
+        parts.append("photos much larger than a sample load faster if packed with `max_side`")
+    elif may_compile:
+        parts.append("trainer.compile=default usually makes such steps 1.2 to 1.4 times as fast")
+    return "; ".join(filter(None, parts))

@@ -1,4 +1,4 @@
-"""A run's totals: training time, throughput and step times, without evaluations."""
+"""A run's totals: training time, throughput, step times and verdict, without evaluations."""
 
 from __future__ import annotations
 
@@ -10,9 +10,15 @@ from functools import cached_property
 import numpy as np
 
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
-from entry_point.training.results.headspace import Measured, verdict
 from entry_point.training.results.log import Record, column, training_records
-from entry_point.training.results.times import Times, percentiles, wait_share
+from entry_point.training.results.times import (
+    COLUMNS,
+    Times,
+    cores_needed,
+    percentiles,
+    verdict,
+    wait_share,
+)
 
 SHORTEST_S = 10.0
 """In a shorter run, most of the waiting is that of the first batches."""
@@ -24,12 +30,11 @@ class Totals:
 
     records: Sequence[Record]
     images_per_step: int
-    steps: Times = field(default_factory=lambda: np.empty((0, len(STEP_PARTS)), np.float32))
+    steps: Times = field(default_factory=lambda: np.empty((0, len(COLUMNS)), np.float32))
     """All ranks' settled steps of this process; none where a finished run is started again."""
-    headspace: Measured | None = None
-    """What free input would change, if this process measured it."""
-    cores: str = ""
-    """How many cores the input needs, if that is known."""
+    ranks: int = 1
+    may_compile: bool = False
+    """Compilation could make the steps faster."""
 
     @cached_property
     def _intervals(self) -> list[tuple[int, float, float]]:
@@ -73,13 +78,11 @@ class Totals:
 
     @property
     def verdict(self) -> str:
-        """Whether input limits training, and how many cores it needs."""
-        if self.headspace:
-            return verdict(*self.headspace, self.cores)
+        """Whether input limits training, how many cores it needs, and what would be faster."""
         if (seconds := self.training_seconds) < SHORTEST_S:
             return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
-        speedups = [record["headspace"] for record in self.records if "headspace" in record]
-        speedup = speedups[-1] if speedups else None
         if not len(self.steps):
-            return verdict(self.data_wait_pct / 100, speedup, self.cores, when="")
-        return verdict(wait_share(self.steps), speedup, self.cores)
+            return verdict("training waits", self.data_wait_pct / 100)
+        cores = cores_needed(self.steps, self.images_per_step // self.ranks, self.ranks)
+        waits = "after the first steps, training waits"
+        return verdict(waits, wait_share(self.steps), cores, self.may_compile)

@@ -15,14 +15,12 @@ from entry_point.config.commands import (
     check_command,
     index_command,
     make,
-    shrink_command,
 )
 from entry_point.config.compose import load_config
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.train_config import load_train_config
-from entry_point.data.packing.check import check_dataset as check
 from entry_point.job.run_folder import LINK_LATEST, RunFolder
 from entry_point.training.results.summary import _test_command
 from tests import commands
@@ -113,12 +111,9 @@ def test_the_advised_programs_read_the_dataset_as_the_run_does(settings: dict[st
     root = settings["root"]
     checking = load_config("check_dataset", CheckConfig, arguments(quoted(check_command(data))))
     assert checking.dataset() == expected
-    packing = load_config("optimize", OptimizeConfig, arguments(shrink_command(data, 64)))
-    assert packing.source == root and packing.max_side == 64
-    assert packing.dataset(root) == replace(expected, index_root=None)
-    assert packing.gray_bits == data.gray_bits
     index = load_config("optimize", OptimizeConfig, arguments(index_command(data)))
-    assert (index.output, index.output_format) == (data.index_root, "index")
+    assert (index.source, index.output, index.output_format) == (root, data.index_root, "index")
+    assert index.gray_bits == data.gray_bits
     assert index.dataset(root) == replace(expected, index_root=None)
 
 
@@ -130,27 +125,10 @@ def test_each_setting_of_data_is_of_the_dataset_or_of_samples() -> None:
     }
 
 
-def test_a_packed_dataset_is_packed_again_from_its_source() -> None:
+def test_a_packed_dataset_is_checked_without_the_index_root_that_it_does_not_use() -> None:
     data = DataConfig(root="data/packed", format="shards", gray_bits=12, index_root="elsewhere")
-    advised = arguments(shrink_command(data, 64))
-    assert advised == ["source=FOLDER", "data.gray_bits=12", "output=data/packed-64", "max_side=64"]
     checking = arguments(quoted(check_command(data)))
     assert checking == ["root=data/packed", "data.format=shards", "data.gray_bits=12"]
-
-
-@pytest.mark.parametrize("root", [".", "..", "a/.."])
-def test_a_packed_copy_lies_beside_any_folder(
-    root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "b/a").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "b")
-    folder = (tmp_path / "b" / root).resolve()
-    (output,) = (
-        each
-        for each in arguments(shrink_command(DataConfig(root=root), 64))
-        if each.startswith("output=")
-    )
-    assert output == f"output={folder.with_name(f'{folder.name}-64')}"
 
 
 def test_the_advised_commands_run(tmp_path: Path) -> None:
@@ -172,9 +150,7 @@ def test_the_advised_commands_run(tmp_path: Path) -> None:
         table=TableConfig(path="1_0", labels=["is it"], split="part"),
     )
     assert commands.check_dataset(arguments(quoted(check_command(data)))) == 0
-    assert commands.optimize(arguments(shrink_command(data, 32))) == 0
-    packed = check(CheckConfig(root=str(folder / "labels-32")))
-    assert packed.images == 8 and not packed.damage
+    assert commands.optimize(arguments(index_command(data))) == 0
 
 
 @pytest.mark.parametrize(

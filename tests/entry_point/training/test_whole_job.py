@@ -1,7 +1,6 @@
 """A whole job on real photographs, run as processes: its log and its results."""
 
 import json
-import re
 import shutil
 from pathlib import Path
 
@@ -67,14 +66,11 @@ def test_the_log_has_the_opening_and_closing_lines(finished: tuple[Path, str]) -
     _, output = finished
     for part in (
         "code     ",
-        "startup: imports=",
-        "total=",
         "resnet18, 11,",
         "48 training and 24 validation images, 8 classes",
         "fp32",
     ):
         assert part in output
-    assert re.search(r"^startup: (\w+=[0-9.]+s )+total=[0-9.]+s$", output, re.MULTILINE)
     for part in (
         "validation accuracy",
         "images/s",

@@ -82,11 +82,6 @@ def test_epochs_reuse_gpu_memory() -> None:
     assert reserved[1] == reserved[-1]
 
 
-def test_a_job_on_a_gpu_measures_its_headspace(tmp_path: Path, photo_folder: Path) -> None:
-    log = run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.diagnose=headspace"])
-    assert re.search(r"input.* waits for data [\d.]+ % of the time.* free input would", log)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "bf16", "fp16"])
 def test_jobs_of_every_precision_learn_on_a_gpu(
     tmp_path: Path, photo_folder: Path, precision: str
@@ -100,7 +95,7 @@ def test_jobs_of_every_precision_learn_on_a_gpu(
 def test_a_profile_on_a_gpu_shows_gpu_time(tmp_path: Path, photo_folder: Path) -> None:
     run_job(tmp_path, photo_folder, [*ON_GPU, "trainer.batch_size=2", "trainer.diagnose=profile"])
     text = (tmp_path / "output" / "data" / "profile" / "rank0.txt").read_text()
-    assert "GPU ms/step" in text and re.search(r"forward +\d+\.\d +\d+\.\d+ +\d+\.\d+", text)
+    assert "Self CUDA" in text and re.search(r"^ +forward ", text, re.M)
 
 
 def test_no_step_of_a_steady_epoch_waits_for_the_gpu(tmp_path: Path, photo_folder: Path) -> None:

@@ -1,14 +1,12 @@
-"""trainer.diagnose=profile: a trace of ten steps that other tools read, and tables."""
+"""trainer.diagnose=profile: a trace of ten steps that other tools read, and torch's table."""
 
 import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from entry_point.training.results.profiling import range_table
 from tests.entry_point.data.engines.every_engine import Way
 from tests.entry_point.training import forked
 
@@ -49,10 +47,8 @@ def test_a_trace_shows_the_parts_of_the_step_and_of_the_pipelines_threads(
     trainer = {e["tid"] for e in steps}
     assert all((threads[name] == trainer) == (name in STEP) for name in shown)
     log, text = (tmp_path / "log").read_text(), (folder / "rank0.txt").read_text()
-    rows = {line.split()[0] for line in text.partition("\n\n")[0].splitlines()}
-    assert rows == {"profile"} | shown
-    for name in ("profile of 10 steps", *shown):
-        assert name in log
+    rows = {line.split()[0] for line in text.splitlines() if line.split()}
+    assert shown <= rows
     operator = "custom_op::decode_crop_resize_batch"
     assert "aten::" in text and (operator in text) == (engine == "threads") and str(file) in log
     assert re.search(rf"^  trace +{re.escape(str(file))}$", log, re.M)
@@ -63,21 +59,8 @@ def test_a_profile_of_a_short_epoch_is_one_of_its_steps(tmp_path: Path, photo_fo
     overrides = ["pipeline=workers", "pipeline.num_workers=0", "trainer.diagnose=profile"]
     assert forked.run(tmp_path, photo_folder, overrides) == 0
     log, folder = (tmp_path / "log").read_text(), tmp_path / "output" / "data" / "profile"
-    assert log.count("profile of 2 steps") == 1
+    assert log.count("trace ") == 2  # when it is written, and in the closing lines
     text = (folder / "rank0.txt").read_text()
-    assert "forward" in text and "decode" in text.partition("\n\n")[0]
+    assert "forward" in text and "decode" in text
     assert len(list(folder.glob("rank0.*.pt.trace.json.gz"))) == 1
     assert "gpuGetDeviceCount" not in log and "profiler_start" not in log
-
-
-def test_on_a_gpu_a_range_has_host_and_gpu_time() -> None:
-    def event(name: str, category: str, milliseconds: float) -> dict[str, Any]:
-        return {"ph": "X", "name": name, "cat": category, "ts": 0.0, "dur": 1e3 * milliseconds}
-
-    on_host = [event(name, "user_annotation", 2) for name in ("ProfilerStep#1", "forward")]
-    on_gpu = [event(name, "gpu_user_annotation", 30) for name in ("ProfilerStep#1", "forward")]
-    rows = range_table({"traceEvents": on_host})
-    assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000"]]
-    rows = range_table({"traceEvents": [*on_host, *on_gpu]})
-    assert "host ms/step" in rows[0] and "GPU ms/step" in rows[0]
-    assert [row.split() for row in rows[1:]] == [["forward", "1.0", "2.000", "30.000"]]

@@ -14,7 +14,6 @@ from entry_point.job.devices import Devices
 from entry_point.job.stop import StopRequest
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch
-from entry_point.training.results.times import Stopwatch
 from entry_point.training.tasks.task import Task
 from tests.entry_point.training.tasks.label_sources import labels, task_of
 
@@ -38,9 +37,7 @@ def validation(name: str) -> tuple[Task, Tensor, Tensor]:
 def batches(outputs: Tensor, targets: Tensor, rank: int, ranks: int) -> Iterator[DeviceBatch]:
     """The model's outputs in place of images; the ranks' shares differ in size."""
     for numbers in torch.arange(SAMPLES)[rank::ranks].split(BATCH):
-        with Stopwatch(CPU) as copying:
-            pass
-        yield DeviceBatch(outputs[numbers], targets[numbers], numbers, 0, 0.0, copying)
+        yield DeviceBatch(outputs[numbers], targets[numbers], numbers, 0, 0.0)
 
 
 def evaluated(name: str, rank: int, ranks: int) -> Evaluation:
