@@ -16,17 +16,18 @@ from entry_point.job.devices import Devices
 from entry_point.job.program import ExitCode, ReadError, UserError, counted
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.stop import Stopped, StopRequest
-from entry_point.model_folder import WEIGHTS, doubts, load_weights, save_model
-from entry_point.training.checkpoints import Checkpoints, State, load_best
+from entry_point.model_folder import doubts, load_weights
+from entry_point.training.checkpoints import Checkpoints
 from entry_point.training.evaluation import Evaluation, evaluate
+from entry_point.training.export import Export
 from entry_point.training.input import DeviceBatch, TrainingInput, loader_spec
-from entry_point.training.learner import Learner, explain_step, exported_weights
+from entry_point.training.learner import Learner, explain_step
 from entry_point.training.models import describe_parameters
 from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.log import RunLog, epoch_bar, log_to_stdout
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
-from entry_point.training.results.report import FinishedRun, remove_results, write_results
+from entry_point.training.results.report import FinishedRun, write_results
 from entry_point.training.results.step_log import DivergedError, LossGuard, StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.results.times import Moment
@@ -58,6 +59,8 @@ class Trainer:
             steps = self.input.train_loader.steps_per_epoch
             self.settings = job_settings(config, self.input.train, self.input.val, steps, devices)
             self.progress = Progress(steps, tracked_metric(config.task, self.task))
+            classes, metric = self.input.classes, self.progress.metric
+            self.export = Export(run, config, self.task, classes, metric)
             self.learner = Learner(config, devices, self.task, steps, run.channels)
             self.input.keep_last(self.learner.statistics_steps)
             self.log = StepLog(devices, config.trainer.batch_size)
@@ -79,8 +82,8 @@ class Trainer:
                 logged = LoggedRun(run_name(run), run, config, earlier, self.resumed_at)
                 self.metrics.loggers = open_loggers(logged)
                 self._write_tracked(finished=False)
-                if saved is not None and not (run.model / WEIGHTS).exists():
-                    self._restore_model(saved)
+                if saved is not None:
+                    self.export.restore(saved, self.progress)
             self._parts = parts.pop_all()
         self.guard = LossGuard(config.optim, run.checkpoints)
         self._time_left = TimeLeft(config.trainer.epochs * steps)
@@ -130,7 +133,7 @@ class Trainer:
                 self._save_checkpoint()
                 raise
             best = self.progress.end_epoch()
-            if is_exported := evaluation is not None and self._exports(best):
+            if is_exported := evaluation is not None and self.export.takes(self.progress, best):
                 exported = evaluation
             self._save_checkpoint(best, is_exported)
             if self.progress.stops_early(self.config.trainer):
@@ -216,49 +219,13 @@ class Trainer:
             "log": self.log.state(),
         }
         self.metrics.sync()
-        export = self._export if is_exported else None
+        export = self.export.write if is_exported else None
         self.checkpoints.save(state, self.progress.global_step, best=best, export=export)
-
-    def _exports(self, best: bool) -> bool:
-        """Returns whether `model/` gets the weights of the epoch that has ended."""
-        export = self.config.trainer.export
-        return best or export == "last" or self.progress.best_value is None
-
-    def _export(self, state: State) -> None:
-        """Write `model/` from a checkpoint of an evaluated epoch. On the first rank, also in the
-        thread of the checkpoints."""
-        config, metric, progress = self.config, self.progress.metric, state["progress"]
-        reached = f"epoch {progress['epoch']} of {config.trainer.epochs}"
-        if (value := progress.get("value")) is not None:
-            reached += f", validation {metric.label} {metric.show(value)}"
-        remove_results(self.run)
-        save_model(
-            self.run.model,
-            exported_weights(state["learner"]),
-            self.task,
-            self.input.classes,
-            config,
-            resolved_yaml(config),
-            reached,
-        )
-
-    def _restore_model(self, saved: State) -> None:
-        """Write the model of an earlier start, of which another machine has the checkpoints alone.
-
-        With `trainer.export=last` there is none within an epoch: the next evaluation brings it.
-        """
-        best = load_best(self.run.checkpoints) if self.config.trainer.export == "best" else None
-        if best is not None:
-            self._export(best)
-        elif not self.progress.step and self.progress.is_evaluated(self.config.trainer):
-            self._export(saved)
 
     def _export_again(self) -> Evaluation:
         """Evaluate and write the model that earlier starts have left: none since was better, or
         the run was complete. A collective call."""
-        folder, looks = self.run.checkpoints, self.config.trainer.export == "best"
-        best = load_best(folder) if looks and self.devices.is_first else None
-        state = self.devices.from_first(best)
+        state = self.devices.from_first(self.export.best() if self.devices.is_first else None)
         if state is None or state["progress"]["epoch"] == self.progress.epoch:
             evaluation = self._evaluate()
             state = {"learner": self.learner.state(), "progress": self.progress.state()}
@@ -267,7 +234,7 @@ class Trainer:
             logger.info("exporting the best weights, of epoch %d", state["progress"]["epoch"])
             evaluation = self._score()
         if self.devices.is_first:
-            self._export(state)
+            self.export.write(state)
         return evaluation
 
     def _write_tracked(self, *, finished: bool) -> None:

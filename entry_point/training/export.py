@@ -1,0 +1,65 @@
+"""Writes `model/` from checkpoints: after each evaluation that is exported, and where a resumed run
+lacks it."""
+
+from __future__ import annotations
+
+from entry_point.config.compose import resolved_yaml
+from entry_point.config.train_config import TrainConfig
+from entry_point.job.known_tasks import Metric
+from entry_point.job.run_folder import RunFolder
+from entry_point.model_folder import WEIGHTS, save_model
+from entry_point.training.checkpoints import State, load_best
+from entry_point.training.learner import exported_weights
+from entry_point.training.progress import Progress
+from entry_point.training.results.report import remove_results
+from entry_point.training.tasks.task import Task
+
+
+class Export:
+    """The model of a run: by `trainer.export` that of the last evaluation, or of the best one."""
+
+    def __init__(
+        self, run: RunFolder, config: TrainConfig, task: Task, classes: list[str], metric: Metric
+    ) -> None:
+        """`classes` are the train split's; `metric` decides which evaluation is the best."""
+        self._run, self._config, self._task, self._metric = run, config, task, metric
+        self._classes, self._best = classes, config.trainer.export == "best"
+
+    def takes(self, progress: Progress, best: bool) -> bool:
+        """Returns whether an epoch that has ended, and is evaluated, is exported. `best`: it is the
+        best so far. Until one has a value to compare, each is."""
+        return best or not self._best or progress.best_value is None
+
+    def write(self, state: State) -> None:
+        """Write the model of a checkpoint, whose epoch is evaluated."""
+        progress = state["progress"]
+        reached = f"epoch {progress['epoch']} of {self._config.trainer.epochs}"
+        if (value := progress.get("value")) is not None:
+            reached += f", validation {self._metric.label} {self._metric.show(value)}"
+        remove_results(self._run)
+        save_model(
+            self._run.model,
+            exported_weights(state["learner"]),
+            self._task,
+            self._classes,
+            self._config,
+            resolved_yaml(self._config),
+            reached,
+        )
+
+    def restore(self, saved: State, progress: Progress) -> None:
+        """Write the model of an earlier start, if it is not there: another machine has its
+        checkpoints alone. `saved` is the one that the run resumes from.
+
+        With `trainer.export=last` there is none within an epoch: the next evaluation brings it.
+        """
+        if (self._run.model / WEIGHTS).exists():
+            return
+        if (best := self.best()) is not None:
+            self.write(best)
+        elif not progress.step and progress.is_evaluated(self._config.trainer):
+            self.write(saved)
+
+    def best(self) -> State | None:
+        """Returns the best checkpoint, if that is exported and there is one."""
+        return load_best(self._run.checkpoints) if self._best else None
