@@ -32,7 +32,6 @@ from benchmarks.gpu.gpu_page import (
     CUT_OFF,
     GOAL,
     HELD,
-    MEMORY,
     NOT_DECIDED,
     NOT_MEASURED,
     RECIPES,
@@ -62,6 +61,7 @@ def planted(part: str, *faults: Fault) -> dict[str, Any]:
             "data_wait_pct": [0.3, 0.4, 0.2],
             "step_ms_p50": [step + 0.01 * case.round],
             "step_ms_p99": [step + 5],
+            "headspace": [1.003],
             "losses": [3.9, 3.8, 3.7],
             "cores": [3.2],
             "times one client": 4.0,
@@ -95,13 +95,13 @@ def test_real_jobs_measure_what_the_verdicts_and_the_page_read(
         return outcome
 
     # Processes of the check's own: it measures the cores that are busy; the server forks clients.
-    own, memory, server = run("goal", 0), run("goal", 1), run("serving", 0)
+    own, server = run("goal", 0), run("serving", 0)
     with forked_python(tmp_path / "python"):
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
         peer = run("peers", -1)
-    assert {one["ended"] for one in (own, memory, peer, server)} == {"exit code 0"}, own
+    assert {one["ended"] for one in (own, peer, server)} == {"exit code 0"}, (own, peer, server)
     assert len(own["values"]["step_ms_p50"]) == 2 and len(own["values"]["losses"]) == 1
-    assert memory["values"]["images_per_s"][0] > 0
+    assert own["values"]["headspace"][0] > 0
     cores = own["values"].get("cores")  # none if all lines of this small job were read at once
     assert cores is None or 0 <= cores[0] < 2 * (os.cpu_count() or 1)
     assert peer["values"]["images_per_s"][0] > 0
@@ -158,8 +158,7 @@ EAGER, RECIPE = (f"{RECIPES[0]}, {how}" for how in ("eager", "compiled"))
 
 
 def memory(*values: float) -> list[Fault]:
-    speeds = enumerate((2800 * value for value in values), 1)
-    return [(GOAL + MEMORY, number, {"images_per_s": [speed]}) for number, speed in speeds]
+    return [(GOAL, n, {"headspace": [v]}) for n, v in enumerate(values, 1)]
 
 
 def losses(case: str, *values: float) -> Fault:
@@ -175,7 +174,7 @@ def losses(case: str, *values: float) -> Fault:
         ("goal", [(GOAL, 1, FAILS)], f"{COMPILED}: steps", NOT_MEASURED),  # no comparison
         ("goal", [(COMPILED, 2, {"ended": CUT_OFF})], COMPILED, NOT_MEASURED),
         ("goal", [(COMPILED, 2, {"ended": SKIPPED})], COMPILED, NOT_MEASURED),
-        ("goal", [(COMPILED + MEMORY, 2, {"images_per_s": []})], f"{COMPILED}: at", NOT_MEASURED),
+        ("goal", [(COMPILED, 2, {"headspace": []})], f"{COMPILED}: at", NOT_MEASURED),
         ("goal", memory(1.1, 1.11, 1.1), f"{GOAL}: at most 2 %", BROKEN),
         ("goal", memory(1.0, 1.06, 1.02), f"{GOAL}: at most 2 %", NOT_DECIDED),
         ("goal", memory(1.0, 1.04, 1.01), f"{GOAL}: at most 2 %", NOT_DECIDED),
@@ -254,12 +253,7 @@ def test_a_page_is_of_one_code_and_a_part_of_it_replaces_no_whole_one(
 
 def test_the_plan_alternates_three_times_and_what_needs_no_extra_fits_into_ten_minutes() -> None:
     goal = [(case.name, case.round, case.cores) for case in PARTS["goal"](FULL)]
-    assert goal == [
-        (case + memory, number, cores)
-        for number in (1, 2, 3)
-        for case, cores in ((GOAL, 4), (COMPILED, 8))
-        for memory in ("", MEMORY)
-    ]
+    assert goal == [one for n in (1, 2, 3) for one in ((GOAL, n, 4), (COMPILED, n, 8))]
     seconds = 40.0  # the data set
     for part in WITHOUT_A_NAME:
         extras = ("dali-gpu", "dali-cpu", "torchcodec")  # they fail at once where not installed

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-TEMPLATE = "report.html.jinja"
+TEMPLATE, SUMMARY = "report.html.jinja", "summary.png"
 THUMBNAIL = 120
 WORST = 12
 
@@ -87,7 +87,7 @@ def write_results(run: FinishedRun) -> None:
         return
     folder, config = run.folder, run.config
     remove_results(folder)
-    with _optional("summary.png"), replacing(folder.output_data / "summary.png") as temporary:
+    with _optional(SUMMARY), replacing(folder.output_data / SUMMARY) as temporary:
         curves = draw(run.totals.records, run.title, run.metric)
         curves.savefig(temporary, dpi=110, format="png")
     if not config.trainer.report:
@@ -103,7 +103,7 @@ def write_results(run: FinishedRun) -> None:
 
 def remove_results(run: RunFolder) -> None:
     """Remove what an earlier start left beside its weights: not all of it may be written again."""
-    for name in ("report.html", "summary.png"):
+    for name in ("report.html", SUMMARY):
         (run.output_data / name).unlink(missing_ok=True)
 
 
@@ -117,8 +117,12 @@ def _optional(name: str) -> Iterator[None]:
 
 
 def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
-    """Write the page of a run. `samples` shows training samples; None: no such picture."""
+    """Write the page of a run, with its summary.png if there is one.
+
+    `samples` shows training samples; None: no such picture.
+    """
     totals, evaluation = run.totals, run.evaluation
+    picture = run.folder.output_data / SUMMARY
     numbers = {
         f"validation {label}": value for label, value in _metrics(run.task, evaluation).items()
     }
@@ -130,7 +134,7 @@ def write_report(path: Path, run: FinishedRun, samples: Figure | None) -> None:
         title=run.title,
         about=run_facts(run.folder, totals, run.devices),
         numbers=numbers,
-        curves=_data_url("png", draw(totals.records, run.title, run.metric).savefig, dpi=100),
+        curves=_embedded("png", picture.read_bytes()) if picture.is_file() else None,
         losses=losses_differ_by(run.config),
         stalls=_stalls(totals),
         samples=samples and _data_url("jpeg", samples.savefig, dpi=100, pil_kwargs={"quality": 80}),
@@ -270,4 +274,8 @@ def _data_url(kind: str, save: Callable[..., object], **options: Any) -> str:
     """Returns what a figure's or an image's `save` writes as `png` or `jpeg`."""
     buffer = io.BytesIO()
     save(buffer, format=kind, **options)
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return _embedded(kind, buffer.getvalue())
+
+
+def _embedded(kind: str, content: bytes) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
