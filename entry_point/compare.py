@@ -61,8 +61,8 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
         run.resolve(): run
         for folder in folders
         for run in (folder, *sorted(folder.glob("*")), *sorted(folder.glob("*/*")))
-        # runs/latest is one of the others
-        if not run.is_symlink() and _history(run).is_file()
+        # runs/latest is one of the others, unless it is named
+        if (run == folder or not run.is_symlink()) and _history(run).is_file()
     }
     if not runs:
         raise UserError(f"{', '.join(map(str, folders))}: no run with metrics; name run folders")

@@ -119,6 +119,14 @@ def test_the_tracked_metric_decides(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert table(tmp_path, capsys)["a"].startswith("1.5 loss  1 of 2")
 
 
+def test_a_link_that_is_named_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", [0.5])
+    (tmp_path / "latest").symlink_to("a")
+    assert [*table(tmp_path / "latest", capsys)] == ["latest"]
+
+
 ACCURACY = TASKS["classification"].metrics[0]
 
 
