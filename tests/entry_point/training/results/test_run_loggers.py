@@ -29,10 +29,10 @@ def shown(folder: Path) -> dict[int, float]:
 
 
 def test_tensorboard_shows_training_validation_and_step_times_in_groups(tmp_path: Path) -> None:
-    values = {"loss": 1.0, "lr": 0.1, "val_accuracy": 0.5, "step_ms_p50": 9.0, "headspace": 1.2}
+    values = {"loss": 1.0, "lr": 0.1, "val_accuracy": 0.5, "step_ms_p50": 9.0, "temperature": 1.2}
     log_to(tmp_path, ["tensorboard"], [{"epoch": 0, "step": 3, **values}])
     assert set(events_of(tmp_path).Tags()["scalars"]) == {
-        *("train/loss", "train/lr", "train/headspace"),
+        *("train/loss", "train/lr", "train/temperature"),
         *("validation/accuracy", "step_time/step_ms_p50"),
     }
 
