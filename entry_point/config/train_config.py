@@ -168,8 +168,8 @@ class TrainerConfig:
     """Write output/data/report.html at the end."""
     diagnose: Literal["profile", "one_batch"] | None = None
     """`profile`: trace ten steps of the first epoch into output/data/profile/, beside a table of
-    the most expensive operators. `one_batch`: train on the first batch only, from memory; if the
-    loss does not fall, there is a bug, and if images/s rise, input limits training."""
+    the operators' times. `one_batch`: train on the first batch only, from memory; if the loss does
+    not fall, there is a bug, and if images/s rise, input limits training."""
 
     @property
     def evaluated_epochs(self) -> list[int]:

@@ -18,7 +18,7 @@ from entry_point.training.input import DeviceBatch
 
 logger = logging.getLogger(__name__)
 
-SKIPPED_STEPS, PROFILED_STEPS, TOP = 10, 10, 40
+SKIPPED_STEPS, PROFILED_STEPS = 10, 10
 
 
 @dataclass
@@ -61,9 +61,9 @@ class StepProfiler:
         with replacing(path) as temporary:
             profiler.export_chrome_trace(str(temporary))
         device = "device" if self.devices.device.type == "cuda" else "cpu"
-        # By total time, the named parts of a step come first.
+        # All rows: a part of a step may take less than many operators.
         table = profiler.key_averages().table(
-            sort_by=f"{device}_time_total", row_limit=TOP, max_name_column_width=60
+            sort_by=f"{device}_time_total", row_limit=-1, max_name_column_width=60
         )
         write_text(self.folder / f"rank{rank}.txt", table)
         logger.info("trace %s: open it in https://ui.perfetto.dev; a table beside it", path)
