@@ -26,7 +26,7 @@ from entry_point.job.program import UserError
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values, load_state
-from entry_point.training.class_rows import some
+from entry_point.training.class_names import some
 from entry_point.training.model_checks import (
     Ending,
     refuse_other_model,

@@ -29,7 +29,7 @@ from entry_point.training.checkpoints import (
     load_state,
     load_tensors,
 )
-from entry_point.training.class_rows import read_class_names, some
+from entry_point.training.class_names import read_class_names, some
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.weight_files import SAFETENSORS
 
