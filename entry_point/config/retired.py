@@ -17,7 +17,6 @@ RETIRED = {
     "sagemaker-deploy invoke": "`aws sagemaker-runtime invoke-endpoint --endpoint-name NAME "
     "--content-type image/jpeg --body fileb://IMAGE.jpg answer.json`, or the SDK",
     "import entry_point.supervisor": "entry_point.job",
-    "unfinished": "the metadata of its weights, which says what a model has reached",
     "base_image": "the digest of the image, which SageMaker keeps with a job",
     "setup-aws ReadBuckets": "ManagedPolicies, with the ARN of a policy that may read the buckets",
     "data.access=stream_by_host": "data.access=stream, with all shards for every host (a "
@@ -46,6 +45,10 @@ NOT_YET = {"val_top_up": None}
 """Settings of `data` that earlier versions did not have, and the values that say what these did."""
 
 
+OF_MODELS = ("unfinished",)
+"""What version 1 wrote into a model's configuration beside its settings."""
+
+
 def retired(*spellings: str) -> str:
     """Returns the words after the first of `spellings` that is retired; empty if none is."""
     return next((f"retired: use {RETIRED[each]}" for each in spellings if each in RETIRED), "")
@@ -56,7 +59,7 @@ def without_retired(settings: Mapping[str, Any], group: str = "") -> dict[str, A
     left = {}
     for name, value in settings.items():
         key = f"{group}{name}"
-        if not retired(key, f"{key}={value}"):
+        if key not in OF_MODELS and not retired(key, f"{key}={value}"):
             left[name] = without_retired(value, f"{key}.") if isinstance(value, dict) else value
     return left
 

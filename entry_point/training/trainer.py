@@ -315,6 +315,7 @@ def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
                 logger.info(line)
             for line in [*config.doubts(), *doubts(config)]:
                 logger.warning(line)
+            devices.gather(None)  # another rank's error would stand above these lines
             trainer.finish(trainer.fit())
     except Stopped:
         for failed in filter(None, devices.gather(trainer.stop.failed_read)):

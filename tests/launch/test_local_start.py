@@ -72,21 +72,21 @@ def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(
     assert f"lr: {rate}" in (run / "model" / "config.yaml").read_text()
 
 
-def test_only_a_finished_run_becomes_the_latest_and_only_sigterm_leaves_a_model(
+def test_a_stopped_run_leaves_a_model_and_only_a_finished_one_becomes_the_latest(
     start_folder: Path, tmp_path: Path
 ) -> None:
     run, latest = start_folder / "runs" / "by-hand", start_folder / "runs" / "latest"
     before = latest.resolve()
     metrics = run / "checkpoints" / "metrics.jsonl"
-    for number, models in ((signal.SIGINT, 0), (signal.SIGTERM, 1)):
+    for number in (signal.SIGINT, signal.SIGTERM):
         steps = metrics.read_text().count('"loss"') if metrics.exists() else 0
         log = tmp_path / f"{number}"
         process = start_local_train(start_folder, log, f"name={run.name}", *ENDLESS)
-        wait_for_steps(run, process, steps + 2)  # after one, it heeds requests
+        wait_for_steps(run, process, steps + 4)  # more than an epoch
         process.send_signal(number)
         output, _ = process.communicate(timeout=120)
         assert process.returncode == ExitCode.STOPPED, output
-        assert len(list((run / "model").glob("*.safetensors"))) == models
+        assert (run / "model" / "model.safetensors").is_file()
         assert latest.resolve() == before
 
 

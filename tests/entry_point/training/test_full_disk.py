@@ -67,17 +67,21 @@ def test_a_job_that_starts_on_a_full_disk_says_so_in_one_line(
     assert line.startswith(f"train: {small_disk}/") and line.endswith(advice)
 
 
-def test_a_job_without_room_for_a_checkpoint_ends_with_one_line(
-    small_disk: Path, photo_folder: Path
+@pytest.mark.parametrize(
+    ("setting", "file"),
+    [
+        ("trainer.checkpoint_every_steps=1", "checkpoints/step-000000001.pt"),
+        ("trainer.epochs=1", "model/model.safetensors"),
+    ],
+)
+def test_a_job_without_room_for_what_it_saves_ends_with_one_line(
+    setting: str, file: str, small_disk: Path, photo_folder: Path
 ) -> None:
     root = small_disk / "run"
     # Weights and momentum have 6 MB each.
-    model = ["model.name=mobilenet_v3_small", "trainer.epochs=1"]
+    model = ["model.name=mobilenet_v3_small", setting]
     assert forked.run(root, photo_folder, model) == ExitCode.FAILED
-    folder = root / "checkpoints"
-    reason = (
-        f"{folder}/best.pt: No space left on device: free up space and run the same command again"
-    )
+    reason = f"{root / file}: No space left on device: free up space and run the same command again"
     assert (root / "output" / "failure").read_text() == reason
     log = (root / "log").read_text()
     assert f"\ntrain: {reason}\n" in log
