@@ -44,7 +44,6 @@ RETIRED = {
 NOT_YET = {"val_top_up": None}
 """Settings of `data` that earlier versions did not have, and the values that say what these did."""
 
-
 OF_MODELS = ("unfinished",)
 """What version 1 wrote into a model's configuration beside its settings."""
 
