@@ -6,7 +6,6 @@ import logging
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from entry_point.config.commands import flat
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.retired import NOT_YET
 from entry_point.config.train_config import TrainConfig
@@ -28,9 +27,9 @@ logger = logging.getLogger(__name__)
 
 FREE = (
     # How fast the same pixels come, and where the numbers go.
-    *("pipeline.", "loggers", "logger_kwargs.", "task.metrics"),
+    *("pipeline.", "logger_kwargs.", "task.metrics"),
     # Where the images are. What they are is compared by their names and labels.
-    *("data.root", "data.images", "data.format", "data.kwargs.", "data.table."),
+    *("data.root", "data.images", "data.format", "data.kwargs", "data.table"),
     *("data.index_root", "data.max_bad_fraction", "data.val_fraction"),
     # The order of an epoch, which may change between two of them.
     *("data.access", "data.balance", "data.repeats"),
@@ -55,7 +54,7 @@ def job_settings(
     the settings in FREE. `order`, and the `images` to train on, may change between two epochs.
     """
     identity = {
-        **flat(asdict(config)),
+        **_settings(config),
         **dict(zip(("data.mean", "data.std"), map(list, config.data.normalization), strict=True)),
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
@@ -65,6 +64,15 @@ def job_settings(
         IDENTITY: identity,
         "order": sample_order(config, devices.world_size),
         "images": {"training": fingerprint(train), "validation": fingerprint(val)},
+    }
+
+
+def _settings(config: TrainConfig) -> Settings:
+    """Returns the settings as one types them: `optim.lr`, and `optim.kwargs` in one."""
+    return {
+        f"{group}.{name}": value
+        for group, values in asdict(config).items()
+        for name, value in (values.items() if isinstance(values, dict) else ())
     }
 
 
@@ -125,8 +133,8 @@ def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
 def _compared(identity: Settings) -> Settings:
     """Returns what must not differ. A setting that the checkpoint's version did not have yet has
     the value that says what this version did."""
-    later = {**flat(asdict(TrainConfig())), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
-    known = {**later, **flat(identity)}
+    later = {**_settings(TrainConfig()), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
+    known = {**later, **identity}
     return {key: value for key, value in known.items() if not key.startswith(FREE)}
 
 

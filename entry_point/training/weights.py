@@ -43,7 +43,8 @@ _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
 _COMPILED = "_orig_mod."
 """What torch.compile puts before the names of what it compiles."""
 _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
-_REFUSED, _OBJECT = "Weights only load failed", re.compile(r"GLOBAL (\S+)")
+_REFUSED = "Weights only load failed"
+_OBJECT = re.compile(r"GLOBAL (\S+)")
 """In torch's text about a pickle that holds more than tensors."""
 
 
@@ -157,10 +158,11 @@ def _read(path: Path) -> tuple[State, Any]:
         message = f"{must} ({error})"
         if _REFUSED in str(error):
             named = _OBJECT.search(str(error.__cause__))
+            what = named[1] if named else "object"
             message = (
-                f"holds a pickled {named[1] if named else 'object'}, and only tensors are read; if "
-                "you trust the file, read it with torch.load(FILE, weights_only=False) where its "
-                "code is installed, and save its state dict with torch.save(STATE_DICT, NEW_FILE)"
+                f"holds a pickled {what}, and only tensors are read; if you trust the file, "
+                "read it with torch.load(FILE, weights_only=False) where its code is installed, "
+                "and save its state dict with torch.save(STATE_DICT, NEW_FILE)"
             )
         raise ConfigError("model.weights", path, message) from error
     tensors = {

@@ -127,7 +127,8 @@ class RunLog:
             for record in records
             if record["step"] <= step and (record["epoch"] < epoch or "val_loss" not in record)
         ]
-        write_text(path, "".join(map(_json_line, kept)))
+        if kept or path.is_file():
+            write_text(path, "".join(map(_json_line, kept)))
 
     def add(self, *records: Record) -> None:
         """Log records; each has `epoch` and `step`."""
@@ -154,7 +155,7 @@ class RunLog:
 
     def sync(self) -> None:
         """Return once the records are on disk, as those before a checkpoint must be."""
-        if self._writes:
+        if self._writes and self._run.metrics.is_file():
             sync(self._run.metrics)
 
     def close(self) -> None:
