@@ -7,7 +7,7 @@ from pathlib import Path
 
 from entry_point.job.run_folder import RunFolder
 
-_CHECKPOINT = re.compile(r"(step-\d{9}|best)\.pt")
+_CHECKPOINT = re.compile(r"(step-\d{9}|best)\.pt|metrics\.jsonl")
 _EVENTS = re.compile(r"events\.out\.tfevents\..*")
 
 
