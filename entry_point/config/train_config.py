@@ -162,8 +162,8 @@ class TrainerConfig:
     """Steps between checkpoints, besides those every 10 minutes, after each epoch and when the job
     is stopped. null: only those."""
     export: Literal["last", "best"] = "last"
-    """Weights that `model/` holds and the report describes: those of the last step, or of the best
-    checkpoint (see `task.best`)."""
+    """Weights that `model/` holds and the report describes: those of the last evaluation, or of the
+    best one (see `task.best`)."""
     report: Bool = True
     """Write output/data/report.html at the end."""
     diagnose: Literal["profile", "one_batch"] | None = None

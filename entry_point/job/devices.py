@@ -219,7 +219,7 @@ class _Rendezvous:
         return counts
 
 
-def leave_ranks(group: dist.ProcessGroup | None) -> None:
+def _leave_ranks(group: dist.ProcessGroup | None) -> None:
     """Leave the other ranks (`Devices.cpu_group`) once all are ready.
 
     One that leaves early closes their connections. A rank that dies meanwhile ends the wait.
@@ -253,7 +253,7 @@ def _all_ranks(
         assert isinstance(group, dist.ProcessGroup)
         with closing(RankWatch(_get_default_store(), rank, world_size)) as watch:
             yield group, watch
-            leave_ranks(group)
+            _leave_ranks(group)
     except BaseException:
         # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()

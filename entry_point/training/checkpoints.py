@@ -31,7 +31,6 @@ logger = logging.getLogger(__name__)
 State = dict[str, Any]
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
-Settings = dict[str, Any]
 IDENTITY, STEPS = "identity", "steps per epoch"
 """What a checkpoint says about its job, see `resume.py`, and a key in it."""
 _PARTS = ("progress", "learner", "log")

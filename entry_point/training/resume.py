@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from entry_point.config.config_errors import ConfigError, shown
 from entry_point.config.retired import NOT_YET
@@ -16,7 +17,6 @@ from entry_point.training.checkpoints import (
     BEST,
     IDENTITY,
     STEPS,
-    Settings,
     State,
     load_newest,
     peek,
@@ -25,9 +25,9 @@ from entry_point.training.checkpoints import (
 
 logger = logging.getLogger(__name__)
 
-FREE = (
-    # How fast the same pixels come, and where the numbers go.
-    *("pipeline.", "logger_kwargs.", "task.metrics"),
+Settings = dict[str, Any]
+FREE = {
+    "task.metrics",
     # Where the images are. What they are is compared by their names and labels.
     *("data.root", "data.images", "data.format", "data.kwargs", "data.table"),
     *("data.index_root", "data.max_bad_fraction", "data.val_fraction"),
@@ -40,8 +40,10 @@ FREE = (
     *("trainer.device", "trainer.precision", "trainer.compile", "trainer.deterministic"),
     *("trainer.nproc_per_host", "trainer.find_unused_parameters", "trainer.log_every_steps"),
     *("trainer.checkpoint_every_steps", "trainer.export", "trainer.report", "trainer.diagnose"),
-)
-"""Settings, and groups of them, that may differ from those of the checkpoint."""
+}
+"""Settings that may differ from those of the checkpoint."""
+FREE_GROUPS = ("pipeline.", "logger_kwargs.")
+"""How fast the same pixels come, and where the numbers go."""
 _VAL_TOP_UP = "data.val_top_up"
 
 
@@ -51,10 +53,10 @@ def job_settings(
     """Returns what a checkpoint says about its job.
 
     The `identity` must not change between a checkpoint and the run that resumes from it, but for
-    the settings in FREE. `order`, and the `images` to train on, may change between two epochs.
+    the free settings. `order`, and the `images` to train on, may change between two epochs.
     """
     identity = {
-        **_settings(config),
+        **typed_settings(config),
         **dict(zip(("data.mean", "data.std"), map(list, config.data.normalization), strict=True)),
         **{f"class {number}": name for number, name in enumerate(train.classes)},
         "training images": len(train),
@@ -67,13 +69,18 @@ def job_settings(
     }
 
 
-def _settings(config: TrainConfig) -> Settings:
+def typed_settings(config: TrainConfig) -> Settings:
     """Returns the settings as one types them: `optim.lr`, and `optim.kwargs` in one."""
     return {
         f"{group}.{name}": value
         for group, values in asdict(config).items()
         for name, value in (values.items() if isinstance(values, dict) else ())
     }
+
+
+def is_free(key: str) -> bool:
+    """Returns whether a setting may differ from that of the checkpoint."""
+    return key in FREE or key.startswith(FREE_GROUPS)
 
 
 def sample_order(config: TrainConfig, ranks: int) -> Settings:
@@ -133,9 +140,9 @@ def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
 def _compared(identity: Settings) -> Settings:
     """Returns what must not differ. A setting that the checkpoint's version did not have yet has
     the value that says what this version did."""
-    later = {**_settings(TrainConfig()), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
+    later = {**typed_settings(TrainConfig()), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
     known = {**later, **identity}
-    return {key: value for key, value in known.items() if not key.startswith(FREE)}
+    return {key: value for key, value in known.items() if not is_free(key)}
 
 
 def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from entry_point.job.program import ExitCode
 from tests import commands
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
+from tests.entry_point.training.checkpoints import stuck_exports
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS
 from tests.entry_point.training.training_jobs import run_job, start_job
 from tests.forkserver import Program
@@ -135,6 +137,32 @@ def test_a_machine_that_has_the_checkpoints_alone_gets_the_model_again(
     code = forked.run_until_step(tmp_path, photo_folder, more, 7, signal.SIGTERM)
     assert code == ExitCode.STOPPED, (tmp_path / "log").read_text()
     assert files(tmp_path) == WHOLE and epoch(tmp_path) == 2
+
+
+@pytest.mark.parametrize("earlier", [False, True], ids=["first", "again"])
+def test_a_kill_while_the_model_is_written_leaves_the_earlier_one_or_none(
+    earlier: bool, tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = ["model.name=tests.entry_point.training.checkpoints.stuck_exports.net"]
+    one, two = (f"trainer.epochs={epochs}" for epochs in (1, 2))
+    if earlier:
+        run_job(tmp_path, photo_folder, [*overrides, one])
+    before = {name: (tmp_path / "model" / name).read_bytes() for name in (WHOLE if earlier else [])}
+    mark = tmp_path / "stuck"
+    process = forked.start(
+        tmp_path, photo_folder, [*overrides, two], {stuck_exports.VARIABLE: str(mark)}
+    )
+    while not mark.exists():
+        assert process.is_alive(), (tmp_path / "log").read_text()
+        time.sleep(0.02)
+    process.kill()
+    process.join()
+    visible = [name for name in files(tmp_path) if not name.startswith(".")]
+    assert visible == [*before]
+    assert all((tmp_path / "model" / name).read_bytes() == before[name] for name in before)
+    run_job(tmp_path, photo_folder, [*overrides, two])
+    assert files(tmp_path) == WHOLE
+    assert_exported(tmp_path, checkpoint(tmp_path))
 
 
 def test_what_belongs_to_an_earlier_model_goes_with_it(tmp_path: Path, photo_folder: Path) -> None:
