@@ -22,17 +22,16 @@ from typing import Any, NamedTuple, NoReturn
 
 from entry_point.config.config_errors import near
 from entry_point.job import own_code
-from entry_point.job.hosts import is_processing
+from entry_point.job.processing import is_processing
 from entry_point.job.program import (
     ExitCode,
     end_process,
     exit_on_stop,
-    failure_file,
-    printable,
     run_for_reader,
     run_program,
 )
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder, has_resources
+from entry_point.job.text import printable
 
 
 class Command(NamedTuple):
@@ -55,7 +54,7 @@ class Command(NamedTuple):
 _CONFIG = "entry_point.config"
 COMMANDS = {
     "train": Command(
-        "entry_point.job.training_job:run_job",
+        "entry_point.start_training:run_job",
         f"{_CONFIG}.train_config:TrainConfig",
         "[key=value ...]",
         "train, from the files below /opt/ml/input; SageMaker runs this",
@@ -172,9 +171,11 @@ def run(command: str, arguments: Sequence[str]) -> int:
     for own in ("entry_point", "custom_op"):
         logging.getLogger(own).setLevel(logging.INFO)
     root, work = _root(), partial(_call, COMMANDS[command], arguments)
-    if is_processing(root):  # which shows the reason
-        return run_program(command, work, failure_file(root / "output" / "message"))
-    return run_program(command, work)
+    if not is_processing(root):
+        return run_program(command, work)
+    message = root / "output" / "message"  # a Processing job shows it
+    message.unlink(missing_ok=True)
+    return run_program(command, work, message)
 
 
 def end_with(command: str) -> NoReturn:

@@ -11,7 +11,8 @@ import logging
 
 from entry_point.config.packing_config import CheckConfig
 from entry_point.data.packing.check import check_dataset
-from entry_point.job.program import ExitCode, counted
+from entry_point.job.program import ExitCode
+from entry_point.job.text import counted
 
 log = logging.getLogger(__name__)
 

@@ -22,8 +22,9 @@ from yaml import safe_load
 from entry_point.config.commands import OF_SAMPLES, flat
 from entry_point.config.config_errors import shown
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
-from entry_point.job.program import ExitCode, UserError, aligned
+from entry_point.job.program import ExitCode, UserError
 from entry_point.job.run_folder import METRICS, RunFolder
+from entry_point.job.text import aligned
 from entry_point.training.progress import read_tracked, tracked_value
 from entry_point.training.results.log import (
     Record,

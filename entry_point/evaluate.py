@@ -29,9 +29,10 @@ from entry_point.data.sources.splits import WHOLE
 from entry_point.job.devices import Devices, join_devices
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.own_code import PACKAGE
-from entry_point.job.program import ExitCode, counted, printable
+from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
-from entry_point.job.stop import Stopped, StopRequest
+from entry_point.job.stop import StopRequest
+from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import write_text
 from entry_point.model_folder import Trained, load_trained, read_config, unpacked
 from entry_point.prediction_table import write_csv
@@ -59,10 +60,7 @@ def run(config: EvaluateConfig) -> int:
             dataset = open_dataset(data, root, for_training=divides)
             split = config.split or _default_split(dataset)
             source = dataset.source(split)
-            try:
-                found = evaluate(trained, source, dataset.data, config, devices)
-            except Stopped:
-                return ExitCode.INTERRUPTED
+            found = evaluate(trained, source, dataset.data, config, devices)
         _write(config, split, data, trained, found, source)
         _log(found, trained.task, config, split)
     return ExitCode.FINISHED

@@ -44,8 +44,9 @@ from entry_point.data.sources.file_bytes import read_text
 from entry_point.data.sources.source import Source
 from entry_point.job.archive import unpack_file
 from entry_point.job.own_code import PACKAGE, find_project_in
-from entry_point.job.program import UserError, shortened
+from entry_point.job.program import UserError
 from entry_point.job.run_folder import require_model
+from entry_point.job.text import shortened
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.checkpoints import load_safetensors, load_state
 from entry_point.training.class_names import CLASSES

@@ -15,7 +15,7 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.part import part_of_run, path_of_run
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
-from entry_point.job.hosts import ProcessingJob
+from entry_point.job.processing import ProcessingJob
 from entry_point.job.program import ExitCode
 
 log = logging.getLogger(__name__)

@@ -34,8 +34,9 @@ from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.source import Source, fingerprint
 from entry_point.data.sources.splits import WHOLE
 from entry_point.job.devices import limit_threads
-from entry_point.job.hosts import ProcessingJob
-from entry_point.job.program import ExitCode, counted, printable
+from entry_point.job.processing import ProcessingJob
+from entry_point.job.program import ExitCode
+from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import replacing
 from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
 from entry_point.prediction_table import (

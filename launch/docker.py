@@ -65,13 +65,11 @@ def train(arguments: Sequence[str]) -> int:
     folder, is_new = create_run_folder(name)
     run = RunFolder(folder)
     variables = {JOB_NAME: folder.name, RUN_NAME: folder.name}
-    with run.hold():  # until the container does
-        for part in WRITTEN:
-            (folder / part).mkdir(exist_ok=True)
-        if code:
-            code.write(run.channels)
-            channels[own_code.CHANNEL] = run.channels / own_code.CHANNEL
-            variables[own_code.HASH] = code.hash
+    for part in WRITTEN:
+        (folder / part).mkdir(exist_ok=True)
+    if code:
+        channels[own_code.CHANNEL] = code.write(run.channels)
+        variables[own_code.HASH] = code.hash
     say(f"docker-train: {image}; /opt/ml is {folder}")
     exit_code = run_container(
         engine,

@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {

@@ -4,13 +4,13 @@ Uses the standard library only, because `make docker-train` runs before anything
 """
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.job import own_code
-from entry_point.job.program import UserError, counted
+from entry_point.job.program import UserError
+from entry_point.job.text import counted
 
 KEY = "job.code"
 ROOT = own_code.PROGRAM
@@ -31,14 +31,16 @@ class OwnCode:
         size = sum(map(len, self.files.values()))
         return f"code {self.hash}: {counted(len(self.files), 'file')}, {size / 1e3:,.1f} kB"
 
-    def write(self, channels: Path) -> None:
-        """Write the files where a job finds them; the channel's earlier content goes."""
-        folder = channels / own_code.CHANNEL
-        shutil.rmtree(folder, ignore_errors=True)
+    def write(self, channels: Path) -> Path:
+        """Write the files into a folder of this code alone, since the run's last job may still use
+        its own; returns it."""
+        folder = channels / f"{own_code.CHANNEL}-{self.hash}"
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
+            if not path.is_file() or path.read_bytes() != content:
+                path.write_bytes(content)
+        return folder
 
 
 def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:

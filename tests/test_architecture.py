@@ -29,19 +29,22 @@ CONTRACT = {
         "archive",
         "cores",
         "file_kinds",
+        "gpus",
         "hosts",
         "known_tasks",
         "metrics_line",
         "own_code",
+        "processing",
         "program",
         "run_folder",
+        "text",
         "whole_file",
     )
 }
 # What one room may import of the others beside it, as folders or modules. A room that is not listed
 # imports what it likes of its package; circles are refused everywhere.
 MAY_IMPORT: dict[str, set[str]] = {
-    "entry_point/job": {"entry_point/config"},
+    "entry_point/job": set(),
     "entry_point/config": CONTRACT,
     "entry_point/data/plan": {"entry_point/config"},
     "entry_point/data/sources": {

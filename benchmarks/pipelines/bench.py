@@ -43,7 +43,8 @@ from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError
 from entry_point.job.cores import usable_cores
-from entry_point.job.program import asks_for_help, counted, duration
+from entry_point.job.program import asks_for_help
+from entry_point.job.text import counted, duration
 
 MODULES = {
     "dali": "nvidia.dali",

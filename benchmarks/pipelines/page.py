@@ -22,7 +22,7 @@ from benchmarks.pipelines.table import (
     rates_table,
     ratios_table,
 )
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.job.hosts import ProcessingJob
+from entry_point.job.processing import ProcessingJob
 
 
 @dataclass(frozen=True)

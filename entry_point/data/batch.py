@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from torch import Tensor
 
 from entry_point.data.plan.crops import Geometry
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 
 @dataclass(frozen=True)

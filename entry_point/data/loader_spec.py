@@ -9,7 +9,7 @@ import torch
 
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.data_config import DataConfig, PipelineConfig
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 
 CPU = torch.device("cpu")
 AHEAD = 2

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from entry_point.job.program import ReadError, printable
+from entry_point.job.program import ReadError
+from entry_point.job.text import printable
 
 T = TypeVar("T")
 

@@ -5,34 +5,36 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch.distributed import FileStore, Store, TCPStore  # type: ignore[attr-defined]
-from torch.distributed.distributed_c10d import _abort_process_group, _get_default_store
+from torch.distributed.distributed_c10d import _abort_process_group
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import TrainerConfig, check_ranks
 from entry_point.job.cores import usable_cores
-from entry_point.job.hosts import has_gpus
-from entry_point.job.ranks import RankWatch, Supervisor
+from entry_point.job.gpus import has_gpus
+from entry_point.job.program import UserError
 
-# How long until all hosts have started their ranks.
-RENDEZVOUS_TIMEOUT = timedelta(minutes=15)
-# How long until a peer that vanished without closing its connections is noticed.
-PEER_TIMEOUT = timedelta(minutes=10)
+# How long until all ranks have started, and until one that vanished without closing its connections
+# is noticed.
+PEER_TIMEOUT = timedelta(minutes=15)
 # How long the other ranks wait for the first one's results.
 RESULTS_TIMEOUT = timedelta(days=1)
 _PCI = Path("/sys/bus/pci/devices")
 _MOST_STEPS_AHEAD = 2
-_BY_HAND = Supervisor()
+
+
+class Wanted(Protocol):
+    """The settings of `trainer` that choose a device and how it computes."""
+
+    device: Any
+    precision: Any
+    deterministic: bool
 
 
 @dataclass(frozen=True)
@@ -46,8 +48,6 @@ class Devices:
     world_size: int = 1
     cpu_group: dist.ProcessGroup | None = None
     """All ranks, on the CPU: for objects, and for votes that must not wait for the device."""
-    watch: RankWatch | None = None
-    supervisor: Supervisor = _BY_HAND
 
     @property
     def is_first(self) -> bool:
@@ -76,14 +76,8 @@ class Devices:
             enabled=self.autocast_dtype is not None,
         )
 
-    def arrive(self) -> None:
-        """Count an exchange of all ranks that this one has reached, for the watch."""
-        if self.watch is not None:
-            self.watch.arrive()
-
     def sum(self, values: torch.Tensor) -> torch.Tensor:
         """Sum a tensor over all ranks, in place."""
-        self.arrive()
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
@@ -92,7 +86,6 @@ class Devices:
         """Returns all ranks' values in rank order, on every rank."""
         if self.cpu_group is None:
             return [value]
-        self.arrive()
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self.cpu_group)
         return values
@@ -105,7 +98,6 @@ class Devices:
         """
         if self.cpu_group is None:
             return value
-        self.arrive()
         outline = [tree_map_only(torch.Tensor, lambda tensor: tensor.to("meta"), value)]
         dist.broadcast_object_list(outline, src=0, group=self.cpu_group)
         if not self.is_first:
@@ -129,131 +121,50 @@ class Devices:
 
 
 @contextmanager
-def join_devices(
-    config: TrainerConfig, accumulate: int = 1, supervisor: Supervisor = _BY_HAND
-) -> Iterator[Devices]:
-    """Choose the device; of several ranks, also join the others, and leave them at the end.
+def join_devices(wanted: Wanted) -> Iterator[Devices]:
+    """Choose the device; of several ranks, by torchrun's variables, also join the others, and leave
+    them at the end.
 
-    `accumulate` is the number of pieces of a rank's share of a batch.
-
-    Raises:
-        ConfigError: there is no CUDA device, or one that torch cannot use, unless trainer.device
-            allows the CPU; or a batch size that the ranks cannot share in equal pieces.
+    Raises UserError if there is no CUDA device, or one that torch cannot use, unless trainer.device
+    allows the CPU.
     """
-    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
-    rendezvous = None
-    if supervisor.folder is None:  # started by hand, or by a torchrun of the user's
-        rank, world_size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
-    else:
-        rendezvous = _Rendezvous(supervisor.folder, local_rank)
-        rank, world_size = rendezvous.place()
-        os.environ.update(RANK=str(rank), WORLD_SIZE=str(world_size))  # for code of the user's
-    check_ranks(config, world_size, accumulate)
+    rank, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
+    world_size = int(os.environ.get("WORLD_SIZE", "1"))
     limit_threads()
-    device = _choose_device(config.device, local_rank)
+    device = _choose_device(wanted.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
         stay_near(device)
-    torch.backends.cudnn.benchmark = not config.deterministic
-    if config.deterministic:
+    torch.backends.cudnn.benchmark = not wanted.deterministic
+    if wanted.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-    autocast_dtype = _set_precision(config.precision, device)
-    with _all_ranks(device, rank, world_size, rendezvous) as (cpu_group, watch):
-        places = rank, local_rank, world_size
-        yield Devices(device, autocast_dtype, *places, cpu_group, watch, supervisor)
-
-
-class _Rendezvous:
-    """Where the ranks that supervisors have started learn their number, and meet."""
-
-    def __init__(self, folder: Path, local_rank: int) -> None:
-        """`folder` is shared by the ranks of this host."""
-        self._local_rank = local_rank
-        self._ranks = int(os.environ["LOCAL_WORLD_SIZE"])
-        self._host, self._hosts = int(os.environ["GROUP_RANK"]), int(os.environ["GROUP_WORLD_SIZE"])
-        self._of_host = FileStore(str(folder / "ranks"), self._ranks)
-        self._of_host.set_timeout(RENDEZVOUS_TIMEOUT)
-
-    @cached_property
-    def store(self) -> Store:
-        """For all ranks: of one host without a port, or a name that would have to resolve."""
-        if self._hosts == 1:
-            return self._of_host
-        return TCPStore(
-            os.environ["MASTER_ADDR"],
-            int(os.environ["MASTER_PORT"]),
-            is_master=self._host == self._local_rank == 0,
-            wait_for_workers=False,
-            timeout=RENDEZVOUS_TIMEOUT,
-        )
-
-    def place(self) -> tuple[int, int]:
-        """This rank, and the number of ranks. Raises ConfigError if hosts have different numbers.
-
-        One rank of each host asks the others. If all did, one could fail, and have its host's ranks
-        killed, while the first host still waits for them.
-        """
-        if self._local_rank == 0:
-            counts = self._count_ranks()
-            if len(set(counts)) > 1:
-                raise ConfigError(
-                    "trainer.nproc_per_host",
-                    message=f"the hosts start {', '.join(map(str, counts))} ranks, in their order; "
-                    "every host must start as many: use machines of one type, or set "
-                    f"trainer.nproc_per_host={min(counts)} on all of them",
-                )
-            self._of_host.set("hosts are equal", "")
-        self._of_host.wait(["hosts are equal"])
-        return self._host * self._ranks + self._local_rank, self._hosts * self._ranks
-
-    def _count_ranks(self) -> list[int]:
-        """Returns the number of ranks of each host."""
-        hosts = range(self._hosts)
-        self.store.set(f"ranks of host {self._host}", str(self._ranks))
-        counts = [int(self.store.get(f"ranks of host {host}")) for host in hosts]
-        self.store.add(f"host {self._host} has counted", 1)
-        if self._host == 0:
-            # It serves the store: if it ended now, the others could not count.
-            self.store.wait([f"host {host} has counted" for host in hosts])
-        return counts
-
-
-def _leave_ranks(group: dist.ProcessGroup | None) -> None:
-    """Leave the other ranks (`Devices.cpu_group`) once all are ready.
-
-    One that leaves early closes their connections. A rank that dies meanwhile ends the wait.
-    """
-    if group is not None:
-        timeout = PEER_TIMEOUT if dist.get_rank() == 0 else RESULTS_TIMEOUT
-        dist.monitored_barrier(group, timeout)
-        dist.destroy_process_group()
+    autocast_dtype = _set_precision(wanted.precision, device)
+    with _all_ranks(device, world_size) as cpu_group:
+        yield Devices(device, autocast_dtype, rank, local_rank, world_size, cpu_group)
 
 
 @contextmanager
-def _all_ranks(
-    device: torch.device, rank: int, world_size: int, rendezvous: _Rendezvous | None
-) -> Iterator[tuple[dist.ProcessGroup | None, RankWatch | None]]:
+def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGroup | None]:
     """Join the other ranks. After an error, the others learn of it at once."""
     if world_size == 1:
-        yield None, None
+        yield None
         return
     on_gpu = device.type == "cuda"
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
         timeout=PEER_TIMEOUT,
-        rank=rank,
-        world_size=world_size,
-        store=rendezvous.store if rendezvous else None,
         # Has the ranks connect now, and keeps barriers off GPU 0.
         device_id=device if on_gpu else None,
     )
     try:
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
-        with closing(RankWatch(_get_default_store(), rank, world_size)) as watch:
-            yield group, watch
-            _leave_ranks(group)
+        yield group
+        # One that leaves early closes the others' connections; one that dies ends their wait.
+        is_first = dist.get_rank() == 0
+        dist.monitored_barrier(group, PEER_TIMEOUT if is_first else RESULTS_TIMEOUT)
+        dist.destroy_process_group()
     except BaseException:
         # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()
@@ -273,14 +184,13 @@ def _choose_device(wanted: str, local_rank: int) -> torch.device:
     if not torch.cuda.is_available():
         if wanted == "auto" and not has_gpus():
             return torch.device("cpu")
-        raise ConfigError("trainer.device", wanted, f"{_why_unusable()}, or set trainer.device=cpu")
+        why = f"{_why_unusable()}, or set trainer.device=cpu"
+        raise UserError(f"trainer.device={wanted}: {why}")
     if local_rank >= torch.cuda.device_count():
-        raise ConfigError(
-            "trainer.device",
-            wanted,
-            f"each rank needs its own CUDA device; this is local rank {local_rank}, and this host "
-            f"has {torch.cuda.device_count()}; lower trainer.nproc_per_host, or set "
-            "trainer.device=cpu",
+        raise UserError(
+            f"trainer.device={wanted}: each rank needs its own CUDA device; this is local rank "
+            f"{local_rank}, and this host has {torch.cuda.device_count()}; lower "
+            "trainer.nproc_per_host, or set trainer.device=cpu"
         )
     return torch.device("cuda", local_rank)
 
@@ -307,7 +217,7 @@ def _set_precision(precision: str, device: torch.device) -> torch.dtype | None:
     """
     wanted = precision == "tf32"
     if wanted and device.type != "cuda":
-        raise ConfigError("trainer.precision", precision, "needs a GPU; use fp32 on a CPU")
+        raise UserError(f"trainer.precision={precision}: needs a GPU; use fp32 on a CPU")
     torch.backends.cudnn.allow_tf32 = wanted
     torch.set_float32_matmul_precision("high" if wanted else "highest")
     if precision == "auto":

@@ -1,7 +1,4 @@
-"""How every program ends: exit codes, errors, the reason of a failure, and requests to stop.
-
-Also how it writes names and messages of any characters.
-"""
+"""How every program ends: exit codes, errors, the reason of a failure, and requests to stop."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import errno
 import io
 import multiprocessing
 import os
-import re
 import signal
 import sys
 import threading
@@ -23,15 +19,20 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from entry_point.job.metrics_line import MARK
+from entry_point.job.text import printable
 
 BEGAN = time.time()
 """When this process began, but for the start of the interpreter."""
+JOB_BEGAN = "TRAIN_BEGAN"
+"""Environment variable: when the command that started this rank began, as `time.time()`."""
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 LIMIT = 1024
 """SageMaker shows that many characters of a failure file."""
-# Control characters, line separators, changes of direction, bytes that are not UTF-8.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def job_began() -> float:
+    """When the job of this process began, as `time.time()`."""
+    return float(os.environ.get(JOB_BEGAN, BEGAN))
 
 
 class ExitCode(IntEnum):
@@ -82,7 +83,7 @@ class ReadError(UserError):
 def run_program(
     name: str,
     program: Callable[[], int],
-    leave_reason: Callable[[str], bool] = lambda _reason: True,
+    failure: Path | None = None,
     again: Callable[[], str] = lambda: "the same command",
 ) -> int:
     """Run `program`; returns its exit code, or the one that fits the error that ended it.
@@ -90,10 +91,9 @@ def run_program(
     A `UserError`, or an `OSError` that names its file, becomes one line on stderr: "NAME: REASON".
     Any other error keeps its traceback.
 
-    `leave_reason` keeps the reason where the platform looks for it. It returns False if another
-    process of the job has reported one already, which this error usually follows from; neither the
-    line nor the traceback is printed then. `again` names what to run again once a full disk has
-    room.
+    `failure` is where the platform looks for the reason. If another process of the job has left one
+    there, which this error usually follows from, neither line nor traceback is printed. `again`
+    names what to run again once a full disk has room.
     """
     try:
         return program()
@@ -101,7 +101,7 @@ def run_program(
         return ExitCode.INTERRUPTED
     except Exception as error:
         code, reason = _explain(error, again)
-        first = leave_reason(reason or failure_text(error))
+        first = failure is None or leave_reason(failure, reason or failure_text(error))
         if first and reason is None:
             raise
         if first:
@@ -160,65 +160,24 @@ def failure_text(error: BaseException) -> str:
     return f"{headline}\n{trace}".rstrip()
 
 
-def failure_file(path: Path) -> Callable[[str], bool]:
-    """Remove the reason of the last attempt; returns a function that writes this one's to `path`.
+def leave_reason(path: Path, reason: str) -> bool:
+    """Write to `path` why this process failed; returns False if another of the job already has.
 
     If it cannot be written, only the log has it.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
-
-    def write(reason: str) -> bool:
-        try:
-            path.write_bytes(reason[:LIMIT].encode("utf-8", "backslashreplace"))
-        except OSError:
-            with suppress(OSError):
-                path.unlink(missing_ok=True)  # a full disk leaves it empty
-        return True
-
-    return write
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("xb") as file:
+            file.write(reason[:LIMIT].encode("utf-8", "backslashreplace"))
+    except FileExistsError:
+        return False
+    except OSError:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)  # a full disk leaves it empty
+    return True
 
 
-# -- what is safe to write: names and messages of any characters, also where nobody reads
-
-
-def escaped(text: str) -> str:
-    """Returns the text on one line, in valid UTF-8 and without terminal commands."""
-    return _UNSAFE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
-
-
-def printable(text: str) -> str:
-    """`escaped`, and never the beginning of a line of metrics."""
-    return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
-
-
-def shortened(text: str, most: int = 400) -> str:
-    """Returns the text, without its middle if it is long: it ends with what to do."""
-    half = most // 2
-    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
-
-
-def counted(number: int, noun: str) -> str:
-    """As in "1 image", "2 images" and "0 classes"."""
-    plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
-    return f"{number} {noun}{plural}"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Returns the rows of a table, one a line, with each column as wide as its widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    )
-
-
-def duration(seconds: float) -> str:
-    """`25 s`, `3 min 20 s`, `2 h 5 min`."""
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes >= 60:
-        return f"{minutes // 60} h {minutes % 60} min"
-    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+# -- an output that nobody reads
 
 
 class _DroppingText(io.TextIOWrapper):

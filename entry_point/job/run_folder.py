@@ -5,21 +5,18 @@ In the container the root is /opt/ml. Elsewhere `ML_ROOT` names it: `runs/<name>
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import json
 import os
 import shutil
 import sys
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from entry_point.job.program import UserError
-from entry_point.job.whole_file import UNSUPPORTED, remove_partial_files, replacing
+from entry_point.job.whole_file import remove_partial_files, replacing
 
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
@@ -42,18 +39,11 @@ LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
 SHARDED = "ShardedByS3Key"
 """How S3 gives each host a share of a channel."""
-LOCK_PATIENCE_S = 12.0
-"""A killed job's data workers hold its lock, too: torch has them look every 5 s whether the process
-that forked them lives."""
 
 
 class ContractError(UserError):
     """What the platform or the launcher says about the job is invalid, or names something that does
     not exist; the message names the file or the variable."""
-
-
-class RunBusyError(ContractError):
-    """Another process is training in the run folder, so nothing there may change."""
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -202,56 +192,14 @@ class RunFolder:
         return self.output / "failure"
 
     @property
+    def config(self) -> Path:
+        """The configuration of the job that started last, which its ranks read."""
+        return self.output / "config.yaml"
+
+    @property
     def lock(self) -> Path:
         """Containers that share a run share `output`, and platforms upload only `output/data`."""
         return self.output / "lock"
-
-    def hold(self) -> BinaryIO:
-        """Lock this run. Whoever has the returned file, by inheritance too, holds the lock.
-
-        The supervisor holds it, and every rank, until the last of them has ended.
-
-        On a file system without locks, one line says so.
-
-        Raises RunBusyError if another process holds it, and ContractError if this user cannot
-        write to the run folder.
-        """
-        deadline = time.monotonic() + LOCK_PATIENCE_S
-        file = self._open_lock()
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return file
-            except BlockingIOError as error:
-                if time.monotonic() > deadline:
-                    file.close()
-                    raise RunBusyError(
-                        f"another process is training in {self.root}; wait for it, stop it, or use "
-                        "another name"
-                    ) from error
-            except OSError as error:
-                if error.errno not in UNSUPPORTED:
-                    raise
-                sys.stderr.write(
-                    f"train: {self.root} is on a file system without file locks "
-                    f"({error.strerror}): do not start a second job in this folder\n"
-                )
-                return file
-            time.sleep(0.02)
-
-    def _open_lock(self) -> BinaryIO:
-        """Returns the file to lock. Raises ContractError."""
-        try:
-            self.output.mkdir(parents=True, exist_ok=True)
-            return self.lock.open("a+b")
-        except OSError as error:
-            if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
-                raise
-            raise ContractError(
-                f"{error.filename}: cannot be written by user {os.getuid()} ({error.strerror}); "
-                f"run as the owner of {self.root}, mount it writable, or name another run folder "
-                "with ML_ROOT"
-            ) from error
 
     def create(self) -> None:
         """Create the folders that a run writes to, and remove what killed processes left there.

@@ -1,14 +1,13 @@
 """Requests to stop, and how all ranks agree on the step after which they stop.
 
-A request is a signal to this process (SIGTERM from the platform, SIGINT from Ctrl-C), or a file
-that the supervisor creates when the signal reaches it instead. A disk that fails while one rank
-trains, or all evaluate, is one, too.
+A request is a signal to this process: SIGTERM from the platform or from what started the ranks,
+SIGINT from Ctrl-C. A disk that fails while one rank trains, or all evaluate, is one, too.
 """
 
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -16,7 +15,6 @@ import torch
 import torch.distributed as dist
 
 from entry_point.job.program import ReadError, stop_signals
-from entry_point.job.ranks import Supervisor
 
 
 class Stopped(Exception):
@@ -24,25 +22,23 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Whether this job has been asked to stop. Catches signals from construction on."""
+    """Whether this job has been asked to stop, once it heeds that."""
 
-    def __init__(
-        self,
-        group: dist.ProcessGroup | None = None,
-        arrive: Callable[[], None] = lambda: None,
-        supervisor: Supervisor | None = None,
-    ) -> None:
-        """`arrive` is called before a vote that waits for the slowest rank."""
-        self._signalled = False
-        self._begun = False
-        self._group, self._arrive = group, arrive
-        self._supervisor = supervisor or Supervisor()
+    def __init__(self, group: dist.ProcessGroup | None = None) -> None:
+        """`group` are the ranks that stop together, on the CPU; None for this process alone."""
+        self._group = group
+        self._heeds, self._signalled = False, False
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self.failed_read: ReadError | None = None
         """What `reading` met, if this rank's disk failed."""
-        for number in stop_signals():
-            signal.signal(number, self._on_signal)
+
+    def heed(self) -> None:
+        """From now on, have signals be requests; until now they end the process."""
+        if not self._heeds:
+            self._heeds = True
+            for number in stop_signals():
+                signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
@@ -64,17 +60,16 @@ class StopRequest:
     @property
     def requested(self) -> bool:
         """Whether this process knows of a request; other ranks may not know yet."""
-        return self._signalled or self.failed_read is not None or self._supervisor.wants_stop()
+        return self._signalled or self.failed_read is not None
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Returns whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
-        Every rank gets the same answers in the same call. A call returns the votes of the call
-        before, which were exchanged during the step in between, so no rank waits.
+        To be called after each step: from the first on, there is something to save. Every rank gets
+        the same answers in the same call. A call returns the votes of the call before, which were
+        exchanged during the step in between, so no rank waits.
         """
-        if not self._begun:
-            self._supervisor.report_begun()
-            self._begun = True
+        self.heed()
         if self._group is None:
             return self.requested, checkpoint
         stop, wanted = False, False
@@ -91,7 +86,6 @@ class StopRequest:
         """Returns whether any rank has been asked to stop by now; waits for the slowest rank."""
         if self._group is None:
             return self.requested
-        self._arrive()
         vote = torch.tensor([int(self.requested)], dtype=torch.int32)
         dist.all_reduce(vote, op=dist.ReduceOp.MAX, group=self._group)
         return bool(vote.item())

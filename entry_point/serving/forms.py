@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any
 
 from entry_point.config.retired import retired
-from entry_point.job.program import shortened
+from entry_point.job.text import shortened
 
 JSON, PNG = "application/json", "image/png"
 _IMAGE = ("application/x-image", "application/octet-stream")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from pathlib import Path
 
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 from entry_point.model_folder import Model
 from entry_point.serving.forms import Answer
 

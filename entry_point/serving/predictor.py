@@ -25,7 +25,8 @@ import torch
 import custom_op
 from entry_point.config.serve_config import ServerConfig
 from entry_point.job.cores import usable_cores
-from entry_point.job.program import UserError, counted
+from entry_point.job.program import UserError
+from entry_point.job.text import counted
 from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
 from entry_point.serving.forms import PNG, Answer, RequestError, read_images, wants_png
 from entry_point.serving.images import SMALL_BYTES, ImageDecoder, Photo, numbered

@@ -15,7 +15,7 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 CLASSES = "classes.json"
 """The names of the classes, labels or numbers, beside the weights in a model folder."""

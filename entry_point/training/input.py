@@ -22,8 +22,8 @@ from entry_point.data.loader import build_decoder, build_loader
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import Dataset, gap_lines, require_shared_classes
 from entry_point.job.devices import Devices, RunAhead
-from entry_point.job.program import counted
 from entry_point.job.stop import StopRequest
+from entry_point.job.text import counted
 from entry_point.training.models import Normalize
 
 _NAMED = {"class": "class", "labels": "label", "numbers": "target", "targets": "class"}

@@ -119,8 +119,6 @@ class Learner:
                         outputs = self._answers(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
-                if is_last:
-                    self._devices.arrive()
                 with record_function("backward"):
                     self._scaler.scale(loss).backward()
             total += loss.detach()

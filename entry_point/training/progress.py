@@ -11,8 +11,8 @@ from typing import Any
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig
 from entry_point.job.known_tasks import Metric
-from entry_point.job.program import duration
 from entry_point.job.run_folder import RunFolder
+from entry_point.job.text import duration
 from entry_point.job.whole_file import write_text
 from entry_point.training.results.log import Record
 

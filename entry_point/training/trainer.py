@@ -13,9 +13,10 @@ from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices
-from entry_point.job.program import ExitCode, ReadError, UserError, counted
+from entry_point.job.program import ExitCode, ReadError, UserError, job_began
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.stop import Stopped, StopRequest
+from entry_point.job.text import counted
 from entry_point.model_folder import doubts, load_weights
 from entry_point.training.checkpoints import Checkpoints
 from entry_point.training.evaluation import Evaluation, evaluate
@@ -51,7 +52,7 @@ class Trainer:
         self.config = config = replace(config, data=dataset.data)  # with the format that was found
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
-        self.stop = StopRequest(devices.cpu_group, devices.arrive, devices.supervisor)
+        self.stop = StopRequest(devices.cpu_group)
         with ExitStack() as parts:
             self.input = TrainingInput(config, dataset, devices, self.stop)
             parts.callback(self.input.close)
@@ -276,7 +277,7 @@ class Trainer:
         self._write_tracked(finished=True)
         lines = closing_lines(
             totals,
-            time.time() - self.devices.supervisor.began,
+            time.time() - job_began(),
             self.progress,
             evaluation,
             self.run,

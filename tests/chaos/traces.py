@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from entry_point.job.run_folder import RunFolder
+from entry_point.job.run_lock import holding
 
 _CHECKPOINT = re.compile(r"(step-\d{9}|best)\.pt|metrics\.jsonl")
 _EVENTS = re.compile(r"events\.out\.tfevents\..*")
@@ -14,7 +15,8 @@ _EVENTS = re.compile(r"events\.out\.tfevents\..*")
 def require_free(run: Path) -> None:
     """No process holds the lock; the kernel may take a moment to release a dead one's."""
     if RunFolder(run).lock.exists():
-        RunFolder(run).hold().close()
+        with holding(RunFolder(run)):
+            pass
 
 
 def names(run: Path) -> set[str]:

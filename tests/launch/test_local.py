@@ -14,7 +14,7 @@ from entry_point.job import run_folder
 from entry_point.job.program import UserError
 from launch import local
 from tests import forkserver
-from tests.entry_point.training import forked, forked_ranks
+from tests.entry_point.training import forked_ranks
 from tests.forkserver import Program
 from tests.platform_files import write_input_config
 
@@ -57,22 +57,15 @@ def local_train(start_folder: Path, *arguments: str) -> tuple[int, str]:
     return process.wait(), output
 
 
-def start_local_train(
-    start_folder: Path, log: Path, *arguments: str, patient: bool = True
-) -> Program:
-    """Start the program, which becomes the job without an exec.
-
-    Unless it is `patient`, it does not wait for a run folder in use.
-    """
-    prepare = partial(_without_exec, start_folder, patient)
+def start_local_train(start_folder: Path, log: Path, *arguments: str) -> Program:
+    """Start the program, which becomes the job without an exec."""
+    prepare = partial(_without_exec, start_folder)
     return forkserver.start(["-m", "launch.local", *arguments], log, prepare=prepare)
 
 
-def _without_exec(start_folder: Path, patient: bool) -> None:
+def _without_exec(start_folder: Path) -> None:
     os.chdir(start_folder)
     forked_ranks.prepare()
-    if not patient:
-        forked.lose_patience()
     os.execv = _become  # type: ignore[assignment]
 
 
@@ -173,7 +166,7 @@ def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(tmp_path: Pa
     output = tmp_path / "runs" / "busy" / "output"
     output.mkdir(parents=True)
     with FileLock(output / "lock"):
-        process = start_local_train(tmp_path, tmp_path / "log", "name=busy", patient=False)
+        process = start_local_train(tmp_path, tmp_path / "log", "name=busy")
         said, _ = process.communicate(timeout=240)
     assert process.returncode == 2
     assert f"another process is training in {tmp_path}/runs/busy; wait" in said

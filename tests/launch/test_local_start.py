@@ -39,7 +39,7 @@ def test_a_second_start_is_refused_and_leaves_the_first_one_training(
     first = start_local_train(start_folder, tmp_path / "first", "name=twice", *ENDLESS)
     wait_for_steps(run, first, 1)
     changed = ("name=twice", *ENDLESS, "optim.lr=0.5")
-    second = start_local_train(start_folder, tmp_path / "second", *changed, patient=False)
+    second = start_local_train(start_folder, tmp_path / "second", *changed)
     output, _ = second.communicate(timeout=120)
     assert second.returncode == ExitCode.USAGE, output
     assert output.startswith("train: another process is training in")

@@ -19,6 +19,7 @@ model/classes.json
 model/code/project
 model/config.yaml
 model/model.safetensors
+output/config.yaml
 output/data/metrics.jsonl
 output/data/report.html
 output/data/summary.png

@@ -37,7 +37,8 @@ from entry_point.data.sources.shards import PartIndex
 from entry_point.data.sources.side_index_store import SideIndexStore
 from entry_point.data.sources.source import Encoded, Source, read_image, read_labels
 from entry_point.data.sources.splits import WHOLE
-from entry_point.job.program import ReadError, counted
+from entry_point.job.program import ReadError
+from entry_point.job.text import counted
 
 T = TypeVar("T")
 

@@ -18,7 +18,7 @@ from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.side_index_store import FOLDER_INDEX, write_folder_index
 from entry_point.data.sources.source import RangeSource
 from entry_point.data.sources.splits import WHOLE
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
 

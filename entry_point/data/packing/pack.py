@@ -53,7 +53,7 @@ from entry_point.data.sources.shard_table import write_table
 from entry_point.data.sources.shards import COLUMNS, LABEL_END, SIDE_MEMBER, columns_of
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import PackedStream
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import whole_file, write_text
 
 _SETTINGS = ("max_side", "convert", "quality", "shard_mb", "gray_bits")

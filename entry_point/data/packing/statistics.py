@@ -13,7 +13,8 @@ from entry_point.config.config_errors import shown
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import Dataset, gap_lines, images_per_class
 from entry_point.data.sources.source import Source
-from entry_point.job.program import ReadError, aligned, counted, printable
+from entry_point.job.program import ReadError
+from entry_point.job.text import aligned, counted, printable
 
 _SIDE = 128
 """Of a larger image, only every n-th row and column counts, about this many."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from entry_point.data.errors import DataError
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 _UNTAR = "mkdir -p {1} && tar -xf {0} -C {1}"
 _UNPACK = {

@@ -33,7 +33,7 @@ from entry_point.data.sources.folder import (
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, Files, Labels, PathList, Rows, Words
 from entry_point.data.sources.splits import split_called, words_of_files
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
 

@@ -37,7 +37,7 @@ from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import RangeSource, Source, UprightSizes
 from entry_point.data.sources.splits import WHOLE, Splits, divided, named
 from entry_point.data.sources.stream import PackedStream
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
 

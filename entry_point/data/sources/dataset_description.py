@@ -28,7 +28,7 @@ from entry_point.config.part import Part
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import read_bytes
-from entry_point.job.program import escaped
+from entry_point.job.text import escaped
 from entry_point.job.whole_file import write_text
 
 SPLITS = ("train", "val", "test")

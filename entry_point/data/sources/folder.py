@@ -23,7 +23,7 @@ from entry_point.data.sources.rows import (
 )
 from entry_point.data.sources.side_index_store import FOLDER_INDEX, OLD_FOLDER_INDEX
 from entry_point.data.sources.splits import split_called
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
 

@@ -17,7 +17,7 @@ from entry_point.config.data_config import TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import CLASS_NAME, Kind, is_class_name
 from entry_point.data.sources.rows import Cells, Labels, Rows
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from entry_point.data.sources.folder import folded
 from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, Files, PathList, Places, Rows
 from entry_point.data.sources.source import LONGEST_RUN
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
 

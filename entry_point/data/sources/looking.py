@@ -16,7 +16,7 @@ from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.mask_folders import looks_like_masks
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.table_folder import LIST_SUFFIXES, TABLE_SUFFIXES, find_tables
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 IMAGES = "images"
 """What a folder of images without labels is called; no format of `data.format`."""

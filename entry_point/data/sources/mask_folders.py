@@ -28,7 +28,7 @@ from entry_point.data.sources.folder import (
 )
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.splits import split_called
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
 

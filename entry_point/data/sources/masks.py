@@ -33,7 +33,7 @@ from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.mask_folders import LAYOUTS, list_pairs, read_lines
 from entry_point.data.sources.rows import Files, Labels, PathList, Rows, Words
 from entry_point.data.sources.source import RangeSource, joined
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 CLASSES = "classes.txt"
 """Names the classes, in the folder or beside the table."""

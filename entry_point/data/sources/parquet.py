@@ -36,7 +36,7 @@ from entry_point.data.sources.labels import text_column
 from entry_point.data.sources.rows import LABEL_NAMES, Cells, Labels, PathList, Places, Rows, Words
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.stream import StreamSource
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""

@@ -19,7 +19,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import Kind
 from entry_point.data.sources.file_bytes import FileState
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 SourceKind = Kind | Literal["targets"]
 KINDS = (*get_args(Kind), "targets")

@@ -26,7 +26,7 @@ from entry_point.data.sources.file_bytes import map_file
 from entry_point.data.sources.rows import Labels, Ranges
 from entry_point.data.sources.shard_table import Table
 from entry_point.data.sources.source import RangeSource, UprightSizes
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 SIDE_MEMBER = "__side_index__"
 """The last member of a shard: the side indexes of its images, one after the other. Names of this

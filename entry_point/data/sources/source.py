@@ -36,7 +36,7 @@ from entry_point.data.sources.side_index_store import (
     SideIndexStore,
     say_once,
 )
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 LONGEST_RUN = 100
 """Damaged images that may follow each other; a job that meets more stops."""

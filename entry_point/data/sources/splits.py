@@ -21,7 +21,7 @@ from entry_point.data.plan.philox import philox, unit
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.rows import PathList, Words
-from entry_point.job.program import counted, printable
+from entry_point.job.text import counted, printable
 
 WHOLE = "all"
 """The one split of a dataset in which nothing tells any, and all splits together."""

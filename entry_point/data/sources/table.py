@@ -50,7 +50,7 @@ from entry_point.data.sources.table_files import (
     read_columns,
 )
 from entry_point.data.sources.table_folder import Table, choose_tables
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.splits import split_called
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
 

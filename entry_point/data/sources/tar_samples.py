@@ -31,7 +31,7 @@ from entry_point.data.sources.archives import unpacking
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import way_out
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, LABEL_NAMES
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.rows import Cells, Labels, PathList, Ranges, Rows, Words
 from entry_point.data.sources.splits import words_of_files
 from entry_point.data.sources.tar_samples import read_samples
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 
 
 def list_tars(tree: Tree, _: DataConfig, labeled: bool) -> Rows:

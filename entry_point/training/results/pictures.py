@@ -24,7 +24,7 @@ from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
 from entry_point.job.known_tasks import Metric
-from entry_point.job.program import printable
+from entry_point.job.text import printable
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.models import Normalize

@@ -24,8 +24,8 @@ from entry_point.data.sources.source import Source, read_image
 from entry_point.job.devices import Devices
 from entry_point.job.known_tasks import LOSS, TASKS, Metric
 from entry_point.job.metrics_line import PERCENTILES
-from entry_point.job.program import printable
 from entry_point.job.run_folder import RunFolder
+from entry_point.job.text import printable
 from entry_point.job.whole_file import replacing, write_text
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.results.log import (

@@ -21,8 +21,8 @@ from entry_point.job import own_code
 from entry_point.job.cores import usable_cores
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES
-from entry_point.job.program import duration
 from entry_point.job.run_folder import CONTAINER_ROOT, LINK_LATEST, RunFolder
+from entry_point.job.text import duration
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.progress import Progress
 from entry_point.training.results.log import format_milliseconds

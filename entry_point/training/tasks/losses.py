@@ -13,7 +13,7 @@ from entry_point.config.resolve import resolve
 from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import ModelConfig
 from entry_point.data.sources.source import Source
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs, targets) -> the mean over the samples, a scalar."""

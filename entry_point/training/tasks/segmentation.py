@@ -18,7 +18,7 @@ from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.masks import IGNORED, OUTSIDE
 from entry_point.data.sources.source import Source
 from entry_point.job.known_tasks import TASKS
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 from entry_point.training.tasks.losses import choose_loss, class_weights
 from entry_point.training.tasks.task import Share, Size, Table, Task, best_by_name
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from entry_point.job.run_folder import LATEST, RunFolder
+from entry_point.job.run_lock import holding
 from entry_point.job.whole_file import sync, write_text
 from tests.entry_point.training import forked
 
@@ -57,8 +58,7 @@ def test_without_file_locks_one_line_names_the_folder(
         raise error(number)
 
     monkeypatch.setattr(fcntl, "flock", failing)
-    run = RunFolder(tmp_path)
-    with run.hold():
+    with holding(RunFolder(tmp_path)):
         said = capsys.readouterr().err
         assert f"{tmp_path} is on a file system without file locks" in said
         assert said.count("\n") == 1

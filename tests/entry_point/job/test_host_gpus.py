@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from entry_point.config.train_config import load_train_config
-from entry_point.job import hosts
-from entry_point.job.hosts import has_gpus, usable_gpus
-from entry_point.job.training_job import ranks_on_this_host
+from entry_point.job import gpus
+from entry_point.job.gpus import has_gpus, usable_gpus
+from entry_point.start_training import ranks_on_this_host
 
 LIBCUDA = """
 #include <stdlib.h>
@@ -35,7 +35,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     devices.mkdir()
     for name in ("null", "nvidiactl", *(f"nvidia{number}" for number in range(8))):
         (devices / name).touch()
-    monkeypatch.setattr(hosts, "_DEVICE_FILES", devices)
+    monkeypatch.setattr(gpus, "_DEVICE_FILES", devices)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     for name in ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"):
         monkeypatch.delenv(name, raising=False)
@@ -81,5 +81,5 @@ def test_a_driver_that_is_missing_or_does_not_start_has_no_devices(
 def test_a_host_without_device_files_has_no_gpus(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hosts, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(gpus, "_DEVICE_FILES", tmp_path)
     assert not has_gpus() and usable_gpus() == 0

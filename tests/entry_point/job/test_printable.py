@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from entry_point.data.errors import DataError
 from entry_point.job.metrics_line import metric_regexes
-from entry_point.job.program import counted, duration, failure_text, printable
+from entry_point.job.program import failure_text
+from entry_point.job.text import counted, duration, printable
 
 HOSTILE = "x\n\x1b[2J[metrics] val_accuracy=0.999 loss=1 \udce9\u202e.jpg"
 SAFE = r"x\n\x1b[2J\x5bmetrics] val_accuracy=0.999 loss=1 \udce9\u202e.jpg"

@@ -163,13 +163,14 @@ def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS])
-    wait_for_steps(tmp_path, process, 3)
+    wait_for_steps(tmp_path, process, 7)  # the first epoch's checkpoint is there
     os.kill(rank_processes(tmp_path)[1], signal.SIGKILL)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == ExitCode.FAILED, output
     reason = (
-        "rank 1 of this host was killed by SIGKILL; if memory ran out, lower "
-        "trainer.batch_size=16 or pipeline.num_workers, as workers hold batches, too"
+        "rank 1 of this host was killed by SIGKILL; the host may have run out of memory: lower "
+        "trainer.batch_size or pipeline.num_workers, as workers hold batches, too; the same "
+        "command resumes from the last checkpoint"
     )
     assert (tmp_path / "output" / "failure").read_text() == reason
     assert f"train: {reason}\n" in output

@@ -11,8 +11,7 @@ import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.data.errors import DataError
-from entry_point.job import ranks
-from entry_point.job.program import LIMIT, ExitCode, failure_file, failure_text, run_program
+from entry_point.job.program import LIMIT, ExitCode, failure_text, leave_reason, run_program
 from entry_point.job.run_folder import ContractError
 
 
@@ -22,17 +21,12 @@ def raising(error: BaseException) -> int:
 
 @pytest.mark.parametrize("kind", [ConfigError, ContractError, DataError])
 def test_an_error_that_a_user_can_fix_is_one_line_and_the_reason(
-    kind: type[Exception], capsys: pytest.CaptureFixture[str]
+    kind: type[Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    reasons = []
-
-    def leave(reason: str) -> bool:
-        reasons.append(reason)
-        return True
-
-    assert run_program("train", lambda: raising(kind("lr=0: no")), leave) == ExitCode.USAGE
+    failure = tmp_path / "failure"
+    assert run_program("train", lambda: raising(kind("lr=0: no")), failure) == ExitCode.USAGE
     assert capsys.readouterr().err == "train: lr=0: no\n"
-    assert reasons == ["lr=0: no"]
+    assert failure.read_text() == "lr=0: no"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +50,7 @@ def test_any_other_error_keeps_its_traceback_which_is_the_reason(
 ) -> None:
     path = tmp_path / "output" / "failure"
     with pytest.raises(type(error), match="lost"):
-        run_program("train", lambda: raising(error), failure_file(path))
+        run_program("train", lambda: raising(error), path)
     reason = path.read_text()
     assert reason.startswith(type(error).__name__) and "in raising" in reason
 
@@ -70,36 +64,20 @@ def test_ctrl_c_ends_without_output(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_reason_that_another_rank_has_reported_is_not_printed_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    supervisor = ranks.Supervisor(tmp_path)
-    for reason in ("first", "second"):
-        program = partial(raising, DataError(reason))
-        assert run_program("train", program, supervisor.report_reason) == ExitCode.USAGE
-    assert capsys.readouterr().err == "train: first\n"
-    assert (tmp_path / "reason").read_text() == "first"
-
-
-def test_an_error_that_follows_from_another_ranks_has_no_traceback(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    lost = RuntimeError("Connection closed by peer")
-    assert run_program("train", lambda: raising(lost), lambda _: False) == ExitCode.FAILED
-    assert capsys.readouterr() == ("", "")
-
-
-def test_a_failure_from_before_is_removed_and_success_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "failure"
-    path.write_text("of the last attempt")
-    failure_file(path)
-    assert not list(tmp_path.iterdir())
+    failure = tmp_path / "failure"
+    for error in (DataError("first"), DataError("second"), RuntimeError("Connection closed")):
+        assert run_program("train", partial(raising, error), failure)
+    assert capsys.readouterr() == ("", "train: first\n")
+    assert failure.read_text() == "first"
 
 
 def test_a_failure_that_does_not_fit_on_the_disk_leaves_no_empty_file(tmp_path: Path) -> None:
     program = (
         "import resource, signal, sys; from pathlib import Path; "
-        "from entry_point.job.program import failure_file; "
+        "from entry_point.job.program import leave_reason; "
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); "
-        "failure_file(Path(sys.argv[1]))('the disk is full')"
+        "leave_reason(Path(sys.argv[1]), 'the disk is full')"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "failure")], check=True)
     assert not list(tmp_path.iterdir())
@@ -119,12 +97,12 @@ def test_the_failure_file_starts_with_the_error_and_fits_the_limit(tmp_path: Pat
     assert 'raise ValueError("the reason")' in text
     assert len(text) <= LIMIT
     path = tmp_path / "output" / "failure"
-    failure_file(path)(text)
+    leave_reason(path, text)
     assert path.read_text() == text
     assert [file.name for file in path.parent.iterdir()] == ["failure"]
 
 
 def test_a_reason_with_a_name_that_is_no_text_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "failure"
-    failure_file(path)(os.fsdecode(b"caf\xe9.jpg: is damaged"))
+    leave_reason(path, os.fsdecode(b"caf\xe9.jpg: is damaged"))
     assert path.read_text() == "caf\\udce9.jpg: is damaged"

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from entry_point.job.hosts import Hosts
-from entry_point.job.ranks import rank_environment
+from entry_point.job.ranks import rank_variables
 from tests import forkserver
 from tests.entry_point.job import isolated_host
 from tests.entry_point.training import forked_ranks
@@ -28,7 +28,7 @@ def test_two_ranks_train_on_a_host_that_cannot_resolve_its_own_name(
 def test_a_missing_network_interface_is_ignored(tmp_path: Path) -> None:
     def chosen(interface: str) -> str | None:
         hosts = Hosts(0, 2, ("algo-1", "algo-2"), interface=interface)
-        return rank_environment(hosts, 1, tmp_path).get("GLOO_SOCKET_IFNAME")
+        return rank_variables(hosts, 1, 29400, tmp_path).get("GLOO_SOCKET_IFNAME")
 
     assert chosen("no-such-interface") != "no-such-interface"
     assert chosen("lo") == "lo"

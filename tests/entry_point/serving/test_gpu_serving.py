@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.job.program import counted
+from entry_point.job.text import counted
 from entry_point.model_folder import load_model
 from tests.entry_point.prediction.predicted import center_crop
 from tests.entry_point.serving.conftest import Serve

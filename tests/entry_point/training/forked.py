@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-from entry_point.job import run_folder
 from tests.entry_point.training.training_jobs import TINY
 from tests.forkserver import SERVER
 
@@ -128,8 +127,3 @@ def _steps_logged(root: Path) -> int:
     except FileNotFoundError:
         return 0
     return text.count('"loss"')
-
-
-def lose_patience() -> None:
-    """Have this process not wait for a run folder in use: its holder would compute for 12 s."""
-    run_folder.LOCK_PATIENCE_S = 0.0

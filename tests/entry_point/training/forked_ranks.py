@@ -1,7 +1,7 @@
 """Ranks in milliseconds: a supervisor's are forked before it runs, and wait for their start.
 
-They are its children, with all that its own way to start them gives them: environment, lock,
-session, and death with the supervisor.
+They are its children, with all that its own way to start them gives them: environment, session,
+and death with the supervisor.
 """
 
 import json
@@ -9,11 +9,10 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
-from typing import BinaryIO
 
 from entry_point.job import own_code, ranks
 from tests import forkserver
@@ -35,11 +34,10 @@ class ForkedRank:
         self._orders = ours
         self._code: int | None = None
 
-    def start(self, environment: Mapping[str, str], folder: Path, lock: BinaryIO) -> None:
-        message = json.dumps([dict(environment), str(folder)]).encode()
+    def start(self, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+        message = json.dumps([arguments, dict(environment)]).encode()
         with self._orders:
-            socket.send_fds(self._orders, [len(message).to_bytes(8, "big")], [lock.fileno()])
-            self._orders.sendall(message)
+            self._orders.sendall(len(message).to_bytes(8, "big") + message)
 
     def poll(self) -> int | None:
         return self._collect(os.WNOHANG)
@@ -58,11 +56,9 @@ def prepare() -> None:
     """Have the supervisor that runs in this process take its ranks from here."""
     waiting = [ForkedRank() for _ in range(MOST)]
 
-    def start(
-        rank: int, environment: Mapping[str, str], folder: Path, lock: BinaryIO
-    ) -> ForkedRank:
+    def start(command: Sequence[str], local_rank: int, variables: Mapping[str, str]) -> ForkedRank:
         process = waiting.pop(0)
-        process.start({**environment, "LOCAL_RANK": str(rank)}, folder, lock)
+        process.start(command[1:], ranks.own_variables(variables, local_rank))
         return process
 
     # Not the one above, if our packages are imported anew.
@@ -93,16 +89,14 @@ def _name(root: str) -> str:
 
 def _wait_and_train(orders: socket.socket, supervisor: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    length, _, _, _ = socket.recv_fds(orders, 8, 1)  # the lock, too
+    length = orders.recv(8, socket.MSG_WAITALL)
     if not length:  # the supervisor has ended, or needs no more ranks
         os._exit(0)
-    message = b""
-    while len(message) < int.from_bytes(length, "big"):
-        message += orders.recv(65536)
+    message = orders.recv(int.from_bytes(length, "big"), socket.MSG_WAITALL)
     os.setsid()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     ranks.die_with_parent(supervisor)
-    environment, folder = json.loads(message)
+    arguments, environment = json.loads(message)
     forkserver.take(environment)
     name = _name(os.environ["ML_ROOT"])
     Path("/proc/self/comm").write_text(f"{name}{os.environ['LOCAL_RANK']}")
@@ -112,7 +106,7 @@ def _wait_and_train(orders: socket.socket, supervisor: int) -> None:
 
     torch.set_num_threads(1)
     try:
-        forkserver.run(["-m", "entry_point.train", ranks.OPTION, folder])
+        forkserver.run(arguments)
     except SystemExit as ended:
         sys.stderr.flush()
         os._exit(int(str(ended.code)))

@@ -8,12 +8,11 @@ import time
 from pathlib import Path
 
 import pytest
-from filelock import FileLock
 
 from entry_point.job.own_code import PROGRAM
 from entry_point.job.program import ExitCode
-from entry_point.job.run_folder import RunFolder
 from launch import docker
+from launch.own_code import OwnCode
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 # A job that runs until `docker run` gets a signal, which it passes on, or until it is killed.
@@ -93,11 +92,11 @@ def test_own_code_reaches_the_job_as_a_read_only_channel(
 ) -> None:
     calls = fake_engine(IDLE)
     assert docker.main(["train", "name=mine", "job.code=true"]) == 0
-    code = start_folder / "runs/mine/input/data/code"
+    digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
+    code = start_folder / f"runs/mine/input/data/code-{digest}"
     assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
     mount = f"--mount=type=bind,source={code},target=/opt/ml/input/data/code,readonly"
     assert mount in run_line(calls)
-    digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
     assert f" --env=OWN_CODE={digest} " in run_line(calls)
     assert docker.main(["train", "name=mine"]) == 0
     assert "OWN_CODE" not in run_line(calls)
@@ -106,17 +105,16 @@ def test_own_code_reaches_the_job_as_a_read_only_channel(
     assert "channel.code: job.code=true sends your code in" in line
 
 
-def test_the_folder_of_a_running_job_is_refused_and_unchanged(
-    start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+def test_code_that_is_sent_to_a_running_job_leaves_the_jobs_own_alone(
+    tmp_path: Path,
 ) -> None:
-    calls = fake_engine(IDLE)
-    run = RunFolder(start_folder / "runs/busy")
-    run.output.mkdir(parents=True)
-    with FileLock(run.lock):
-        assert "another process is training in" in refusal(capsys, "train", "name=busy")
-    assert not (start_folder / "runs/busy/model").exists()
-    assert "run " not in calls.read_text()
-    assert docker.main(["train", "name=busy"]) == 0
+    channels = tmp_path / "run/input/data"
+    first, second = (OwnCode({"project/a.py": text}) for text in (b"1", b"2"))
+    used = first.write(channels)
+    kept = (used / "project/a.py").stat()
+    assert second.write(channels) != used
+    assert first.write(channels) == used
+    assert (used / "project/a.py").stat() == kept
 
 
 def test_what_cannot_start_is_one_line_and_leaves_no_run_folder(

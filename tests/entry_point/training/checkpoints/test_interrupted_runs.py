@@ -359,7 +359,7 @@ def test_two_jobs_do_not_share_a_run_folder(tmp_path: Path, photo_folder: Path) 
     while not (tmp_path / "checkpoints" / "metrics.jsonl").exists():
         assert first.is_alive(), (tmp_path / "log").read_text()
         time.sleep(0.01)
-    code = forked.run(tmp_path, photo_folder, OVERRIDES, prepare=forked.lose_patience)
+    code = forked.run(tmp_path, photo_folder, OVERRIDES)
     assert code == ExitCode.USAGE and first.is_alive()
     first.kill()
     first.join()

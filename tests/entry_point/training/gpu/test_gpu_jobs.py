@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.job.hosts import usable_gpus
+from entry_point.job.gpus import usable_gpus
 from entry_point.job.program import ExitCode
 from tests.entry_point.training.training_jobs import TINY, read_records, run_job, start_job
 

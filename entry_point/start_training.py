@@ -1,0 +1,88 @@
+"""The command `train`: the job on one host, and what the platform learns of it.
+
+Composes the configuration of SageMaker's hyperparameters and the command line's overrides, has the
+ranks train with it, and leaves the reason of a failure where the platform looks for it. It imports
+no torch, which keeps this process small.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from entry_point.job import own_code
+from entry_point.job.gpus import usable_gpus
+from entry_point.job.hosts import read_hosts, wait_for_names
+from entry_point.job.program import ExitCode, drop_unread_output, leave_reason, run_program
+from entry_point.job.ranks import run_ranks
+from entry_point.job.run_folder import LINK_LATEST, NEW_RUN, RunFolder
+from entry_point.job.run_lock import holding
+from entry_point.job.whole_file import remove_partial_files, write_text
+
+if TYPE_CHECKING:
+    from entry_point.config.train_config import TrainConfig
+
+RANK = ("-m", "entry_point.train", "--config")
+"""What Python runs as a rank; the file of its configuration follows."""
+
+
+def run_job(overrides: Sequence[str]) -> int:
+    """Run the job while no other runs in its folder; returns the exit code.
+
+    The overrides win over SageMaker's hyperparameters.
+    """
+    drop_unread_output()
+    run = RunFolder.from_environment()
+    with holding(run):
+        run.failure.unlink(missing_ok=True)
+        code = run_program("train", partial(_train, run, overrides), run.failure)
+        if code == ExitCode.USAGE and os.environ.get(NEW_RUN) == str(run.root):
+            run.remove_refused()
+        return code
+
+
+def _train(run: RunFolder, extra: Sequence[str]) -> int:
+    own_code.use_sent(run.channels)
+    # Not above: they find the config tree, which may be the one that was sent.
+    from entry_point.config.hyperparameters import read_overrides
+    from entry_point.config.train_config import load_train_config
+
+    read = read_overrides(run.platform_config)
+    hosts = read_hosts(run.platform_config)
+    run.check_channels(hosts.count)
+    config, yaml = load_train_config([*read, *extra], has_channels=run.has_data)
+    wait_for_names(hosts)
+    write_text(run.config, yaml)
+    command = [sys.executable, *RANK, str(run.config)]
+    code, reason = run_ranks(command, ranks_on_this_host(config), hosts, run.root)
+    _conclude(run, code, reason, is_first=hosts.rank == 0)
+    return code
+
+
+def ranks_on_this_host(config: TrainConfig) -> int:
+    """`trainer.nproc_per_host`, else one rank per GPU this process may use, else one."""
+    if config.trainer.nproc_per_host is not None:
+        return config.trainer.nproc_per_host
+    return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
+
+
+def _conclude(run: RunFolder, code: int, reason: str, *, is_first: bool) -> None:
+    """Leave what the platform and this machine keep of a job whose ranks have ended."""
+    if code == ExitCode.STOPPED:
+        run.failure.unlink(missing_ok=True)  # of a rank that lost the others
+    elif reason:
+        run.failure.unlink(missing_ok=True)
+        if any(run.checkpoints.glob("*.pt")):
+            reason += f"; {run.resumed_by} resumes from the last checkpoint"
+        leave_reason(run.failure, reason)
+        sys.stderr.write(f"train: {reason}\n")
+    if code == ExitCode.FAILED:
+        # What a killed rank was writing: the platform would upload it.
+        remove_partial_files(run.model)
+        if is_first:
+            run.copy_metrics()  # a rank that was killed has not
+    if code == ExitCode.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
+        run.become_latest()
