@@ -149,11 +149,12 @@ help: ## This list
 	@exit 2
 
 # What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
-TESTS := launch dali gpu container fuzz arm64 chaos documents
+TESTS := changed launch dali gpu container fuzz arm64 chaos documents
 PYTEST := $(PY) -m pytest
 # Three on two cores: tests wait for processes, signals and deadlines.
 PARALLEL := $(PYTEST) -n 3 --dist worksteal
 test-runs- := $(PARALLEL)
+test-runs-changed := $(PY) -m tests.changed -n 3 --dist load --session-timeout=$(or $(SECONDS),120)
 test-runs-launch := REQUIRE_SDKS=1 $(PARALLEL) tests/launch/sdk
 test-runs-dali := REQUIRE_DALI=1 $(PYTEST) tests/entry_point/data tests/benchmarks \
 	tests/launch/containers -k dali
@@ -174,7 +175,7 @@ test-installs-launch := launch-v2 launch-v3
 test-installs-dali := timm bench
 test-installs-gpu := timm bench
 test-installs-container := launch launch-v2 launch-v3
-test: ## All tests, or ONLY=launch|gpu|container|fuzz|arm64|...
+test: ## All tests, or ONLY=changed|launch|gpu|container|...
 	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
 	@$(test-runs-$(ONLY)) $(ARGS)
 

@@ -1,14 +1,12 @@
 """The walls of the house: which room may import which."""
 
-import ast
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("custom_op", "entry_point", "launch", "benchmarks", "project", "examples")
+from tests.imports import ROOT, imported, imports, module_of, modules
+
 AWS = {"sagemaker", "boto3", "botocore"}
 # Prefixes of modules that a package must not import.
 FORBIDDEN = {
@@ -67,45 +65,12 @@ MAY_IMPORT: dict[str, set[str]] = {
 LAUNCH_MAY_SHARE = ("entry_point.config", *(path.replace("/", ".") for path in CONTRACT))
 
 
-def modules() -> dict[str, Path]:
-    """Every module of the product by its dotted name."""
-    found = {}
-    for package in PACKAGES:
-        for path in sorted((ROOT / package).rglob("*.py")):
-            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            found[name.removesuffix(".__init__")] = path
-    assert len(found) > 100
-    return found
-
-
 MODULES = modules()
-
-
-def imported(path: Path) -> Iterator[str]:
-    """Every dotted name that a file imports, wherever in the file."""
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            assert not node.level, f"{path}: relative import"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+IMPORTS = imports(MODULES)
 
 
 def _path(name: str) -> str:
     return name.replace(".", "/")
-
-
-def module_of(name: str) -> str | None:
-    """The product's module that a dotted name lives in."""
-    while name and name not in MODULES:
-        name = name.rpartition(".")[0]
-    return name or None
-
-
-IMPORTS = {
-    name: {found for each in imported(path) if (found := module_of(each)) and found != name}
-    for name, path in MODULES.items()
-}
 
 
 @pytest.mark.parametrize("package", sorted(FORBIDDEN))
@@ -156,7 +121,7 @@ def test_the_contract_uses_only_the_standard_library() -> None:
         if target.split(".")[0] not in allowed
         or (
             target.startswith("entry_point")
-            and str(module_of(target)).replace(".", "/") not in CONTRACT
+            and str(module_of(target, MODULES)).replace(".", "/") not in CONTRACT
         )
     ]
     assert not broken

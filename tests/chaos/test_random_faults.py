@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 
 from entry_point.job.metrics_line import METRIC_REGEXES
 from entry_point.job.program import ExitCode
+from entry_point.job.ranks import ONE_REQUEST_S
 from tests.chaos import programs, victims
 from tests.chaos.attempts import PATIENCE_S, Command, attempt
 from tests.chaos.conftest import Chaos
@@ -101,7 +102,7 @@ def require_same_end(place: Path, command: Command, images: Path, whole: Ending)
 
 @pytest.mark.share(0.08)
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_training_whose_loaders_freeze_stops_with_a_checkpoint(
+def test_training_whose_loaders_freeze_ends_once_it_is_asked_twice_and_resumes(
     ranks: int, chaos: Chaos, photo_folder: Path, folder: Path, tmp_path: Path
 ) -> None:
     for draw in chaos:
@@ -116,7 +117,7 @@ def test_training_whose_loaders_freeze_stops_with_a_checkpoint(
 
 
 def freeze_and_stop(draw: random.Random, command: Command, place: Path) -> None:
-    """Freeze one process that makes batches, then ask the job to stop."""
+    """Freeze one process that makes batches, then ask the job to stop, twice if it does not."""
     log, mark = place / "log", victims.mark()
     moments, moment = moments_of_training(place / "runs/chaos", log), "first step"
     process = command.start(mark, log)
@@ -129,11 +130,18 @@ def freeze_and_stop(draw: random.Random, command: Command, place: Path) -> None:
             victims.kill(draw.choice(loaders), signal.SIGSTOP)
             time.sleep(draw.random())
             victims.kill(process.pid, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=3 * ONE_REQUEST_S)
+            victims.kill(process.pid, signal.SIGTERM)
         code = process.wait(timeout=100)
         print(f"  frozen: exit code {code}")  # noqa: T201
         text = log.read_text()
-        assert code in (ExitCode.STOPPED, ExitCode.FINISHED), text
-        assert not list((place / "runs/chaos/output").glob("failure")), text
+        failure = place / "runs/chaos/output/failure"
+        if code == ExitCode.FAILED:
+            assert failure.read_text().startswith("the job was asked to stop and then killed"), text
+        else:
+            assert code in (ExitCode.STOPPED, ExitCode.FINISHED), text
+            assert not failure.exists(), text
         deadline = time.monotonic() + PATIENCE_S
         while (left := victims.find(mark)) and time.monotonic() < deadline:
             time.sleep(0.02)

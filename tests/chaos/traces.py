@@ -22,6 +22,7 @@ def require_free(run: Path) -> None:
 def names(run: Path) -> set[str]:
     """The files that a job makes; checkpoints and event files have names that differ."""
     found = [path for part in ("model", "output") for path in (run / part).rglob("*")]
+    found = [path for path in found if path != RunFolder(run).config]  # not by hand
     return {_EVENTS.sub("events", str(path.relative_to(run))) for path in found}
 
 
