@@ -25,13 +25,17 @@ from entry_point.job.run_lock import holding
 def main(arguments: Sequence[str]) -> int:
     """Run this rank; returns its exit code."""
     drop_unread_output()
+    return run_program("train", partial(_run, arguments))
+
+
+def _run(arguments: Sequence[str]) -> int:
+    """Train while no other job does in the run folder, which the command `train` holds itself."""
     run = RunFolder.from_environment()
-    work = partial(train, arguments, run)
-    # The command `train` holds the folder itself.
     by_hand = JOB_BEGAN not in os.environ and os.environ.get("RANK", "0") == "0"
     with holding(run) if by_hand else nullcontext():
         if by_hand:
             run.failure.unlink(missing_ok=True)
+        work = partial(train, arguments, run)
         return run_program("train", work, run.failure, lambda: run.resumed_by)
 
 

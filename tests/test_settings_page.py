@@ -10,7 +10,7 @@ import pytest
 from entry_point.config.compose import CONFIGS, defaults, load_config
 from entry_point.config.train_config import TrainConfig
 from tests import settings_page as settings
-from tests.test_architecture import ROOT
+from tests.imports import ROOT
 
 
 def test_the_settings_page_is_what_its_program_prints() -> None:

@@ -65,11 +65,9 @@ class StopRequest:
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Returns whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
-        To be called after each step: from the first on, there is something to save. Every rank gets
-        the same answers in the same call. A call returns the votes of the call before, which were
-        exchanged during the step in between, so no rank waits.
+        Every rank gets the same answers in the same call. A call returns the votes of the call
+        before, which were exchanged during the step in between, so no rank waits.
         """
-        self.heed()
         if self._group is None:
             return self.requested, checkpoint
         stop, wanted = False, False

@@ -157,6 +157,7 @@ class Trainer:
         with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
             for batch in self.profiler.watch(on_device, progress.steps_left):
                 self._train_step(batch)
+                self.stop.heed()  # from now on, there is something to save
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Generator, Iterator
@@ -61,7 +62,13 @@ class WorkerEngine:
             prefetch_factor=AHEAD if self._workers else None,
             pin_memory=self._spec.device.type == "cuda",
         )
-        self._running = _outcomes(iter(batches))
+        # A worker that collected the trainer's garbage would finalize what lives on threads that it
+        # has no copy of, and crash, as with DALI's pipelines.
+        gc.freeze()
+        try:
+            self._running = _outcomes(iter(batches))
+        finally:
+            gc.unfreeze()
         return self._running
 
     def stop(self) -> None:

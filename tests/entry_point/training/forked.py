@@ -2,6 +2,7 @@
 
 import multiprocessing
 import os
+import re
 import signal
 import socket
 import time
@@ -12,7 +13,7 @@ from pathlib import Path
 from tests.entry_point.training.training_jobs import TINY
 from tests.forkserver import SERVER
 
-STARTED = "\nstart    epoch"
+STEP = re.compile(r"^\[metrics\] .* loss=", re.MULTILINE)
 
 
 def _train(
@@ -99,12 +100,12 @@ def run_until_step(
 ) -> int:
     """Run a trainer, and send it a signal once it has logged `step` steps; returns its exit code.
 
-    Before it trains, it does not handle signals yet.
+    Until its own first step, a signal ends it at once.
     """
-    starts = _log(root).count(STARTED)
+    earlier = len(_log(root))
     process = start(root, data, overrides)
     while process.is_alive() and (
-        _log(root).count(STARTED) == starts or _steps_logged(root) < step
+        not STEP.search(_log(root)[earlier:]) or _steps_logged(root) < step
     ):
         time.sleep(0.002)
     if process.is_alive() and process.pid is not None:

@@ -28,7 +28,9 @@ CPU = Devices(torch.device("cpu"), None)
 def stop() -> Iterator[StopRequest]:
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
-    yield StopRequest()
+    request = StopRequest()
+    request.heed()
+    yield request
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
 

@@ -2,6 +2,8 @@
 
 import gc
 import multiprocessing
+import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,37 @@ from tests.entry_point.data.engines.every_engine import loader_of, pipeline_of
 def black_batch(_epoch: int, indices: np.ndarray) -> Batch:
     numbers = torch.from_numpy(indices)
     return Batch(torch.zeros(len(indices), 3, 8, 8, dtype=torch.uint8), numbers, numbers)
+
+
+class Left:
+    """Garbage that only the collector finds; its finalizer leaves a file with its process's id."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.itself = folder, self
+
+    def __del__(self) -> None:
+        (self.folder / str(os.getpid())).touch()
+
+
+def test_a_worker_finalizes_nothing_that_the_trainer_has_left(tmp_path: Path) -> None:
+    """DALI's pipelines, whose threads a fork lacks, ended workers with a segmentation fault."""
+
+    def make_batch(epoch: int, indices: np.ndarray) -> Batch:
+        gc.collect()
+        return black_batch(epoch, indices)
+
+    spec = LoaderSpec(DataConfig(), pipeline_of("pillow", num_workers=1), "train", 4, seed=0)
+    loader = loader_of(make_batch, EpochPlan(16, 4, 0, True), spec)
+    gc.disable()
+    try:
+        Left(tmp_path)
+        assert len(list(loader.epoch(0))) == 4
+        assert not list(tmp_path.iterdir())
+    finally:
+        gc.enable()
+    loader.close()
+    gc.collect()
+    assert [path.name for path in tmp_path.iterdir()] == [str(os.getpid())]
 
 
 def test_an_error_ends_the_workers_before_it_is_handled() -> None:
