@@ -57,7 +57,7 @@ def _train(run: RunFolder, extra: Sequence[str]) -> int:
     wait_for_names(hosts)
     write_text(run.config, yaml)
     command = [sys.executable, *RANK, str(run.config)]
-    code, reason = run_ranks(command, ranks_on_this_host(config), hosts, run.root)
+    code, reason = run_ranks(command, ranks_on_this_host(config), hosts, run)
     _conclude(run, code, reason, is_first=hosts.rank == 0)
     return code
 

@@ -226,3 +226,10 @@ def warning_net(num_classes: int) -> nn.Module:
     warnings.warn("an own model warns", stacklevel=1)
     logging.getLogger(__name__).warning("an own model logs")
     return nn.Sequential(tiny_net(num_classes), nn.Softmax(1))
+
+
+def silent_net(num_classes: int) -> nn.Module:
+    """Ends the second rank, as a library may that calls exit."""
+    if os.environ["RANK"] == "1":
+        os._exit(3)
+    return tiny_net(num_classes)

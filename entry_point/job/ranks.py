@@ -26,6 +26,7 @@ from types import FrameType
 
 from entry_point.job.hosts import TORCH, Hosts
 from entry_point.job.program import BEGAN, JOB_BEGAN, NO_FAILURE, ExitCode, stop_signals
+from entry_point.job.run_folder import RunFolder
 
 # The platform kills 120 s after its stop request; the ranks get most of that.
 STOP_PATIENCE_S = 110.0
@@ -36,15 +37,16 @@ _PR_SET_PDEATHSIG = 1
 _LOOPBACK = "127.0.0.1"
 
 
-def run_ranks(command: Sequence[str], count: int, hosts: Hosts, run: Path) -> tuple[int, str]:
-    """Run `count` ranks of the job in the run folder `run` until the last has ended.
+def run_ranks(command: Sequence[str], count: int, hosts: Hosts, run: RunFolder) -> tuple[int, str]:
+    """Run `count` ranks of the job in `run` until the last has ended.
 
     Returns the exit code of this host, and the reason of a failure that no rank could report.
     """
     with _kept_port() as port:
-        ranks = Ranks(command, count, rank_variables(hosts, count, port.getsockname()[1], run))
+        variables = rank_variables(hosts, count, port.getsockname()[1], run.root)
+        ranks = Ranks(command, count, variables)
         ranks.wait()
-    return ranks.outcome()
+    return ranks.outcome(reported=run.failure.exists())
 
 
 def rank_variables(hosts: Hosts, count: int, port: int, run: Path) -> dict[str, str]:
@@ -58,6 +60,7 @@ def rank_variables(hosts: Hosts, count: int, port: int, run: Path) -> dict[str, 
         "LOCAL_WORLD_SIZE": str(count),
         "WORLD_SIZE": str(hosts.count * count),
         "GROUP_RANK": str(hosts.rank),
+        "GROUP_WORLD_SIZE": str(hosts.count),
         "MASTER_ADDR": hosts.names[0] if several else _LOOPBACK,
         "MASTER_PORT": str(hosts.port if several else port),
     }
@@ -111,21 +114,24 @@ class Ranks:
             elif self._running:
                 self._stop_if_asked()
 
-    def outcome(self) -> tuple[int, str]:
-        """See `run_ranks`; of ranks that have ended."""
+    def outcome(self, *, reported: bool) -> tuple[int, str]:
+        """See `run_ranks`; of ranks that have ended, of which one has `reported` why it failed."""
         codes = self.codes.values()
-        if self._passed_on and -signal.SIGTERM in codes:
+        if self._asked_at is not None and -signal.SIGTERM in codes:
             sys.stderr.write("train: stopped before the first step, with nothing to save\n")
             return ExitCode.STOPPED, ""
         if self._lost_patience:
             reason = "the job was asked to stop and then killed: it was asked twice, or took longer"
             return ExitCode.FAILED, f"{reason} than {STOP_PATIENCE_S:.0f} s"
-        for rank, code in self.codes.items():
-            if code < 0:  # the others have only lost their connections to it
-                return ExitCode.FAILED, _killed(rank, signal.Signals(-code))
-        failed = [code for code in codes if code not in NO_FAILURE]
+        failed = {rank: code for rank, code in self.codes.items() if code not in NO_FAILURE}
+        # The others have only lost their connections to a rank that could not report.
+        silent = {
+            n: code for n, code in failed.items() if code not in (ExitCode.FAILED, ExitCode.USAGE)
+        }
+        for rank, code in (silent or ({} if reported else failed)).items():
+            return ExitCode.FAILED, _ended(rank, code)
         if failed:
-            return ExitCode.USAGE if ExitCode.USAGE in failed else ExitCode.FAILED, ""
+            return ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.FAILED, ""
         return ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.FINISHED, ""
 
     def _collect(self) -> None:
@@ -165,9 +171,12 @@ class Ranks:
         self._running.clear()
 
 
-def _killed(rank: int, number: signal.Signals) -> str:
-    reason = f"rank {rank} of this host was killed by {number.name}"
-    if number != signal.SIGKILL:
+def _ended(rank: int, code: int) -> str:
+    """Returns how a rank ended that gave no reason."""
+    if code >= 0:
+        return f"rank {rank} of this host ended with exit code {code} and gave no reason"
+    reason = f"rank {rank} of this host was killed by {signal.Signals(-code).name}"
+    if -code != signal.SIGKILL:
         return reason
     return (
         f"{reason}; the host may have run out of memory: lower trainer.batch_size or "

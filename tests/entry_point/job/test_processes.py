@@ -177,6 +177,33 @@ def test_the_death_of_one_rank_ends_the_job_with_its_number_and_signal(
     assert not rank_processes(tmp_path)
 
 
+def test_a_rank_that_ends_without_a_word_is_named_with_its_exit_code(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    silent = ["model.name=tests.own_models.silent_net", *TWO_RANKS]
+    output = run_job(tmp_path, photo_folder, silent, code=ExitCode.FAILED)
+    reason = "rank 1 of this host ended with exit code 3 and gave no reason"
+    assert output.endswith(f"train: {reason}\n")
+    assert (tmp_path / "output" / "failure").read_text() == reason
+
+
+def test_a_stop_that_reaches_the_ranks_too_before_their_first_step_is_a_stop(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """As `scancel` sends it: to every process of the job."""
+    never = "model.name=tests.entry_point.job.endless_start.endless_net"
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *TWO_RANKS, never])
+    while len(list(tmp_path.glob("building-*"))) < 2:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    for rank in rank_processes(tmp_path).values():
+        os.kill(rank, signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.STOPPED, output
+    assert not (tmp_path / "output" / "failure").exists()
+
+
 def test_a_killed_single_rank_is_reported_and_its_metrics_are_left(
     tmp_path: Path, photo_folder: Path
 ) -> None:
