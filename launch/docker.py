@@ -68,7 +68,9 @@ def train(arguments: Sequence[str]) -> int:
     for part in WRITTEN:
         (folder / part).mkdir(exist_ok=True)
     if code:
-        channels[own_code.CHANNEL] = code.write(run.channels)
+        # A folder of this code alone: the run's last job may still use its own.
+        channels[own_code.CHANNEL] = run.channels / f"{own_code.CHANNEL}-{code.hash}"
+        code.write(channels[own_code.CHANNEL])
         variables[own_code.HASH] = code.hash
     say(f"docker-train: {image}; /opt/ml is {folder}")
     exit_code = run_container(

@@ -31,16 +31,13 @@ class OwnCode:
         size = sum(map(len, self.files.values()))
         return f"code {self.hash}: {counted(len(self.files), 'file')}, {size / 1e3:,.1f} kB"
 
-    def write(self, channels: Path) -> Path:
-        """Write the files into a folder of this code alone, since the run's last job may still use
-        its own; returns it."""
-        folder = channels / f"{own_code.CHANNEL}-{self.hash}"
+    def write(self, folder: Path) -> None:
+        """Write the files into a folder of this code; what it has stays untouched."""
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             if not path.is_file() or path.read_bytes() != content:
                 path.write_bytes(content)
-        return folder
 
 
 def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:

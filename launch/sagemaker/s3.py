@@ -10,7 +10,6 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
-from entry_point.job import own_code
 from entry_point.job.program import UserError
 from launch.aws_cli import require_version_2
 from launch.own_code import OwnCode
@@ -97,7 +96,7 @@ def send_code(code: OwnCode, uri: str, session: Any) -> None:
     }
     with tempfile.TemporaryDirectory() as folder:
         code.write(Path(folder))
-        sync = ["aws", "s3", "sync", f"{folder}/{own_code.CHANNEL}", uri, "--size-only"]
+        sync = ["aws", "s3", "sync", folder, uri, "--size-only"]
         done = subprocess.run([*sync, "--only-show-errors"], env={**os.environ, **account})
     if done.returncode:
         raise UserError(f"job.code=true: `aws s3 sync` to {uri} has failed; nothing was launched")

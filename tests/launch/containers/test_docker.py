@@ -106,15 +106,20 @@ def test_own_code_reaches_the_job_as_a_read_only_channel(
 
 
 def test_code_that_is_sent_to_a_running_job_leaves_the_jobs_own_alone(
-    tmp_path: Path,
+    start_folder: Path,
+    fake_engine: FakeEngine,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    channels = tmp_path / "run/input/data"
-    first, second = (OwnCode({"project/a.py": text}) for text in (b"1", b"2"))
-    used = first.write(channels)
-    kept = (used / "project/a.py").stat()
-    assert second.write(channels) != used
-    assert first.write(channels) == used
-    assert (used / "project/a.py").stat() == kept
+    fake_engine(IDLE)
+    channels = start_folder / "runs/mine/input/data"
+    sent = []
+    for content in (b"1", b"2", b"1"):
+        code = OwnCode({"project/a.py": content})
+        monkeypatch.setattr(docker, "split_code", lambda rest, code=code: (code, [*rest]))
+        assert docker.main(["train", "name=mine"]) == 0
+        sent.append((channels / f"code-{code.hash}/project/a.py").stat().st_mtime_ns)
+    assert sent[0] == sent[2]
+    assert len(list(channels.iterdir())) == 2
 
 
 def test_what_cannot_start_is_one_line_and_leaves_no_run_folder(

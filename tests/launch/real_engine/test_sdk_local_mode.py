@@ -132,8 +132,8 @@ def test_local_mode_of_sdk_v3_trains_with_own_code(
     prebuilt_image: str, photos: Path, tmp_path: Path
 ) -> None:
     code = collect()
-    code.write(tmp_path / "channels")
-    arguments = (str(photos), str(tmp_path / "channels/code"), code.hash, str(tmp_path))
+    code.write(tmp_path / "code")
+    arguments = (str(photos), str(tmp_path / "code"), code.hash, str(tmp_path))
     hyperparameters = json.dumps(HYPERPARAMETERS)
     output = run_sdk(".venv-launch-v3", V3, prebuilt_image, *arguments, hyperparameters)
     assert f"your own code {code.hash}" in output
