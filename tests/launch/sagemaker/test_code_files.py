@@ -42,10 +42,10 @@ def test_too_much_to_be_code_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
 def test_what_is_written_is_what_was_collected(
     tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
 ) -> None:
-    channels = tmp_path_factory.mktemp("channels")
-    write(channels, "code/project/old.py", "code/stale.py")
-    OwnCode({f"project/{name}": content for name, content in files.items()}).write(channels)
-    folder = channels / "code"
+    folder = tmp_path_factory.mktemp("code")
+    code = OwnCode({f"project/{name}": content for name, content in files.items()})
+    code.write(folder)
+    code.write(folder)
     found = {p.relative_to(folder / "project").as_posix(): p for p in folder.rglob("*.py")}
     assert {name: path.read_bytes() for name, path in found.items()} == files
 

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch.distributed import HashStore  # type: ignore[attr-defined]
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainerConfig, load_train_config
-from entry_point.job import devices, hosts
+from entry_point.job import devices, gpus
 from entry_point.job.devices import Devices, join_devices
+from entry_point.job.program import UserError
 from entry_point.job.run_folder import RunFolder
 from entry_point.training import trainer
 
@@ -23,7 +22,7 @@ from entry_point.training import trainer
 def gpu_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The device file of a GPU that does not work."""
     (tmp_path / "nvidia0").touch()
-    monkeypatch.setattr(hosts, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(gpus, "_DEVICE_FILES", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
@@ -36,7 +35,7 @@ def test_a_gpu_that_torch_cannot_use_is_an_error_with_torchs_reason(device: Any)
         rf"{torch.__version__.split('+')[0]}.* (is built for CUDA|has no CUDA).*"
         r"set trainer\.device=cpu$"
     )
-    with pytest.raises(ConfigError, match=expected), join_devices(TrainerConfig(device=device)):
+    with pytest.raises(UserError, match=expected), join_devices(TrainerConfig(device=device)):
         pass
 
 
@@ -50,10 +49,10 @@ def test_a_hidden_gpu_or_trainer_device_cpu_means_the_cpu(monkeypatch: pytest.Mo
 
 
 def test_cuda_without_a_gpu_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hosts, "_DEVICE_FILES", tmp_path)
+    monkeypatch.setattr(gpus, "_DEVICE_FILES", tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with (
-        pytest.raises(ConfigError, match=r"^trainer\.device=cuda: this host has no NVIDIA GPU"),
+        pytest.raises(UserError, match=r"^trainer\.device=cuda: this host has no NVIDIA GPU"),
         join_devices(TrainerConfig(device="cuda")),
     ):
         pass
@@ -75,7 +74,6 @@ class FakeCuda:
             (dist, "get_rank", 1),
             (dist, "monitored_barrier", None),
             (dist, "destroy_process_group", None),
-            (devices, "_get_default_store", HashStore()),
             (devices, "_abort_process_group", None),
         ):
             monkeypatch.setattr(module, name, self._recorder(name, answer))
@@ -132,7 +130,7 @@ def test_fp32_is_without_tf32_unless_it_is_asked_for(
 def test_tf32_on_a_cpu_is_an_error() -> None:
     refused = r"^trainer\.precision=tf32: needs a GPU"
     with (
-        pytest.raises(ConfigError, match=refused),
+        pytest.raises(UserError, match=refused),
         join_devices(TrainerConfig(device="cpu", precision="tf32")),
     ):
         pass
@@ -144,7 +142,7 @@ def _one_of_two_fails(rank: int, folder: str) -> None:
     original = dist.init_process_group
 
     def meet(backend: str, **options: Any) -> None:
-        original(backend, f"file://{folder}/meeting", **options)
+        original(backend, f"file://{folder}/meeting", rank=rank, world_size=2, **options)
 
     dist.init_process_group = meet  # type: ignore[assignment]
     try:
@@ -188,5 +186,5 @@ def test_a_batch_that_does_not_fit_into_gpu_memory_is_an_error_that_names_the_se
         r"^trainer\.batch_size=256: does not fit into the GPU's memory \(CUDA out of memory\); "
         r"lower it, or raise optim\.accumulate=1 "
     )
-    with pytest.raises(ConfigError, match=expected):
+    with pytest.raises(UserError, match=expected):
         trainer.run_training(config, RunFolder(tmp_path), Devices(torch.device("cpu"), None))
