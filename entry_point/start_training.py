@@ -79,10 +79,10 @@ def _conclude(run: RunFolder, code: int, reason: str, *, is_first: bool) -> None
             reason += f"; {run.resumed_by} resumes from the last checkpoint"
         leave_reason(run.failure, reason)
         sys.stderr.write(f"train: {reason}\n")
-    if code == ExitCode.FAILED:
+    if code != ExitCode.FINISHED:
         # What a killed rank was writing: the platform would upload it.
         remove_partial_files(run.model)
-        if is_first:
-            run.copy_metrics()  # a rank that was killed has not
+    if code == ExitCode.FAILED and is_first:
+        run.copy_metrics()  # a rank that was killed has not
     if code == ExitCode.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
         run.become_latest()

@@ -2,6 +2,7 @@
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,12 @@ LINK = re.compile(r"""\]\(([^)\s]+)\)|(?:src|srcset|href)="([^"]+)\"""")
 COMMAND = re.compile(r"(?:`|^)make ([a-z][a-z-]*)([^`\n]*)", re.MULTILINE)
 
 
+@cache
+def tracked_files() -> list[str]:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    return listed.stdout.splitlines()
+
+
 def name(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -23,6 +30,14 @@ def test_every_relative_link_resolves(document: Path) -> None:
     links = [a or b for a, b in LINK.findall(document.read_text())]
     files = [link.split("#")[0] for link in links if not re.match(r"[a-z]+:|#", link)]
     assert not [file for file in files if not (document.parent / file).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name)
+def test_every_source_file_that_a_document_names_exists(document: Path) -> None:
+    """By its whole path, or by the end of it; `project/` holds the reader's own."""
+    files = [f"/{path}" for path in tracked_files()]
+    named = re.findall(r"`(?!project/)([\w/.]+\.(?:py|cpp|h))`", document.read_text())
+    assert not [file for file in named if not any(each.endswith(f"/{file}") for each in files)]
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name)

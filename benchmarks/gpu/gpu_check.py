@@ -274,7 +274,7 @@ def _run(plan: Plan, case: Case, patience: float, out: Path, outcome: Outcome) -
         **os.environ,
         "ML_ROOT": str(folder),
         "PYTHONUNBUFFERED": "1",
-        "OMP_WAIT_POLICY": "PASSIVE",  # the supervisor sets it; some cases run without one
+        "OMP_WAIT_POLICY": "PASSIVE",  # as the command `train` sets it; some cases are ranks alone
         # Timed jobs find what the part `tests` has compiled.
         "TORCHINDUCTOR_CACHE_DIR": str(plan.work.resolve() / "inductor"),
     }

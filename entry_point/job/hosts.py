@@ -1,7 +1,7 @@
 """The hosts of a job: SageMaker's file names them, other launchers describe them in variables.
 
-A host is a machine, a container or a pod that runs the entry point once. Its supervisor starts the
-ranks, so a launcher's WORLD_SIZE and RANK count hosts here, and ranks only in `entry_point.train`.
+A host is a machine, a container or a pod that runs the command `train` once. It starts the ranks,
+so a launcher's WORLD_SIZE and RANK count hosts here, and ranks only in `entry_point.train`.
 """
 
 from __future__ import annotations

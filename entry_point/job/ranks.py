@@ -124,15 +124,15 @@ class Ranks:
             reason = "the job was asked to stop and then killed: it was asked twice, or took longer"
             return ExitCode.FAILED, f"{reason} than {STOP_PATIENCE_S:.0f} s"
         failed = {rank: code for rank, code in self.codes.items() if code not in NO_FAILURE}
+        if not failed:
+            return ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.FINISHED, ""
         # The others have only lost their connections to a rank that could not report.
-        silent = {
-            n: code for n, code in failed.items() if code not in (ExitCode.FAILED, ExitCode.USAGE)
-        }
-        for rank, code in (silent or ({} if reported else failed)).items():
+        reporting = (ExitCode.FAILED, ExitCode.USAGE)
+        silent = {rank: code for rank, code in failed.items() if code not in reporting}
+        if silent or not reported:
+            rank, code = next(iter((silent or failed).items()))
             return ExitCode.FAILED, _ended(rank, code)
-        if failed:
-            return ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.FAILED, ""
-        return ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.FINISHED, ""
+        return ExitCode.USAGE if ExitCode.USAGE in codes else ExitCode.FAILED, ""
 
     def _collect(self) -> None:
         for rank, process in [*self._running.items()]:

@@ -198,7 +198,7 @@ def _die_in_the_export() -> None:
 def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    """Also on hosts whose supervisor does not see that death."""
+    """Also on the other hosts, whose command `train` does not see that death."""
     three = ["trainer.batch_size=12"]
     ranks = forked.start_ranks(tmp_path, photo_folder, three, 3, prepare=_die_in_the_export)
     for rank in ranks:
