@@ -24,6 +24,7 @@ from entry_point.config.data_config import Crop, DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
+from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.engines.batch_maker import BatchMaker, Engine, Outcome
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
@@ -246,8 +247,6 @@ def build_decoder(spec: LoaderSpec) -> BatchDecoder:
     if spec.pipeline.engine == "dali":
         return _dali(spec)
     if spec.pipeline.decoder == "pillow":
-        from entry_point.data.decode.pillow import PillowDecoder  # torchvision takes a second
-
         return PillowDecoder(spec.data.gray_bits)
     custom_op.load()  # once, before any worker starts
     return OperatorDecoder(spec.data.gray_bits)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from custom_op import JpegError, decode_crop_resize_batch, jpeg_headers
 from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.decode.pillow import decode_with_pillow, upright_size_of
 from entry_point.data.plan.crops import CropPlan, upright_size
 from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
@@ -112,8 +113,6 @@ def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
     headers = jpeg_headers(encoded.files).numpy()  # zeros where none can be read
     heights, widths = upright_size(*np.maximum(headers, 1).T)
     if others := other_formats(encoded.files, np.flatnonzero(headers[:, 0] == 0).tolist()):
-        from entry_point.data.decode.pillow import upright_size_of  # torchvision takes a second
-
         for i in others:
             heights[i], widths[i] = upright_size_of(encoded.files[i])
     return heights, widths
@@ -126,8 +125,6 @@ def decode_others(
     are on the CPU. Returns why a file cannot be decoded, by its position."""
     if not others:
         return {}
-    from entry_point.data.decode.pillow import decode_with_pillow  # torchvision takes a second
-
     return decode_with_pillow(files, others, plan, images, gray_bits)
 
 

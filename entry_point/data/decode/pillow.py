@@ -1,4 +1,4 @@
-"""Pillow decodes images of every format, and torchvision makes the samples.
+"""Pillow decodes images of every format, cuts and resizes them.
 
 It is how samples are usually made: the baseline, the reference of the operator's pixels, and what
 decodes the images that are not JPEGs. The rules for those are here: an image is its first frame,
@@ -15,12 +15,9 @@ from contextlib import contextmanager
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
 from torch import Tensor
-from torchvision.transforms import InterpolationMode
-from torchvision.transforms.v2 import functional
 
 from custom_op import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.metadata import (
     BoundedFile,
     TooManyPixelsError,
@@ -110,13 +107,18 @@ def decode_with_pillow(
 
 
 def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
-    size, box = [plan.side, plan.side], plan.boxes[sample].tolist()
-    cut = functional.resized_crop(photo, *box, size, InterpolationMode.BILINEAR)
+    """Write a sample, as torchvision's `resized_crop` and `hflip` make it, to `out`."""
+    top, left, height, width = plan.boxes[sample].tolist()
+    # Cropped first: what lies outside of the box must not shine in at its edges.
+    cut = photo.crop((left, top, left + width, top + height))
+    cut = cut.resize((plan.side, plan.side), Image.Resampling.BILINEAR)
     if plan.flips[sample]:
-        cut = functional.hflip(cut)
+        cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
     # NumPy, since torch's copy would start threads in each of the pipeline's.
     np.copyto(out.permute(1, 2, 0).numpy(), np.asarray(cut))
     if plan.operations is not None:
+        from entry_point.data.decode.augment_reference import augmented  # torchvision: a second
+
         out.copy_(augmented(out, plan.operations[sample]))
 
 

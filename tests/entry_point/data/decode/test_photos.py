@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin
 from torch import Tensor
+from torchvision.transforms.v2 import functional
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.allocation import reused_memory
@@ -71,9 +72,9 @@ def decoded(files: list[bytes], seed: int = 0, views: int = 1) -> tuple[Tensor, 
 
 
 def cut(
-    file: bytes, box: tuple[int, int, int, int], side: int = 16
+    file: bytes, box: tuple[int, int, int, int], side: int = 16, flip: bool = False
 ) -> tuple[Tensor, dict[int, str]]:
-    plan = CropPlan(side, np.array([box]), np.array([False]), None)
+    plan = CropPlan(side, np.array([box]), np.array([flip]), None)
     return PillowDecoder().decode(Encoded([tensor(file)]), plan, reused_memory)
 
 
@@ -91,6 +92,19 @@ def test_the_size_by_the_header_is_that_of_the_upright_image(
     heights, widths = PillowDecoder().sizes(Encoded([tensor(file)]))
     shown = ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
     assert read_photo(tensor(file)).size == shown.size == (widths[0], heights[0])
+
+
+@given(st.data(), st.integers(1, 24), st.booleans())
+def test_a_sample_is_what_torchvision_crops_resizes_and_flips(
+    draw: st.DataObject, side: int, flip: bool
+) -> None:
+    photo = noise("RGB", 30, 40)
+    top, left = draw.draw(st.integers(0, 29)), draw.draw(st.integers(0, 39))
+    box = top, left, draw.draw(st.integers(1, 30 - top)), draw.draw(st.integers(1, 40 - left))
+    expected = functional.resized_crop(photo, *box, [side, side])
+    expected = functional.hflip(expected) if flip else expected
+    (sample,), _ = cut(saved(photo, "PNG"), box, side, flip)
+    assert torch.equal(sample, functional.pil_to_tensor(expected))
 
 
 def profile(orientation: int) -> str:

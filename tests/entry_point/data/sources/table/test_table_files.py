@@ -183,10 +183,11 @@ def test_the_time_to_read_a_header_grows_with_its_length(tmp_path: Path) -> None
     assert read_columns(table, names[::2]).row(0)[-1] == "99998"
 
 
-def test_training_and_packing_without_a_table_do_not_import_polars() -> None:
+def test_nothing_imports_polars_without_a_table_and_packing_no_torchvision() -> None:
     program = (
         "import sys\n"
         "import entry_point.data.loader, entry_point.optimize, entry_point.check_dataset\n"
+        "assert 'torchvision' not in sys.modules\n"
         "import entry_point.training.trainer\n"
         "assert 'polars' not in sys.modules\n"
     )
