@@ -2,7 +2,8 @@
 
 So readers written in C++ and Rust meet the error as Python does. `python -m tests.failing_disk
 PHOTOGRAPHS FOLDER`, started with `preloaded`, opens and reads datasets of every kind while files of
-them fail, and writes for each how many failures are left and whether it read the same.
+them fail, and writes for each how many failures are left and whether it read the same; and what
+a program prints of tables that cannot be read.
 """
 
 import ctypes
@@ -13,12 +14,15 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from entry_point.data import patience
+from entry_point.job.program import run_program
 
 LIBRARY = r"""
 #define _GNU_SOURCE
@@ -62,6 +66,7 @@ OPENS(openat64, FOLDER, THE_FOLDER)
 
 FOR_EVER = 10**6
 FOUND = "found.json"
+TABLES = "tables"
 
 
 class Disk:
@@ -182,9 +187,28 @@ def readings(photographs: Path, folder: Path) -> dict[str, tuple[str, Callable[[
     }
 
 
+def printed_of_tables(folder: Path) -> dict[str, str]:
+    """What a program prints that opens a table, by the name of its file, which is not read."""
+    import polars
+
+    from entry_point.config.data_config import DataConfig
+    from entry_point.data.loader import open_source
+
+    rows, printed = polars.DataFrame({"path": ["a.jpg"], "label": ["a"]}), {}
+    for suffix in ("csv", "parquet"):
+        table = folder / f"rows.{suffix}"
+        getattr(rows, f"write_{suffix}")(table)
+        data = DataConfig(format="manifest", root=str(table))
+        os.environ |= {"FAILING_PATH": table.name, "FAILING_TIMES": "1"}
+        with redirect_stderr(StringIO()) as errors:
+            assert run_program("reading", lambda data=data: len(open_source(data, "train", Path())))
+        printed[table.name] = errors.getvalue()
+    return printed
+
+
 def main(photographs: Path, folder: Path) -> None:
     patience.PAUSES = (0.0, 0.0, 0.0)
-    found = {}
+    found: dict[str, Any] = {}
     for name, (path, reading) in readings(photographs, folder).items():
         expected = reading()
         os.environ |= {"FAILING_PATH": path, "FAILING_TIMES": "3"}
@@ -193,6 +217,7 @@ def main(photographs: Path, folder: Path) -> None:
         except Exception as error:
             found[name] = {"error": repr(error)}
         os.environ["FAILING_TIMES"] = "0"
+    found[TABLES] = printed_of_tables(folder)
     (folder / FOUND).write_text(json.dumps(found))
 
 

@@ -17,6 +17,8 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 from tests.own_models import tiny_net
 
+MIXED = ("optim.mixup_alpha=0.2", "optim.cutmix_alpha=1", "task.label_smoothing=0.1")
+
 
 def run_compiled(root: Path, data: Path, overrides: Sequence[str], cache: Path) -> None:
     inductor = {"TORCHINDUCTOR_CACHE_DIR": str(cache), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
@@ -59,20 +61,19 @@ def test_each_image_size_has_a_graph_of_its_own_and_evaluation_has_none(
 
 
 @pytest.mark.parametrize(
-    ("overrides", "ranks"),
+    ("model", "overrides", "ranks"),
     [
-        (["optim.accumulate=2"], 1),
-        (["optim.ema_decay=0.9", "model.name=tests.own_models.tiny_net_with_state"], 1),
-        (["model.name=tests.entry_point.training.test_compile.skipping_net"], 1),
-        (["optim.mixup_alpha=0.2", "optim.cutmix_alpha=1", "task.label_smoothing=0.1"], 1),
-        (["optim.clip_norm=1", "optim.accumulate=2"], 2),
+        (f"{__name__}.skipping_net", [*MIXED, "optim.accumulate=2"], 1),
+        ("tests.own_models.tiny_net_with_state", ["optim.ema_decay=0.9"], 1),
+        ("tests.own_models.tiny_net", ["optim.clip_norm=1", "optim.accumulate=2"], 2),
     ],
-    ids=["accumulate", "ema", "stochastic depth", "mixup", "two ranks"],
+    ids=["mixed, in pieces, with stochastic depth", "averaged", "two ranks"],
 )
 def test_a_compiled_graph_trains_as_the_model_does_and_is_compiled_once(
-    overrides: Sequence[str], ranks: int, tmp_path: Path, photo_folder: Path
+    model: str, overrides: Sequence[str], ranks: int, tmp_path: Path, photo_folder: Path
 ) -> None:
     compiled, plain = tmp_path / "compiled", tmp_path / "plain"
+    overrides = [*overrides, f"model.name={model}"]
     half = ["trainer.compile=default", "trainer.epochs=1", "optim.schedule=step"]
     for epochs in ("1", "2"):  # the second resumes
         half[1] = f"trainer.epochs={epochs}"

@@ -35,10 +35,7 @@ def test_gradients_of_a_regression_are_clipped(
     assert load_train_config(["data=folder", *overrides])[0].optim.clip_norm == clip_norm
 
 
-@pytest.mark.parametrize(
-    ("least", "most", "seed"),
-    [(0, 1, 0), (0, 1e3, 1), *((-1e5, 1e5, seed) for seed in range(5))],
-)
+@pytest.mark.parametrize(("least", "most", "seed"), [(0, 1, 0), (0, 1e3, 1), (-1e5, 1e5, 2)])
 def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
     least: float, most: float, seed: int
 ) -> None:
