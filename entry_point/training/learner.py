@@ -23,10 +23,10 @@ from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig, TrainerConfig
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.program import UserError
+from entry_point.job.text import listed
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_values, load_state
-from entry_point.training.class_names import some
 from entry_point.training.model_checks import (
     Ending,
     refuse_other_model,
@@ -257,7 +257,7 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
         return
     layers = sorted({name.rpartition(".")[0] or name for name in names})
     message = (
-        f"a step does not use {some(names)}, whose gradients several ranks exchange; remove what "
+        f"a step does not use {listed(names)}, whose gradients several ranks exchange; remove what "
         f"is unused, or freeze it with optim.groups={{{layers[0]}*:{{lr:0}}}}; if steps skip "
         "layers at random, set trainer.find_unused_parameters=true"
     )

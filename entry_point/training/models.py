@@ -19,8 +19,7 @@ from entry_point.config.config_errors import ConfigError, near
 from entry_point.config.resolve import TIMM, call, check_call, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
-from entry_point.training.weight_files import weights_file
-from entry_point.training.weights import load_weights
+from entry_point.training.weights import load_weights, weights_file
 
 _UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
 
