@@ -26,7 +26,7 @@ from entry_point.job.program import UserError
 from entry_point.job.text import listed
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.checkpoints import infinite_values, load_state
+from entry_point.training.checkpoints import infinite_weights, load_state
 from entry_point.training.model_checks import (
     Ending,
     refuse_other_model,
@@ -62,7 +62,7 @@ class Learner:
         torch.manual_seed(config.trainer.seed)
         size = config.data.image_size
         model = build_model(config.model, task.outputs, channels, size, task.names)
-        self.infinite = infinite_values(model)
+        self.infinite = infinite_weights(model.state_dict())
         """Before a resume; for `Checkpoints`."""
         if config.model.gradient_checkpointing:
             checkpoint_gradients(model, config.model.name)
