@@ -69,7 +69,7 @@ class Learner:
         model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device).train()
         decay = config.optim.ema_decay
-        self.ema = None if decay is None else AveragedWeights(self.model, decay, self.infinite)
+        self.ema = None if decay is None else AveragedWeights(self.model, decay)
         self.optimizer = build_optimizer(config.optim, self.model, devices.device)
         factor = rate_factor(config.optim, steps_per_epoch, config.trainer.epochs)
         self.schedule = LambdaLR(self.optimizer, factor)
