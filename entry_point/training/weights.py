@@ -211,8 +211,10 @@ def _output_names(path: Path, content: Any) -> list[str] | None:
     if isinstance(identity, dict):
         return [str(v) for key, v in identity.items() if re.fullmatch(r"class \d+", str(key))]
     beside = path.with_name(CLASSES)
+    if not beside.exists():
+        return None
     try:
-        return TypeAdapter(list[str]).validate_json(read_text(beside)) if beside.exists() else None
+        return [*map(str, TypeAdapter(list[Any]).validate_json(read_text(beside)))]
     except (OSError, DataError, ValueError) as error:
         reason = " ".join(str(error).split())
         message = f"{beside} must be a JSON list of names ({reason}); correct or remove it"

@@ -197,21 +197,6 @@ def test_a_checkpoint_that_does_not_fit_into_memory_is_not_called_damaged(tmp_pa
     assert done.communicate() == (expected, "")
 
 
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
-)
-def test_an_error_of_the_allocator_is_not_called_damage(
-    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def load(*_: object, **__: object) -> None:
-        raise error
-
-    save(tmp_path, [1])
-    monkeypatch.setattr(torch, "load", load)
-    with pytest.raises(OSError, match="not enough memory"):
-        load_newest(tmp_path)
-
-
 def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_path: Path) -> None:
     """A byte that means nothing may leave the newest one whole; none leads to another error."""
     save(tmp_path, [1, 2])
