@@ -49,10 +49,10 @@ from entry_point.job.run_folder import require_model
 from entry_point.job.text import shortened
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.checkpoints import load_safetensors, load_state
-from entry_point.training.class_names import CLASSES
 from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import build_task, task_class
 from entry_point.training.tasks.task import Task
+from entry_point.training.weights import CLASSES
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"

@@ -47,7 +47,7 @@ from entry_point.prediction_table import (
     write_csv,
     write_parquet,
 )
-from entry_point.training.class_names import CLASSES
+from entry_point.training.weights import CLASSES
 
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""

@@ -15,7 +15,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, ModelConfig
 from entry_point.job.program import ExitCode, UserError
 from entry_point.training.models import require_model
-from entry_point.training.weight_files import Published, published
+from entry_point.training.published_weights import published
 
 
 def fetch(names: Sequence[str]) -> int:
@@ -31,25 +31,21 @@ def fetch(names: Sequence[str]) -> int:
         if found is None:
             raise ConfigError("model.name", name, "has no published weights")
         file = Path(PRETRAINED, found.file)
-        if not file.is_file():
-            _fetch(found, file)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            if not file.is_file():
+                found.fetch(file)
+        except (OSError, RuntimeError) as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "
+                f"save it as {file}"
+            ) from error
         sys.stdout.write(
             f"{file}: {file.stat().st_size / 1e6:.0f} MB; to train: make local-train "
             f'ARGS="experiment=finetune model.name={name} data.root=DIR"\n'
         )
     return ExitCode.FINISHED
-
-
-def _fetch(found: Published, file: Path) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        found.fetch(file)
-    except (OSError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
-        raise UserError(
-            f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "
-            f"save it as {file}"
-        ) from error
 
 
 if __name__ == "__main__":

@@ -27,6 +27,11 @@ def shortened(text: str, most: int = 400) -> str:
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Returns the first five names for a log line."""
+    return printable(", ".join([*names[:5], *(["..."] if len(names) > 5 else [])]))
+
+
 def counted(number: int, noun: str) -> str:
     """As in "1 image", "2 images" and "0 classes"."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"

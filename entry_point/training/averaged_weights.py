@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import defaultdict
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -14,13 +13,11 @@ from torch.nn.modules.batchnorm import _NormBase
 from entry_point.config.config_errors import ConfigError
 from entry_point.training.checkpoints import load_state
 
-_Pairs = list[tuple[list[torch.Tensor], list[torch.Tensor]]]
-"""(averages, values) of tensors that one kernel can update together: of one device and type."""
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class AveragedWeights:
-    """`model` follows `source`: parameters are averaged, statistics estimated, buffers copied.
+    """`model` follows `source`: what trains is averaged, statistics estimated, the rest copied.
 
     The decay grows with the number n of updates as n / (n + 9), up to `decay`: the average then
     covers the last tenth of the steps, and a short run's does not remember the initial weights
@@ -35,8 +32,7 @@ class AveragedWeights:
     and its `update_bn` trains norms that are kept in eval mode, too.
     """
 
-    def __init__(self, source: nn.Module, decay: float, infinite: Collection[str] = ()) -> None:
-        """`infinite` names the weights that hold infinity, which has no average."""
+    def __init__(self, source: nn.Module, decay: float) -> None:
         self.model = _copy(source, decay).requires_grad_(False).eval()
         self._decay, self._updates = decay, 0
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
@@ -45,10 +41,8 @@ class AveragedWeights:
             for own, other in modules
             if isinstance(own, _NormBase) and own.track_running_stats and other.training
         ]
-        parameters = list(zip(self.model.named_parameters(), source.parameters(), strict=True))
-        self._parameters = _pairs((own, value) for (_, own), value in parameters)
-        self._infinite = [(own, value) for (name, own), value in parameters if name in infinite]
-        self._copied = [
+        self._parameters = [*zip(self.model.parameters(), source.parameters(), strict=True)]
+        self._buffers = [
             (own, other, name)
             for own, other in modules
             for name, _ in own.named_buffers(recurse=False)
@@ -57,18 +51,20 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the source's weights after one step; the first time, copy them."""
-        decay = min(self._decay, self._updates / (self._updates + 9))
-        for averages, values in self._parameters:
-            if averages[0].dtype.is_floating_point:
-                torch._foreach_lerp_(averages, values, 1 - decay)
-            else:
-                torch._foreach_copy_(averages, values)
-        for average, value in self._infinite:  # infinity has become NaN
-            average.copy_(torch.where(average.isfinite(), average, value))
+        """Take the source's weights after one step; the first time, copy them.
+
+        One call each averages and copies, and none waits for the device.
+        """
+        trained = [pair for pair in self._parameters if pair[1].requires_grad]
+        copied = [pair for pair in self._parameters if not pair[1].requires_grad]
         # Looked up at each step: a model may assign another tensor to a buffer.
-        buffers = ((getattr(own, name), getattr(other, name)) for own, other, name in self._copied)
-        for copies, values in _pairs(buffers):
+        copied += ((getattr(own, name), getattr(other, name)) for own, other, name in self._buffers)
+        decay = min(self._decay, self._updates / (self._updates + 9))
+        if trained:
+            averages, values = zip(*trained, strict=True)
+            torch._foreach_lerp_(averages, values, 1 - decay)
+        if copied:
+            copies, values = zip(*copied, strict=True)
             torch._foreach_copy_(copies, values)
         self._updates += 1
 
@@ -114,13 +110,3 @@ def _copy(source: nn.Module, decay: float) -> nn.Module:
             "weight_norm, or set null"
         )
         raise ConfigError("optim.ema_decay", decay, message) from error
-
-
-def _pairs(tensors: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> _Pairs:
-    groups: dict[tuple[torch.device, torch.dtype], tuple[list[torch.Tensor], list[torch.Tensor]]]
-    groups = defaultdict(lambda: ([], []))
-    for average, value in tensors:
-        some_averages, some_values = groups[value.device, value.dtype]
-        some_averages.append(average)
-        some_values.append(value)
-    return list(groups.values())

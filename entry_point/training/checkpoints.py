@@ -11,7 +11,7 @@ import time
 import warnings
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_map_only
 
 from entry_point.job.file_kinds import name_kind
 from entry_point.job.program import ExitCode, UserError
@@ -35,7 +35,6 @@ IDENTITY, STEPS = "identity", "steps per epoch"
 """What a checkpoint says about its job, see `resume.py`, and a key in it."""
 _PARTS = ("progress", "learner", "log")
 """Of a checkpoint: what the part of the trainer that has this name keeps."""
-_NOWHERE = torch.tensor(False)
 KEPT = 2
 """Newest checkpoints, beside the best one; of a finished run, one fewer."""
 SECONDS = 600.0
@@ -61,12 +60,12 @@ class Checkpoints:
         every_steps: int | None,
         step: int,
         writes: bool,
-        infinite: Mapping[str, torch.Tensor] | None = None,
+        infinite: Collection[str] = (),
     ) -> None:
-        """The run starts at `step`. `infinite`: the `infinite_values` of the model that it began
+        """The run starts at `step`. `infinite`: the `infinite_weights` of the model that it began
         with."""
         self._folder, self._every_steps, self._writes = folder, every_steps, writes
-        self._infinite = infinite or {}
+        self._infinite = infinite
         self._saved_step, self._saved_time = step, time.monotonic()
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self._pending: Future[None] | None = None
@@ -144,62 +143,42 @@ class Checkpoints:
             old.unlink(missing_ok=True)
 
     def _check_finite(self, state: State, step: int) -> None:
-        """Raise CheckpointError for NaN or infinity that the model did not begin with."""
+        """Raise CheckpointError for NaN or infinity where the model began with none."""
         for part in ("model", "ema"):
-            for name, value in state["learner"].get(part, {}).items():
-                before = self._infinite.get(name, _NOWHERE)
-                if before.shape not in (value.shape, _NOWHERE.shape):
-                    continue  # the model has assigned another mask to the buffer
-                if (~torch.isfinite(value) & ~before).any():
-                    best = self._folder / BEST
-                    start = f", or from model.weights={best}" if best.exists() else ""
-                    raise CheckpointError(
-                        f"{name} of the {part} holds NaN or infinity after step {step}, which is "
-                        "not saved: lower optim.lr, or clip gradients with optim.clip_norm=1, and "
-                        f"use another name to restart from scratch{start}"
-                    )
+            weights = state["learner"].get(part, {})
+            for name in infinite_weights(weights) - {*self._infinite}:
+                best = self._folder / BEST
+                start = f", or from model.weights={best}" if best.exists() else ""
+                raise CheckpointError(
+                    f"{name} of the {part} holds NaN or infinity after step {step}, which is not "
+                    "saved: lower optim.lr, or clip gradients with optim.clip_norm=1, and use "
+                    f"another name to restart from scratch{start}"
+                )
 
 
-def infinite_values(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Returns where weights and buffers hold NaN or infinity, as a mask of -inf does: bool tensors
-    by name, of those that hold any."""
-    found = {name: ~torch.isfinite(value) for name, value in model.state_dict().items()}
-    return {name: infinite for name, infinite in found.items() if infinite.any()}
+def infinite_weights(weights: Mapping[str, torch.Tensor]) -> set[str]:
+    """Returns the names of weights and buffers that hold NaN or infinity, as a mask of -inf
+    does."""
+    return {name for name, value in weights.items() if not torch.isfinite(value).all()}
 
 
 def copy_to_cpu(state: State) -> State:
     """Returns the state with its tensors copied to the CPU."""
-    copied: State = tree_map(
-        lambda leaf: leaf.detach().to("cpu", copy=True) if isinstance(leaf, torch.Tensor) else leaf,
-        state,
+    copied: State = tree_map_only(
+        torch.Tensor, lambda tensor: tensor.detach().to("cpu", copy=True), state
     )
-    _copy_versions(state, copied)
     return copied
 
 
-def _copy_versions(state: State, copied: State) -> None:
-    """Copy the versions of modules, which state dicts hold beside their tensors."""
-    for key, part in state.items():
-        if isinstance(part, dict):
-            _copy_versions(part, copied[key])
-        if versions := getattr(part, "_metadata", None):
-            copied[key]._metadata = versions
-
-
-def load_state(
-    model: nn.Module, tensors: Mapping[str, torch.Tensor], *, strict: bool = True
-) -> tuple[list[str], list[str]]:
-    """Load weights of this model as `nn.Module.load_state_dict` does; returns what is missing and
-    what is unexpected.
+def load_state(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
+    """Load weights of this model as `nn.Module.load_state_dict` does.
 
     Modules may read weights by the version of the modules that wrote them, and MNASNet refuses
-    weights without one. Files and copies of state dicts lose it; it then is the model's.
+    weights without one. Files and copies of state dicts lose it; it is the model's.
     """
     state = OrderedDict(tensors)
-    versions = getattr(tensors, "_metadata", None)
-    state._metadata = model.state_dict()._metadata if versions is None else versions  # type: ignore[attr-defined]
-    missing, unexpected = model.load_state_dict(state, strict=strict)
-    return missing, unexpected
+    state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
+    model.load_state_dict(state)
 
 
 def saved_steps(folder: Path) -> dict[int, Path]:

@@ -19,8 +19,9 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
 from entry_point.job.devices import Devices
 from entry_point.job.run_folder import RunFolder
+from entry_point.training.published_weights import published
 from entry_point.training.resume import Settings, read_identity, saved_identity
-from entry_point.training.weight_files import published, weights_file
+from entry_point.training.weights import weights_file
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from entry_point.job.known_tasks import Metric
 from entry_point.job.run_folder import RunFolder
 from entry_point.model_folder import WEIGHTS, save_model
 from entry_point.training.checkpoints import State, load_best
-from entry_point.training.learner import exported_weights
 from entry_point.training.progress import Progress
 from entry_point.training.results.report import remove_results
 from entry_point.training.tasks.task import Task
@@ -32,14 +31,14 @@ class Export:
 
     def write(self, state: State) -> None:
         """Write the model of a checkpoint, whose epoch is evaluated."""
-        progress = state["progress"]
+        progress, learner = state["progress"], state["learner"]
         reached = f"epoch {progress['epoch']} of {self._config.trainer.epochs}"
         if (value := progress.get("value")) is not None:
             reached += f", validation {self._metric.label} {self._metric.show(value)}"
         remove_results(self._run)
         save_model(
             self._run.model,
-            exported_weights(state["learner"]),
+            learner.get("ema", learner["model"]),
             self._task,
             self._classes,
             self._config,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +22,10 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.train_config import TrainConfig, TrainerConfig
 from entry_point.job.devices import Devices, HostCopy
-from entry_point.job.program import UserError
+from entry_point.job.text import listed
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from entry_point.training.averaged_weights import AveragedWeights
-from entry_point.training.checkpoints import infinite_values, load_state
-from entry_point.training.class_names import some
+from entry_point.training.checkpoints import infinite_weights, load_state
 from entry_point.training.model_checks import (
     Ending,
     refuse_other_model,
@@ -62,14 +61,14 @@ class Learner:
         torch.manual_seed(config.trainer.seed)
         size = config.data.image_size
         model = build_model(config.model, task.outputs, channels, size, task.names)
-        self.infinite = infinite_values(model)
+        self.infinite = infinite_weights(model.state_dict())
         """Before a resume; for `Checkpoints`."""
         if config.model.gradient_checkpointing:
             checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device).train()
         decay = config.optim.ema_decay
-        self.ema = None if decay is None else AveragedWeights(self.model, decay, self.infinite)
+        self.ema = None if decay is None else AveragedWeights(self.model, decay)
         self.optimizer = build_optimizer(config.optim, self.model, devices.device)
         factor = rate_factor(config.optim, steps_per_epoch, config.trainer.epochs)
         self.schedule = LambdaLR(self.optimizer, factor)
@@ -233,12 +232,6 @@ class Learner:
             self.ema.load_state(state)
 
 
-def exported_weights(state: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    """Returns the weights of `Learner.exported`, from what `Learner.state` returned."""
-    weights: dict[str, torch.Tensor] = state.get("ema", state["model"])
-    return weights
-
-
 def statistics_steps(steps_per_epoch: int) -> int:
     """Returns how many of an epoch's last batches measure batch statistics.
 
@@ -257,7 +250,7 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
         return
     layers = sorted({name.rpartition(".")[0] or name for name in names})
     message = (
-        f"a step does not use {some(names)}, whose gradients several ranks exchange; remove what "
+        f"a step does not use {listed(names)}, whose gradients several ranks exchange; remove what "
         f"is unused, or freeze it with optim.groups={{{layers[0]}*:{{lr:0}}}}; if steps skip "
         "layers at random, set trainer.find_unused_parameters=true"
     )
@@ -306,8 +299,6 @@ def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
 def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigError | None:
     """Returns the setting that keeps a step from being computed, if it is known."""
     batch, pieces = config.trainer.batch_size, config.optim.accumulate
-    if isinstance(error, UserError):
-        return None
     if isinstance(error, torch.OutOfMemoryError):
         message = (
             f"does not fit into the GPU's memory ({str(error).partition('. ')[0]}); lower it, or "
@@ -323,10 +314,4 @@ def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigErr
         return ConfigError(
             "trainer.batch_size", batch, message + (", or fewer pieces" * (pieces > 1))
         )
-    if "find_unused_parameters=True" in str(error):
-        message = (
-            "the last of optim.accumulate pieces does not use all parameters that several ranks "
-            "exchange; set trainer.find_unused_parameters=true"
-        )
-        return ConfigError("model.name", config.model.name, message)
     return None

@@ -24,7 +24,7 @@ _OF_SHAPES = re.compile(
     r"\b((shape|size|channel|element|dimension)s?|dim|height|width|divisible|resolution)\b", re.I
 )
 _OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
-"""Errors that mention a size, and that `explain_step` knows."""
+"""In errors that mention a size and mean another thing."""
 _BOUNDED = {
     **{"Softmax": "softmax", "Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Tanh": "tanh"},
     **{"Hardsigmoid": "hardsigmoid", "Hardtanh": "hardtanh"},

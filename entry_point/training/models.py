@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -15,14 +14,11 @@ import torch
 import torchvision
 from torch import nn
 
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.resolve import TIMM, call, check_call, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
-from entry_point.training.weight_files import weights_file
-from entry_point.training.weights import load_weights
-
-_UNKNOWN_ARGUMENT = re.compile(r"unexpected keyword argument '(\w+)'")
+from entry_point.training.weights import load_weights, weights_file
 
 
 def build_model(
@@ -84,7 +80,7 @@ def require_model(config: ModelConfig, image_size: int = 224) -> None:
         with torch.device("meta"), suppress(RuntimeError, TypeError):
             build_model(replace(config, weights=None), 2, image_size=image_size)
     elif name.startswith(TIMM):
-        require_timm_model("model.name", name)
+        require_timm_model(name)
     else:
         torchvision_builder(name)
 
@@ -95,17 +91,11 @@ def _construct(
     """Call a library's builder, which passes its arguments on to a class that it does not show."""
     try:
         return call("model.kwargs", build, config.kwargs, **named)
-    except ConfigError:
-        raise
-    except TypeError as error:
-        unknown = _UNKNOWN_ARGUMENT.search(str(error))
-        if unknown is None or unknown[1] not in config.kwargs:
+    except (AssertionError, TypeError, ValueError) as error:
+        is_bug = isinstance(error, TypeError) and "unexpected keyword argument" not in str(error)
+        if isinstance(error, ConfigError) or is_bug:
             raise
-        name = unknown[1]
-        message = f"no such argument of {config.name}"
-        raise ConfigError(f"model.kwargs.{name}", config.kwargs[name], message) from error
-    except (AssertionError, ValueError) as error:
-        given = f"data.image_size={image_size}{' and model.kwargs' if config.kwargs else ''}"
+        given = f"data.image_size={image_size} model.kwargs={shown(config.kwargs)}"
         raise ConfigError("model.name", config.name, f"cannot take {given} ({error})") from error
 
 
@@ -183,13 +173,9 @@ def describe_parameters(model: nn.Module) -> str:
 def timm_model(
     name: str, num_classes: int, image_size: int
 ) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
-    """Returns the function of timm, an optional package, that builds `name` without published
-    weights, and the job's arguments for it.
-
-    Raises:
-        ConfigError: timm is not installed, or has no such model.
-    """
-    wanted = require_timm_model("model.name", name)
+    """Returns the function of timm that builds `name` without published weights, and the job's
+    arguments for it. Raises ConfigError as `require_timm_model` does."""
+    wanted = require_timm_model(name)
     import timm
 
     named: dict[str, Any] = {"pretrained": False, "num_classes": num_classes}
@@ -199,14 +185,12 @@ def timm_model(
     return partial(timm.create_model, wanted), named
 
 
-def require_timm_model(key: str, name: str) -> str:
-    """Return timm's name of `timm/NAME`; raises ConfigError if there is no timm or no such model.
-
-    NAME may end with the tag of published weights, as in `resnet18.a1_in1k`.
-    """
+def require_timm_model(name: str) -> str:
+    """Returns timm's name of `timm/NAME`, which may end with the tag of published weights, as in
+    `resnet18.a1_in1k`. Raises ConfigError without timm, an optional package, or such a model."""
     if find_spec("timm") is None:
         raise ConfigError(
-            key,
+            "model.name",
             name,
             "needs the package timm: run `make setup EXTRAS=timm`, or build the image "
             "with `make image EXTRAS=timm`",
@@ -215,16 +199,11 @@ def require_timm_model(key: str, name: str) -> str:
 
     wanted = name.removeprefix(TIMM)
     architecture, _, tag = wanted.partition(".")
-    if not timm.is_model(architecture):
-        message = (
-            f"timm {timm.__version__} has no such model{near(architecture, timm.list_models())}"
-        )
-        raise ConfigError(key, name, message)
-    tags = [each.partition(".")[2] for each in timm.list_pretrained(f"{architecture}.*")]
-    if tag and tag not in tags:
-        has = f"it has {', '.join(tags)}" if tags else "it has none"
-        message = f"timm has no such weights of {architecture}; {has}{near(tag, tags)}"
-        raise ConfigError(key, name, message)
+    published = timm.list_pretrained(f"{architecture}.*")
+    if not timm.is_model(architecture) or (tag and wanted not in published):
+        nearest = near(wanted, [*published, *timm.list_models()])
+        message = f"timm {timm.__version__} has no such model or weights{nearest}"
+        raise ConfigError("model.name", name, message)
     return wanted
 
 

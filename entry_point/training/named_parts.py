@@ -9,7 +9,7 @@ from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.training.models import require_model
 from entry_point.training.optim import SCHEDULES, optimizers
 from entry_point.training.tasks.build_task import task_class
-from entry_point.training.weight_files import weights_file
+from entry_point.training.weights import weights_file
 
 
 def require_named_parts(config: TrainConfig, channels: Path) -> None:

@@ -1,4 +1,4 @@
-"""Fits the weights in a file, of this or another program, to a model.
+"""Finds the file that `model.weights` means, and fits the weights in it to a model.
 
 Files differ in what is around the weights (`model`, `state_dict`, beside an optimizer) and in what
 is before their names (`module.`, `net.`, `backbone.`). Nothing here knows these words: every tensor
@@ -17,25 +17,27 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 from torch.serialization import safe_globals
 from torchvision.models import MNASNet, VisionTransformer
 from torchvision.models.vision_transformer import interpolate_embeddings
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.training.checkpoints import (
-    DamagedFileError,
-    load_safetensors,
-    load_state,
-    load_tensors,
-)
-from entry_point.training.class_names import read_class_names, some
+from entry_point.config.train_config import PRETRAINED, ModelConfig
+from entry_point.data.errors import DataError
+from entry_point.data.sources.file_bytes import read_text
+from entry_point.job.text import listed, shortened
+from entry_point.training.checkpoints import DamagedFileError, load_safetensors, load_tensors
 from entry_point.training.dense_models import PyramidHead
-from entry_point.training.weight_files import SAFETENSORS
+from entry_point.training.published_weights import SAFETENSORS, published
 
 logger = logging.getLogger(__name__)
 
 State = dict[str, Tensor]
+CLASSES = "classes.json"
+"""The names of the classes, labels or numbers, beside the weights in a model folder."""
+_SUFFIXES = (".pt", ".pth", ".ckpt", SAFETENSORS)
 _DEPTH = 4
 """Of the dicts in a file."""
 # DenseNet's published weights say norm.1 where the model says norm1.
@@ -46,6 +48,36 @@ _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 _REFUSED = "Weights only load failed"
 _OBJECT = re.compile(r"GLOBAL (\S+)")
 """In torch's text about a pickle that holds more than tensors."""
+
+
+def weights_file(config: ModelConfig, channels: Path | None) -> Path:
+    """Returns the file that `model.weights` means: what `make weights` fetched for `model.name`, a
+    path, or the only weights file of a channel.
+
+    Raises ConfigError if there is none.
+    """
+    weights, inputs = str(config.weights), channels or Path()
+    if weights == PRETRAINED and (found := published(config.name)) is not None:
+        for folder in (Path(PRETRAINED), inputs / PRETRAINED):
+            if (folder / found.file).is_file():
+                return folder / found.file
+        message = (
+            f"there is no {found.file} in the folder or channel {PRETRAINED}; run "
+            f"`make weights ARGS={config.name}` on a machine with a network"
+        )
+        raise ConfigError("model.weights", PRETRAINED, message)
+    path = Path(weights)
+    if path.is_file():
+        return path
+    folder = path if path.is_dir() else inputs / weights
+    files = [file for file in folder.glob("*") if file.suffix in _SUFFIXES and file.is_file()]
+    if len(files) != 1:
+        message = (
+            f"must be a file, or a folder or channel with exactly one "
+            f"{' or '.join(f'*{suffix}' for suffix in _SUFFIXES)}; found {len(files)} in {folder}"
+        )
+        raise ConfigError("model.weights", weights, message)
+    return files[0]
 
 
 def load_weights(
@@ -64,28 +96,29 @@ def load_weights(
     `build_larger` makes the same model for one more output; `build_classifier` makes what the
     encoder of a PyramidHead is a part of.
     """
-    tensors, content = _read(path)
+    tensors, known = _read(path)
     what = "weights"
-    if isinstance(model, PyramidHead):
-        encoder = cast(nn.Module, model.encoder.model)
-        if _most_names(tensors, encoder) > _most_names(tensors, model):
-            model, names, build_larger = encoder, (), build_classifier
-            what = "the encoder's weights"
-    state, notes = _state_dict(tensors, model)
+    if isinstance(model, PyramidHead) and not any(".lateral." in f".{name}" for name in tensors):
+        model, names, build_larger = cast(nn.Module, model.encoder.model), (), build_classifier
+        what = "the encoder's weights"
+    own = model.state_dict()
+    state, notes = _behind_prefix(tensors, own)
     notes += _resample_positions(state, model)
-    own, known = model.state_dict(), read_class_names(path, content)
     is_for_others = bool(names) and known not in (None, [*names])
-    differing = _differing(state, own)
+    shapes, needed = ({(key, tensor.shape) for key, tensor in s.items()} for s in (state, own))
+    differing = {key for key, _ in shapes ^ needed}
     # Only another model tells what depends on the outputs; it takes time to build.
     head = _head(own, build_larger()) if is_for_others or differing else set()
     new = [key for key in own if key in head]
     if is_for_others or not differing.isdisjoint(new):
-        state = {key: tensor for key, tensor in state.items() if key not in head}
+        state |= {key: own[key] for key in new}
         reason = _describe_outputs(known or [], names) if is_for_others else "none of this size"
         notes.append(f"{', '.join(new)} start from scratch: the file has {reason}")
     elif known is None and names:
-        notes.append(f"they name no classes and are taken to be for {some(names)}, in this order")
-    _load(model, state, head, path)
+        notes.append(f"they name no classes and are taken to be for {listed(names)}, in this order")
+    # A projection of self-supervised training may be in the place of the head.
+    extra = (*_AUXILIARY, *(f"{key.rpartition('.')[0]}." for key in head))
+    _load(model, {k: t for k, t in state.items() if k in own or not k.startswith(extra)}, path)
     logger.info("%s", "; ".join([f"{what} from {path}", *notes]))
 
 
@@ -99,58 +132,41 @@ def _head(own: State, larger: nn.Module) -> set[str]:
     }
 
 
-def _differing(state: State, own: State) -> set[str]:
-    """Returns the names that only one of them has, or that have another shape."""
-    found, needed = ({(key, tensor.shape) for key, tensor in s.items()} for s in (state, own))
-    return {key for key, _ in found ^ needed}
-
-
 def _describe_outputs(known: Sequence[str], names: Sequence[str]) -> str:
     if sorted(known) == sorted(names):
         return "the same classes in another order"
-    return f"other classes, {some(known)}"
+    return f"other classes, {listed(known)}"
 
 
-def _load(model: nn.Module, state: State, head: set[str], path: Path) -> None:
-    """Load weights of any version. All but those of the head must fit; raises ConfigError.
+def _load(model: nn.Module, state: State, path: Path) -> None:
+    """Load weights of any version, all of which must fit. Raises ConfigError with torch's text.
 
     Without a version, modules also take their oldest names. MNASNet alone takes nothing then: its
     published weights have the names of its present version.
     """
-    for key, tensor in model.state_dict().items():
-        if key in state and state[key].shape != tensor.shape:
-            size = "; use the data.image_size of the weights" if "pos" in key else ""
-            message = (
-                f"holds another model's weights; {key} has shape {tuple(state[key].shape)}, and "
-                f"the one of model.name needs {tuple(tensor.shape)}{size}"
-            )
-            raise ConfigError("model.weights", path, message)
     versioned = OrderedDict(state)
     versioned._metadata = {  # type: ignore[attr-defined]
         name: {"version": module._version}
         for name, module in model.named_modules()
         if isinstance(module, MNASNet)
     }
-    missing, unexpected = load_state(model, versioned, strict=False)
-    missing = [key for key in missing if key not in head]
-    # A projection of self-supervised training may be in the place of the head.
-    modules = tuple(f"{key.rpartition('.')[0]}." for key in head)
-    unexpected = [key for key in unexpected if key not in head and not key.startswith(modules)]
-    if missing or unexpected:
-        message = f"does not fit the model; missing {missing[:3]}, unexpected {unexpected[:3]}"
-        raise ConfigError("model.weights", path, message)
+    try:
+        model.load_state_dict(versioned)
+    except RuntimeError as error:
+        reason = shortened(" ".join(str(error).partition("\n")[2].split()))
+        size = "; use the data.image_size of the weights" if "pos_embed" in reason else ""
+        message = f"does not fit the model of model.name ({reason}){size}"
+        raise ConfigError("model.weights", path, message) from error
 
 
-# -- the tensors in a file
-
-
-def _read(path: Path) -> tuple[State, Any]:
-    """Returns the tensors in a file by dotted names, and all its content. Raises ConfigError."""
+def _read(path: Path) -> tuple[State, list[str] | None]:
+    """Returns the tensors in a file by dotted names, and the names of the outputs that they are
+    for, if the file says them. Raises ConfigError."""
     must = "must be a state dict, as torch.save(model.state_dict(), FILE) writes it"
     try:
         if path.suffix == SAFETENSORS:
             must = "must be a safetensors file"
-            content = load_safetensors(path)
+            content: Any = load_safetensors(path)
         else:
             with safe_globals([Namespace]):  # the arguments of torchvision's and timm's programs
                 content = load_tensors(path)
@@ -158,11 +174,10 @@ def _read(path: Path) -> tuple[State, Any]:
         message = f"{must} ({error})"
         if _REFUSED in str(error):
             named = _OBJECT.search(str(error.__cause__))
-            what = named[1] if named else "object"
             message = (
-                f"holds a pickled {what}, and only tensors are read; if you trust the file, "
-                "read it with torch.load(FILE, weights_only=False) where its code is installed, "
-                "and save its state dict with torch.save(STATE_DICT, NEW_FILE)"
+                f"holds a pickled {named[1] if named else 'object'}, and only tensors are read; if "
+                "you trust the file, read it with torch.load(FILE, weights_only=False) where its "
+                "code is installed, and save its state dict with torch.save(STATE_DICT, NEW_FILE)"
             )
         raise ConfigError("model.weights", path, message) from error
     tensors = {
@@ -171,7 +186,7 @@ def _read(path: Path) -> tuple[State, Any]:
     }
     if not tensors:
         raise ConfigError("model.weights", path, f"{must}: it holds no named tensors")
-    return tensors, content
+    return tensors, _output_names(path, content)
 
 
 def _named_tensors(
@@ -185,40 +200,46 @@ def _named_tensors(
             yield from _named_tensors(value, f"{prefix}{key}.", depth - 1)
 
 
-def _prefixes(tensors: State, model: nn.Module) -> Counter[str]:
-    """Returns what is before names of the model in the file, with the number of these names."""
-    own = model.state_dict().keys()
-    return Counter(
+def _output_names(path: Path, content: Any) -> list[str] | None:
+    """Returns the names of the classes, labels or numbers. A checkpoint holds them; other files
+    have CLASSES beside them, or no names. Raises ConfigError.
+
+    Datasets number their classes in different orders: folders as texts (0, 1, 10, 2), tables of
+    whole numbers by value (0, 1, 2, 10).
+    """
+    identity = content.get("identity")
+    if isinstance(identity, dict):
+        return [str(v) for key, v in identity.items() if re.fullmatch(r"class \d+", str(key))]
+    beside = path.with_name(CLASSES)
+    if not beside.exists():
+        return None
+    try:
+        return [*map(str, TypeAdapter(list[Any]).validate_json(read_text(beside)))]
+    except (OSError, DataError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        message = f"{beside} must be a JSON list of names ({reason}); correct or remove it"
+        raise ConfigError("model.weights", path, message) from error
+
+
+def _behind_prefix(tensors: State, own: State) -> tuple[State, list[str]]:
+    """Returns the tensors behind the prefix with most names of the model, and notes for the log."""
+    fits = Counter(
         name[:start]
         for name in tensors
         for start in (0, *(dot.end() for dot in re.finditer(r"\.", name)))
         if name[start:] in own
     )
-
-
-def _most_names(tensors: State, model: nn.Module) -> int:
-    return max(_prefixes(tensors, model).values(), default=0)
-
-
-def _state_dict(tensors: State, model: nn.Module) -> tuple[State, list[str]]:
-    """Returns the weights behind the prefix with most names of the model, without auxiliary heads
-    that the model lacks; and notes for the log."""
-    prefixes, own = _prefixes(tensors, model), model.state_dict()
-    most = max(prefixes.values(), default=0)
+    most = max(fits.values(), default=0)
     # Of several that fit alike, the first in the file.
-    prefix, *others = [each for each, count in prefixes.items() if count == most] or [""]
+    prefix, *others = [each for each, count in fits.items() if count == most] or [""]
+    taken, *also = [each.strip(".") or "the top level" for each in (prefix, *others)]
+    notes = [f"taken from {taken}, not from {', '.join(also)}, which also fits"] if also else []
     state = {
         name.removeprefix(prefix): tensor
         for name, tensor in tensors.items()
         if name.startswith(prefix)
     }
-    taken, *also = [each.strip(".") or "the top level" for each in (prefix, *others)]
-    notes = [f"taken from {taken}, not from {', '.join(also)}, which also fits"] if also else []
-    return {
-        name: tensor
-        for name, tensor in state.items()
-        if name in own or not name.startswith(_AUXILIARY)
-    }, notes
+    return state, notes
 
 
 def _resample_positions(state: State, model: nn.Module) -> list[str]:

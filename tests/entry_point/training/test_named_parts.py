@@ -35,7 +35,7 @@ def test_a_missing_name_is_found_before_the_dataset(
     ("overrides", "line"),
     [
         ("model.name=project.models.small_net model.kwargs.widht=8", "did you mean width?"),
-        ("model.name=resnet18 model.kwargs.widht=8", "model.kwargs.widht=8: no such argument"),
+        ("model.name=resnet18 model.kwargs.widht=8", "unexpected keyword argument 'widht'"),
         ("optim.kwargs.momentun=0.5", "did you mean momentum?"),
         ("optim.schedule=step optim.schedule_kwargs.evry=2", "did you mean every?"),
         (

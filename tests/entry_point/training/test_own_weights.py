@@ -91,19 +91,6 @@ def test_the_head_starts_from_scratch_unless_the_classes_are_the_same(
         assert torch.equal(value, (initial if is_new else before)[key]), key
 
 
-def test_layers_that_have_as_many_channels_as_there_are_classes_stay_as_they_are(
-    tmp_path: Path,
-) -> None:
-    """resnet18 has layers of 64 channels."""
-    old = [f"class {number}" for number in range(64)]
-    before = write_run(tmp_path, ModelConfig(), old)
-    after = started(tmp_path, ModelConfig(), old[::-1])
-    assert [key for key in after if not torch.equal(after[key], before[key])] == [
-        "fc.weight",
-        "fc.bias",
-    ]
-
-
 @pytest.mark.parametrize(
     ("new", "says"),
     [

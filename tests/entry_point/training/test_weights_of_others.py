@@ -137,11 +137,6 @@ def test_a_traced_model_is_refused(tmp_path: Path) -> None:
         build_model(ModelConfig(weights=str(tmp_path / "a.pth")), 3)
 
 
-def test_a_file_without_tensors_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"must be a state dict, .* holds no named tensors"):
-        loaded(tmp_path / "a.pth", {"epoch": 3})
-
-
 def test_an_encoder_without_a_head_loads_with_a_new_head(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -158,7 +153,9 @@ def test_an_encoder_without_a_head_loads_with_a_new_head(
         assert caplog.messages[-1] == f"weights from {path}; {new}"
     del body["layer1.0.conv1.weight"]
     torch.save(body, path)
-    with pytest.raises(ConfigError, match=r"does not fit the model; missing \['layer1\.0\.conv1"):
+    with pytest.raises(
+        ConfigError, match=r'does not fit the model .*Missing key.*"layer1\.0\.conv1'
+    ):
         build_model(ModelConfig(weights=str(path)), 3)
 
 
@@ -198,7 +195,7 @@ def test_position_embeddings_of_another_kind_are_refused(
     state = build_model(ModelConfig("timm/test_vit"), 3, image_size=64).state_dict()
     torch.save({**state, "pos_embed": torch.ones(found)}, tmp_path / "a.pth")
     config = ModelConfig("timm/test_vit", weights=str(tmp_path / "a.pth"))
-    with pytest.raises(ConfigError, match=r"pos_embed has shape \(1, 1.*use the data\.image_size"):
+    with pytest.raises(ConfigError, match=r"mismatch for pos_embed: .*use the data\.image_size"):
         build_model(config, 3, image_size=128)
 
 
@@ -207,8 +204,6 @@ def test_position_embeddings_of_another_kind_are_refused(
     [
         ("resnet34", "resnet18"),
         ("resnet18", "resnet34"),
-        ("resnext50_32x4d", "resnet50"),
-        ("convnext_atto", "convnext_femto"),
         ("test_efficientnet_ln", "test_efficientnet"),
     ],
 )
@@ -218,7 +213,7 @@ def test_an_encoder_takes_no_other_architectures_weights(
     file = tmp_path / "other.pt"
     torch.save(timm.create_model(other, num_classes=4).state_dict(), file)
     encoder = ModelConfig(f"timm/{own}", {"features_only": True}, weights=str(file))
-    with pytest.raises(ConfigError, match=r"^model\.weights=.*(does not fit|another model's)"):
+    with pytest.raises(ConfigError, match=r"^model\.weights=.*does not fit"):
         build_model(encoder, 3, image_size=64)
 
 

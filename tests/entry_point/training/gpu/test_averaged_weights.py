@@ -140,6 +140,19 @@ def test_other_buffers_are_copied() -> None:
     assert own.model.state_dict()["1.mask"].tolist() == [5, 5]
 
 
+def test_frozen_weights_are_copied() -> None:
+    """Also infinite ones, which have no average, and those that train later."""
+    model = nn.Linear(1, 1, bias=False)
+    model.floor = nn.Parameter(torch.tensor([-torch.inf]), requires_grad=False)
+    own = AveragedWeights(model, 0.9)
+    for value in (2.0, 3.0):
+        nn.init.constant_(model.weight.requires_grad_(value == 3), value)
+        own.update()
+    state = own.model.state_dict()
+    assert state["floor"].tolist() == [-torch.inf]
+    torch.testing.assert_close(state["weight"], torch.tensor([[2.9]]))
+
+
 def test_an_update_is_one_call_per_type_whatever_the_size_of_the_model() -> None:
     model = nn.Sequential(*(nn.BatchNorm2d(3) for _ in range(20)))
     for module in model:
