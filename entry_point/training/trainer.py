@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import custom_op
-from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices
@@ -28,7 +27,7 @@ from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.log import RunLog, epoch_bar, log_to_stdout
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
-from entry_point.training.results.report import FinishedRun, write_results
+from entry_point.training.results.report import Evaluated, FinishedRun, write_results
 from entry_point.training.results.step_log import StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.results.times import Moment
@@ -249,23 +248,23 @@ class Trainer:
             trainer.batch_size,
             self.log.meter.all_settled(),
             devices.world_size,
+            resumed_at=self.resumed_at,
             may_compile=trainer.compile is None and devices.device.type == "cuda",
         )
         self.checkpoints.wait()
         if self.devices.is_first:
             load_weights(self.run.model, self.learner.exported)  # what the report describes
+        exported = Evaluated(
+            self.task, self.learner.exported, self.input.val, evaluation, self.config.data
+        )
         finished = FinishedRun(
             self.run,
             self.config,
-            resolved_yaml(self.config),
-            self.devices,
-            self.task,
+            devices,
             self.progress.metric,
-            network=self.learner.exported,
-            train=self.input.train,
-            val=self.input.val,
-            evaluation=evaluation,
-            totals=totals,
+            self.input.train,
+            exported,
+            totals,
             show=self.metrics.show,
         )
         write_results(finished)
@@ -280,7 +279,6 @@ class Trainer:
             self.progress,
             evaluation,
             self.run,
-            resumed_at=self.resumed_at,
             test_of=self.config if self.input.has_test else None,
         )
         for line in lines:

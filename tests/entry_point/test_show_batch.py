@@ -2,6 +2,7 @@
 
 import multiprocessing
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -17,9 +18,10 @@ from entry_point.job.program import ExitCode
 from entry_point.training.models import Normalize
 from entry_point.training.results.pictures import (
     caption,
-    first_samples_alone,
+    first_samples,
     to_rgb,
 )
+from entry_point.training.results.report import BY_ITSELF
 from entry_point.training.tasks.build_task import build_task
 from tests.commands import show_batch
 from tests.failing_disk import Disk
@@ -69,9 +71,10 @@ def test_a_failing_disk_ends_it_in_one_line_without_a_picture(
 
 
 def test_the_models_input_becomes_the_pixels_of_the_photograph() -> None:
-    data, photo = DataConfig(), torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
-    images = Normalize(*data.normalization)(photo)
-    assert torch.allclose(to_rgb(images, data), photo.permute(0, 2, 3, 1) / 255, atol=1e-3)
+    data, photos = DataConfig(), torch.randint(0, 256, (2, 3, 16, 16), dtype=torch.uint8)
+    pictures = to_rgb(Normalize(*data.normalization)(photos), data)
+    for picture, photo in zip(pictures, photos, strict=True):
+        assert np.array_equal(np.asarray(picture), photo.permute(1, 2, 0))
 
 
 def test_captions_name_classes_and_shares() -> None:
@@ -90,9 +93,10 @@ def test_a_report_reads_its_samples_without_the_processes_of_training(
     config, _ = load_train_config(
         ["data=folder", f"data.root={photo_folder}", "pipeline=workers", "trainer.device=cpu"]
     )
+    by_itself = replace(config, pipeline=BY_ITSELF)
     monkeypatch.setattr(multiprocessing.Process, "start", None)
     monkeypatch.setattr(subprocess, "Popen", None)
     with join_devices(config.trainer) as devices:
         train = open_source(config.data, "train", Path())
         task = build_task(config, train, devices.device)
-        assert len(first_samples_alone(config, train, task, devices).axes) == 24
+        assert len(first_samples(by_itself, train, task, devices).axes) == 24

@@ -33,6 +33,8 @@ class Totals:
     steps: Times = field(default_factory=lambda: np.empty((0, len(COLUMNS)), np.float32))
     """All ranks' settled steps of this process; none where a finished run is started again."""
     ranks: int = 1
+    resumed_at: int = 0
+    """The step of the checkpoint that this process resumed from; 0 if it began the run."""
     may_compile: bool = False
     """Compilation could make the steps faster."""
 
