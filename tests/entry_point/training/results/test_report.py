@@ -1,8 +1,11 @@
 """The plot and the report of a finished run."""
 
 import json
+import multiprocessing
 import re
 import shutil
+import subprocess
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -11,8 +14,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from entry_point.config.train_config import load_train_config
+from entry_point.data.loader import open_source
+from entry_point.job.devices import join_devices
 from entry_point.job.known_tasks import TASKS
-from entry_point.training.results.pictures import TRAINING, draw
+from entry_point.training.results.pictures import TRAINING, draw, first_samples
+from entry_point.training.results.report import BY_ITSELF
+from entry_point.training.tasks.build_task import build_task
 from tests.chromium import browser
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
@@ -43,6 +51,21 @@ def test_curves_of_one_epoch_show_points() -> None:
     figure = draw([record, evaluation], "a", accuracy)
     lines = [line for axes in figure.axes for line in axes.lines]
     assert len(lines) == 5 and all(line.get_marker() == "o" for line in lines)
+
+
+def test_a_report_reads_its_samples_without_the_processes_of_training(
+    photo_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, _ = load_train_config(
+        ["data=folder", f"data.root={photo_folder}", "pipeline=workers", "trainer.device=cpu"]
+    )
+    by_itself = replace(config, pipeline=BY_ITSELF)
+    monkeypatch.setattr(multiprocessing.Process, "start", None)
+    monkeypatch.setattr(subprocess, "Popen", None)
+    with join_devices(config.trainer) as devices:
+        train = open_source(config.data, "train", Path())
+        task = build_task(config, train, devices.device)
+        assert len(first_samples(by_itself, train, task, devices).axes) == 24
 
 
 class _Page(HTMLParser):
