@@ -40,7 +40,7 @@ from entry_point.training import evaluation
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.input import device_batches
 from entry_point.training.models import Normalize
-from entry_point.training.results.report import write_evaluation
+from entry_point.training.results.report import Evaluated, write_page
 from entry_point.training.tasks.task import Table, Task
 
 log = logging.getLogger(__name__)
@@ -164,7 +164,7 @@ def _write(
     write_csv(frame.lazy(), output / "predictions.csv")
     title, shown = f"{split} of {facts['data']}", {name: str(each) for name, each in facts.items()}
     page = output / "evaluation.html"
-    write_evaluation(page, title, shown, task, found, source, trained.network, data)
+    write_page(page, title, shown, Evaluated(task, trained.network, source, found, data))
 
 
 def _as_json(table: Table) -> list[dict[str, object]]:

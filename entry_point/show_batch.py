@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,10 +46,9 @@ def show(arguments: Sequence[str]) -> int:
 
 def _draw(config: TrainConfig, run: RunFolder) -> Figure:
     # Not above: a wrong setting is answered without torch.
-    from entry_point.data.loader import build_loader, open_training_set
+    from entry_point.data.loader import open_training_set
     from entry_point.job.devices import join_devices
     from entry_point.training.expected_pixels import with_expected_pixels
-    from entry_point.training.input import loader_spec
     from entry_point.training.results.pictures import first_samples
     from entry_point.training.tasks.build_task import build_task
 
@@ -60,8 +59,7 @@ def _draw(config: TrainConfig, run: RunFolder) -> Figure:
             config = with_expected_pixels(config, run, devices)
         train = dataset.source("train")
         task = build_task(config, train, devices.device)
-        with closing(build_loader(train, loader_spec(config, devices, "train"))) as loader:
-            return first_samples(config, loader, task, train.classes, devices)
+        return first_samples(config, train, task, devices)
 
 
 if __name__ == "__main__":

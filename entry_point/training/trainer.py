@@ -9,7 +9,6 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 
 import custom_op
-from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.loader import open_training_set
 from entry_point.job.devices import Devices
@@ -28,8 +27,8 @@ from entry_point.training.progress import Progress, TimeLeft, write_tracked
 from entry_point.training.results.log import RunLog, epoch_bar, log_to_stdout
 from entry_point.training.results.loggers import LoggedRun, open_loggers
 from entry_point.training.results.profiling import StepProfiler
-from entry_point.training.results.report import FinishedRun, write_results
-from entry_point.training.results.step_log import DivergedError, LossGuard, StepLog
+from entry_point.training.results.report import Evaluated, FinishedRun, write_results
+from entry_point.training.results.step_log import StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.results.times import Moment
 from entry_point.training.results.totals import Totals
@@ -64,7 +63,7 @@ class Trainer:
             self.export = Export(run, config, self.task, classes, metric)
             self.learner = Learner(config, devices, self.task, steps, run.channels)
             self.input.keep_last(self.learner.statistics_steps)
-            self.log = StepLog(devices, config.trainer.batch_size)
+            self.log = StepLog(config, devices, run.checkpoints)
             saved = load_to_resume(run.checkpoints, self.settings, devices)
             if saved is not None:
                 self.progress.load_state(saved["progress"])
@@ -86,7 +85,6 @@ class Trainer:
                 if saved is not None:
                     self.export.restore(saved, self.progress)
             self._parts = parts.pop_all()
-        self.guard = LossGuard(config.optim, run.checkpoints)
         self._time_left = TimeLeft(config.trainer.epochs * steps)
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
 
@@ -175,18 +173,17 @@ class Trainer:
         progress = self.progress
         computing = Moment(self.devices.device)
         loss = self.learner.loss(batch.images, batch.labels, progress.global_step)
-        self.guard.watch(loss, progress.epoch, progress.step)
         self.learner.update()
-        self.log.add(loss, batch, computing)
+        self.log.add(loss, batch, computing, progress)
         progress.step += 1
 
     def _evaluate_epoch(self) -> Evaluation:
         """Evaluate and log the result."""
-        self.guard.flush()  # a NaN of the last steps is named as such, not as the evaluation's
+        self.log.check_losses()  # a NaN of the last steps is named as such, not as the evaluation's
         result = self._evaluate()
         if not math.isfinite(result.loss):
             found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
-            raise DivergedError.of(found, self.config.optim, self.run.checkpoints)
+            raise self.log.diverged(found)
         self.progress.judge(result.metrics)
         self.metrics.add(self.progress.stamp(result.record()))
         return result
@@ -213,7 +210,7 @@ class Trainer:
     def _save_checkpoint(self, best: bool = False, is_exported: bool = False) -> None:
         """Save everything that a later process needs to resume, and `model/` if it is exported. A
         collective call."""
-        self.guard.flush()
+        self.log.check_losses()
         state = {
             **self.settings,
             "progress": self.progress.state(),
@@ -251,23 +248,23 @@ class Trainer:
             trainer.batch_size,
             self.log.meter.all_settled(),
             devices.world_size,
+            resumed_at=self.resumed_at,
             may_compile=trainer.compile is None and devices.device.type == "cuda",
         )
         self.checkpoints.wait()
         if self.devices.is_first:
             load_weights(self.run.model, self.learner.exported)  # what the report describes
+        exported = Evaluated(
+            self.task, self.learner.exported, self.input.val, evaluation, self.config.data
+        )
         finished = FinishedRun(
             self.run,
             self.config,
-            resolved_yaml(self.config),
-            self.devices,
-            self.task,
+            devices,
             self.progress.metric,
-            network=self.learner.exported,
-            train=self.input.train,
-            val=self.input.val,
-            evaluation=evaluation,
-            totals=totals,
+            self.input.train,
+            exported,
+            totals,
             show=self.metrics.show,
         )
         write_results(finished)
@@ -282,7 +279,6 @@ class Trainer:
             self.progress,
             evaluation,
             self.run,
-            resumed_at=self.resumed_at,
             test_of=self.config if self.input.has_test else None,
         )
         for line in lines:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -74,25 +73,23 @@ def require_package(logger: str, module: str, package: str) -> None:
         )
 
 
-@dataclass
 class _Guarded:
     """Feeds a logger in a thread: neither its errors nor a slow server delay the training."""
 
-    name: str
-    logger: Any
-    _calls: SimpleQueue[Callable[[], None] | None] = field(default_factory=SimpleQueue)
-
-    def __post_init__(self) -> None:
-        self._thread = threading.Thread(target=self._feed, name=f"logger {self.name}", daemon=True)
+    def __init__(self, name: str, guarded: Any) -> None:
+        self._name, self._logger = name, guarded
+        self._calls: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
+        """A method and its arguments; None at the end."""
+        self._thread = threading.Thread(target=self._feed, name=f"logger {name}", daemon=True)
         self._thread.start()
 
     def log(self, record: Record) -> None:
         if self._thread.is_alive():
-            self._calls.put(partial(self.logger.log, record))
+            self._calls.put((self._logger.log, record))
 
     def show(self, name: str, figure: Figure) -> None:
-        if hasattr(self.logger, "show"):
-            self._calls.put(partial(self.logger.show, name, figure))
+        if hasattr(self._logger, "show"):
+            self._calls.put((self._logger.show, name, figure))
 
     def close(self) -> None:
         self._calls.put(None)
@@ -100,17 +97,17 @@ class _Guarded:
         if self._thread.is_alive():
             logger.warning(
                 "logger %s did not take the last records within %g s; the job ends without it",
-                self.name,
+                self._name,
                 PATIENCE_S,
             )
 
     def _feed(self) -> None:
         try:
-            while (call_it := self._calls.get()) is not None:
-                call_it()
-            self.logger.close()
+            for method, *arguments in iter(self._calls.get, None):
+                method(*arguments)
+            self._logger.close()
         except Exception as error:
-            _say_failed(self.name, error)
+            _say_failed(self._name, error)
 
 
 def _say_failed(name: str, error: Exception) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from dataclasses import asdict
+from functools import cached_property
+from typing import Any
 
 from entry_point.config.commands import flat
 from entry_point.training.results.log import Record
@@ -29,23 +31,18 @@ class MlflowLogger:
         self._run, self._experiment, self._id = run, experiment, run_id
         local = str(run.folder.output_data / "mlflow")
         self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or local
-        self._connected = False
 
     def log(self, record: Record) -> None:
-        if not self._connected:
-            self._connect()
-        import mlflow
-
         values = {name: value for name, value in record.items() if name not in ("epoch", "step")}
-        mlflow.log_metrics(values, step=int(record["step"]))
+        self._connected.log_metrics(values, step=int(record["step"]))
 
     def close(self) -> None:
-        if self._connected:
-            import mlflow
+        if "_connected" in vars(self):
+            self._connected.end_run()
 
-            mlflow.end_run()
-
-    def _connect(self) -> None:
+    @cached_property
+    def _connected(self) -> Any:
+        """MLflow's client, with a run that is open."""
         # Without these, MLflow reports usage over the network, and refuses folders.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
@@ -55,6 +52,6 @@ class MlflowLogger:
         if self._experiment:
             mlflow.set_experiment(self._experiment)
         started = mlflow.start_run(self._id, run_name=None if self._id else self._run.name)
-        self._connected = True
         if not started.data.params:  # which never change
             mlflow.log_params(flat(asdict(self._run.config)))
+        return mlflow

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from entry_point.config.train_config import OptimConfig
+from entry_point.config.train_config import TrainConfig
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.program import ExitCode, UserError
 from entry_point.training.checkpoints import BEST, saved_steps
@@ -22,11 +22,18 @@ from entry_point.training.results.log import Record
 from entry_point.training.results.times import Moment, StallMeter
 
 
+class DivergedError(UserError):
+    """A loss is NaN or infinite."""
+
+    exit_code = ExitCode.FAILED
+
+
 class StepLog:
     """The steps since the last log line, those of this epoch, and those of this process."""
 
-    def __init__(self, devices: Devices, images_per_step: int) -> None:
-        self._devices, self._images = devices, images_per_step
+    def __init__(self, config: TrainConfig, devices: Devices, checkpoints: Path) -> None:
+        """`checkpoints` is the folder that the error for a diverged loss names."""
+        self._config, self._devices, self._checkpoints = config, devices, checkpoints
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=devices.device)
         """This rank's sum of step losses since the last log line; stays on the device until
         read."""
@@ -34,6 +41,8 @@ class StepLog:
         """Steps that `_loss_sum` covers, including those before a resume."""
         self._damaged = 0
         """This rank's damaged images in these steps; each was replaced by the next sample."""
+        self._unchecked: deque[tuple[HostCopy, int, int]] = deque()
+        """Losses with their epochs and steps."""
         self._timed_steps, self._started = 0, time.perf_counter()
         self.meter = StallMeter(devices)
 
@@ -42,13 +51,47 @@ class StepLog:
         self._timed_steps, self._started = 0, time.perf_counter()
         self.meter.begin_epoch()
 
-    def add(self, loss: torch.Tensor, batch: DeviceBatch, computing: Moment) -> None:
-        """Count one step, which ends now; `computing` is when the model got its batch."""
+    def add(
+        self, loss: torch.Tensor, batch: DeviceBatch, computing: Moment, progress: Progress
+    ) -> None:
+        """Count the step at `progress`, which ends now; `computing` is when the model got its
+        batch.
+
+        A loss is checked at once on a CPU, two steps later on a GPU: it is copied while later steps
+        run, so checking needs no synchronization. Raises DivergedError for this or an earlier step.
+        """
         self._loss_sum += loss.detach()
         self._steps += 1
         self._timed_steps += 1
         self._damaged += batch.damaged
         self.meter.add(batch.wait, computing, batch.cpu_s)
+        self._unchecked.append((HostCopy(loss), progress.epoch, progress.step))
+        self.check_losses(lag=2 if loss.device.type == "cuda" else 0)
+
+    def check_losses(self, lag: int = 0) -> None:
+        """Check the losses so far, but for the last `lag`. Raises DivergedError."""
+        while len(self._unchecked) > lag:
+            copied, epoch, step = self._unchecked.popleft()
+            loss = float(copied.wait())
+            if not math.isfinite(loss):
+                found = f"loss={loss} in step {step} of epoch {epoch}"
+                if epoch == step == 0:  # no rate has had an effect
+                    message = "check the model, model.weights and task.loss"
+                    raise DivergedError(f"{found}, before the first update: {message}")
+                raise self.diverged(found)
+
+    def diverged(self, loss: str) -> DivergedError:
+        """Returns the error for a loss that is not finite: its value, and when, is in `loss`."""
+        optim = self._config.optim
+        clip = "clip gradients with optim.clip_norm=1"
+        if optim.clip_norm is not None:
+            clip = f"optim.clip_norm={optim.clip_norm:g}"
+        restart = ""
+        if saved_steps(self._checkpoints):  # which resume with their own settings only
+            restart = "; use another name to restart from scratch"
+            if (best := self._checkpoints / BEST).exists():
+                restart += f", or from model.weights={best}"
+        return DivergedError(f"{loss}: lower optim.lr={optim.lr:g}, or {clip}{restart}")
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
         """Returns the interval's record with that of its last `step`, and after an epoch's last
@@ -56,9 +99,10 @@ class StepLog:
         waited = self.meter.waited()
         loss_sum, damaged = self._totals()
         loss, elapsed = loss_sum / max(1, self._steps), time.perf_counter() - self._started
+        images = self._timed_steps * self._config.trainer.batch_size
         interval: Record = {
             "loss": float(f"{loss:.6g}"),
-            "images_per_s": round(self._timed_steps * self._images / elapsed, 1),
+            "images_per_s": round(images / elapsed, 1),
             "data_wait_pct": round(100 * waited / elapsed, 2),
             **({"damaged": damaged} if damaged else {}),
         }
@@ -90,52 +134,3 @@ class StepLog:
         if self._devices.is_first:
             self._loss_sum += interval["loss_sum"] * self._devices.world_size
             self._damaged = interval["damaged"]
-
-
-class DivergedError(UserError):
-    """A loss is NaN or infinite."""
-
-    exit_code = ExitCode.FAILED
-
-    @classmethod
-    def of(cls, loss: str, optim: OptimConfig, checkpoints: Path) -> DivergedError:
-        """`loss` is its value, and when. `checkpoints` is the folder of those from before."""
-        clip = "clip gradients with optim.clip_norm=1"
-        if optim.clip_norm is not None:
-            clip = f"optim.clip_norm={optim.clip_norm:g}"
-        restart = ""
-        if saved_steps(checkpoints):  # which resume with their own settings only
-            restart = "; use another name to restart from scratch"
-            if (best := checkpoints / BEST).exists():
-                restart += f", or from model.weights={best}"
-        return cls(f"{loss}: lower optim.lr={optim.lr:g}, or {clip}{restart}")
-
-
-class LossGuard:
-    """Checks each step's loss: at once on a CPU, two steps later on a GPU.
-
-    A GPU's loss is copied while later steps run, so checking needs no synchronization.
-    """
-
-    def __init__(self, optim: OptimConfig, checkpoints: Path) -> None:
-        """What the error names, see `DivergedError.of`."""
-        self._optim, self._checkpoints = optim, checkpoints
-        self._waiting: deque[tuple[HostCopy, int, int]] = deque()
-        """Losses with their epochs and steps."""
-
-    def watch(self, loss: torch.Tensor, epoch: int, step: int) -> None:
-        """Take one step's loss. Raises DivergedError for this or an earlier step."""
-        self._waiting.append((HostCopy(loss), epoch, step))
-        self.flush(lag=2 if loss.device.type == "cuda" else 0)
-
-    def flush(self, lag: int = 0) -> None:
-        """Check the losses taken so far, but for the last `lag`."""
-        while len(self._waiting) > lag:
-            copied, epoch, step = self._waiting.popleft()
-            loss = float(copied.wait())
-            if not math.isfinite(loss):
-                found = f"loss={loss} in step {step} of epoch {epoch}"
-                if epoch == step == 0:  # no rate has had an effect
-                    message = "check the model, model.weights and task.loss"
-                    raise DivergedError(f"{found}, before the first update: {message}")
-                raise DivergedError.of(found, self._optim, self._checkpoints)

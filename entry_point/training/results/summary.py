@@ -38,14 +38,12 @@ def closing_lines(
     evaluation: Evaluation,
     run: RunFolder,
     *,
-    resumed_at: int = 0,
     test_of: TrainConfig | None = None,
 ) -> list[str]:
     """Returns how good, how fast, where everything is, and what measures the split `test`.
 
-    `seconds` are since the start of the job, which resumed the run at step `resumed_at` or began
-    it; `evaluation` is that of the exported weights; `test_of` is the run's configuration if its
-    dataset has that split.
+    `seconds` are since the start of the job; `evaluation` is that of the exported weights;
+    `test_of` is the run's configuration if its dataset has that split.
     """
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
     files = {
@@ -60,7 +58,7 @@ def closing_lines(
     best = metric.show(progress.best_value)
     rows = {
         f"validation {metric.label}": f"{value} (best {best})",
-        **_speed_rows(totals, resumed_at),
+        **speed_rows(totals),
         **{name: _relative(path) for name, path in files.items() if path.is_file()},
         **_tensorboard_row(run),
         **_disk_row(run),
@@ -69,25 +67,22 @@ def closing_lines(
     width = max(map(len, rows))
     if not len(totals.steps):
         done = f"Already finished; rewrote the results in {duration(seconds)}"
-    elif resumed_at:
-        done = f"Finished in {duration(seconds)} after the resume at step {resumed_at:,}"
+    elif totals.resumed_at:
+        done = f"Finished in {duration(seconds)} after the resume at step {totals.resumed_at:,}"
     else:
         done = f"Finished in {duration(seconds)}"
-    return [
-        done,
-        *(f"  {name:<{width}}  {value}" for name, value in rows.items()),
-    ]
+    return [done, *(f"  {name:<{width}}  {value}" for name, value in rows.items())]
 
 
-def _speed_rows(totals: Totals, resumed_at: int) -> dict[str, str]:
-    """Throughput and step times; empty if nothing was measured."""
+def speed_rows(totals: Totals) -> dict[str, str]:
+    """Returns throughput, step times and the verdict; empty if nothing was measured."""
     if not totals.training_seconds:
         return {}
     times = {
         f"  {part.replace('_', ' ')}": " / ".join(map(format_milliseconds, values))
         for part, values in totals.parts.items()
     }
-    earlier = ", earlier starts included" if resumed_at else ""
+    earlier = ", earlier starts included" if totals.resumed_at else ""
     head = {"step time (ms)": " / ".join(f"p{share}" for share in PERCENTILES)} if times else {}
     return {
         "training throughput": f"{totals.images_per_s:.0f} images/s",
@@ -111,21 +106,17 @@ def _tensorboard_row(run: RunFolder) -> dict[str, str]:
 
 def _disk_row(run: RunFolder) -> dict[str, str]:
     """Returns the sizes of what a run writes."""
-    folders = {"checkpoints": run.checkpoints, "model": run.model, "output": run.output}
-    sizes = {name: _bytes_in(folder) / 1e6 for name, folder in folders.items()}
+    sizes = {}
+    for folder in (run.checkpoints, run.model, run.output):
+        files = {}
+        for parent, _, names in os.walk(folder):
+            for name in names:
+                with suppress(FileNotFoundError):  # a logger's thread may remove files meanwhile
+                    found = Path(parent, name).lstat()
+                    files[found.st_ino] = found.st_size  # best.pt may link to the newest checkpoint
+        sizes[folder.name] = sum(files.values()) / 1e6
     parts = ", ".join(f"{name} {size:,.1f} MB" for name, size in sizes.items())
     return {"disk": f"{sum(sizes.values()):,.1f} MB: {parts}"}
-
-
-def _bytes_in(folder: Path) -> int:
-    """Returns the bytes of the files; those that a logger's thread removes meanwhile have none."""
-    sizes = {}
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):
-                file = Path(parent, name).lstat()
-                sizes[file.st_ino] = file.st_size  # the best checkpoint may link to the newest one
-    return sum(sizes.values())
 
 
 def _test_command(config: TrainConfig, run: RunFolder) -> str:
@@ -154,7 +145,7 @@ def run_name(run: RunFolder) -> str:
     return os.environ.get("TRAINING_JOB_NAME") or run.root.resolve().name
 
 
-def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str]:
+def run_facts(run: RunFolder, devices: Devices) -> dict[str, str]:
     """Returns what distinguishes this run from others; unknown facts are left out."""
     # A finished run may be started again much later.
     written = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
@@ -162,7 +153,6 @@ def run_facts(run: RunFolder, totals: Totals, devices: Devices) -> dict[str, str
     facts = {
         "run": run_name(run),
         "ended": ended.strftime("%Y-%m-%d %H:%M UTC") if ended else "",
-        "training time": duration(totals.training_seconds),
         "code revision": revision(),
         "own code": os.environ.get(own_code.HASH, ""),
         "devices": devices.describe(),

@@ -1,4 +1,4 @@
-"""How long steps take, how much of that they wait for data, and what follows from it."""
+"""How long steps take, and how much of that they wait for data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from entry_point.job.cores import cores_per_rank
 from entry_point.job.devices import Devices
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS
 from entry_point.training.results.log import Record
 
 STARTING_STEPS = 10
-INPUT_BOUND = 0.05
-"""The least share of a step's time that waits for data if input limits training."""
 
 COLUMNS = (*STEP_PARTS, "input_cpu")
 Times = NDArray[np.float32]
@@ -138,41 +135,3 @@ def percentiles(times: Times) -> dict[str, list[float]]:
         return {}
     values = 1000 * np.percentile(times, PERCENTILES, axis=0)
     return {part: [round(float(v), 3) for v in values[:, i]] for i, part in enumerate(STEP_PARTS)}
-
-
-def wait_share(times: Times) -> float:
-    """Returns the share of the steps' time spent waiting for data, 0 to 1."""
-    wait, step = (float(times[:, COLUMNS.index(part)].sum()) for part in ("data_wait", "step"))
-    return min(1.0, wait / step) if step else 0.0
-
-
-def cores_needed(steps: Times, images: int, ranks: int = 1) -> str:
-    """Returns how many cores the input of a rank needs, so that its steps wait for none.
-
-    `steps` are settled ones, of `images` each. Empty if nothing is known.
-    """
-    if not len(steps) or np.isnan(steps).any():
-        return ""
-    wait, step, input_cpu = map(float, steps.mean(axis=0))
-    free = max(step - wait, 0.01 * step)
-    of_rank, cores = " per rank" if ranks > 1 else "", input_cpu / free
-    count = f"{cores:.{1 if cores >= 1 else 2}f}" if cores >= 0.05 else "less than 0.05"
-    rate = f"{images / free:,.0f} images/s{of_rank}"
-    return f"{rate} need {count} cores for input; {cores_per_rank()} available"
-
-
-def verdict(waits: str, wait: float, cores: str = "", may_compile: bool = False) -> str:
-    """Returns one line: whether input limits training, and what would make it faster.
-
-    `waits` says of which steps `wait` is a share, 0 to 1; `cores` is from `cores_needed`.
-    """
-    bound = wait >= INPUT_BOUND
-    parts = [
-        f"{'' if bound else 'not '}input-bound: {waits} for data {100 * wait:.1f} % of the time",
-        cores,
-    ]
-    if bound:
-        parts.append("photos much larger than a sample load faster if packed with `max_side`")
-    elif may_compile:
-        parts.append("trainer.compile=default usually makes such steps 1.2 to 1.4 times as fast")
-    return "; ".join(filter(None, parts))

@@ -9,17 +9,13 @@ from functools import cached_property
 
 import numpy as np
 
+from entry_point.job.cores import cores_per_rank
 from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
 from entry_point.training.results.log import Record, column, training_records
-from entry_point.training.results.times import (
-    COLUMNS,
-    Times,
-    cores_needed,
-    percentiles,
-    verdict,
-    wait_share,
-)
+from entry_point.training.results.times import COLUMNS, Times, percentiles
 
+INPUT_BOUND = 0.05
+"""The least share of a step's time that waits for data if input limits training."""
 SHORTEST_S = 10.0
 """In a shorter run, most of the waiting is that of the first batches."""
 
@@ -33,8 +29,10 @@ class Totals:
     steps: Times = field(default_factory=lambda: np.empty((0, len(COLUMNS)), np.float32))
     """All ranks' settled steps of this process; none where a finished run is started again."""
     ranks: int = 1
+    resumed_at: int = 0
+    """The step of the checkpoint that this process resumed from; 0 if it began the run."""
     may_compile: bool = False
-    """Compilation could make the steps faster."""
+    """Whether compilation could make the steps faster."""
 
     @cached_property
     def _intervals(self) -> list[tuple[int, float, float]]:
@@ -81,8 +79,29 @@ class Totals:
         """Whether input limits training, how many cores it needs, and what would be faster."""
         if (seconds := self.training_seconds) < SHORTEST_S:
             return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
-        if not len(self.steps):
-            return verdict("training waits", self.data_wait_pct / 100)
-        cores = cores_needed(self.steps, self.images_per_step // self.ranks, self.ranks)
-        waits = "after the first steps, training waits"
-        return verdict(waits, wait_share(self.steps), cores, self.may_compile)
+        share, of = self.data_wait_pct / 100, ""
+        if len(self.steps):
+            wait, step, _ = map(float, self.steps.sum(axis=0))
+            share, of = wait / step, "after the first steps, "
+        bound = share >= INPUT_BOUND
+        waits = f"input-bound: {of}training waits for data {100 * share:.1f} % of the time"
+        parts = [waits if bound else f"not {waits}", self._cores_needed()]
+        if bound:
+            parts.append("photos much larger than a sample load faster if packed with `max_side`")
+        elif self.may_compile:
+            parts.append(
+                "trainer.compile=default usually makes such steps 1.2 to 1.4 times as fast"
+            )
+        return "; ".join(filter(None, parts))
+
+    def _cores_needed(self) -> str:
+        """Returns how many cores the input of a rank needs, so that its steps wait for none; empty
+        if nothing is known."""
+        if not len(self.steps) or np.isnan(self.steps).any():
+            return ""
+        wait, step, input_cpu = map(float, self.steps.mean(axis=0))
+        free = max(step - wait, 0.01 * step)
+        of_rank, cores = " per rank" if self.ranks > 1 else "", input_cpu / free
+        count = f"{cores:.{1 if cores >= 1 else 2}f}" if cores >= 0.05 else "less than 0.05"
+        rate = f"{self.images_per_step // self.ranks / free:,.0f} images/s{of_rank}"
+        return f"{rate} need {count} cores for input; {cores_per_rank()} available"

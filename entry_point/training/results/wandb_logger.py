@@ -4,6 +4,7 @@ package."""
 from __future__ import annotations
 
 from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 from entry_point.training.results.log import Record
@@ -21,25 +22,24 @@ class WandbLogger:
     def __init__(self, run: LoggedRun, **init: Any) -> None:
         require_package("wandb", module="wandb", package="wandb")
         self._run, self._init = run, init
-        self._wandb: Any = None
 
     def log(self, record: Record) -> None:
-        if self._wandb is None:
-            self._connect()
-        self._wandb.log(record)
+        self._connected.log(record)
 
     def close(self) -> None:
-        if self._wandb is not None:
+        if "_connected" in vars(self):
             import wandb
 
-            self._wandb.finish()
+            self._connected.finish()
             # `finish` returns before W&B's process has written all; a job that ends takes it along.
             wandb.teardown()
 
-    def _connect(self) -> None:
+    @cached_property
+    def _connected(self) -> Any:
+        """A run of W&B."""
         import wandb
 
-        self._wandb = wandb.init(
+        run = wandb.init(
             name=self._run.name,
             dir=self._run.folder.output_data,
             config=asdict(self._run.config),
@@ -47,4 +47,5 @@ class WandbLogger:
             **self._init,
         )
         # Its own count of steps only grows: it would drop an evaluation that a resumed job repeats.
-        self._wandb.define_metric("*", step_metric="step")
+        run.define_metric("*", step_metric="step")
+        return run

@@ -208,7 +208,7 @@ def test_the_legend_has_the_colors_that_masks_are_drawn_in() -> None:
         assert drawn.getpixel((0, 0)) == pytest.approx(half, abs=1)
     names = ["_background_", "$x$", *segmentation.names[2:]]
     legend = [*zip(names, segmentation.colors, strict=True)]
-    figure = draw_samples([torch.zeros(8, 8, 3)], [""], legend)
+    figure = draw_samples([Image.new("RGB", (8, 8))], [""], legend)
     figure.savefig(io.BytesIO())
     (below,) = figure.legends
     assert [text.get_text() for text in below.get_texts()] == names

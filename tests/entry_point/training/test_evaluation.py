@@ -1,4 +1,4 @@
-"""The evaluation, the loss guard, and requests to stop."""
+"""The evaluation, losses that are not finite, and requests to stop."""
 
 import os
 import signal
@@ -9,16 +9,19 @@ import pytest
 import torch
 from torch import nn
 
-from entry_point.config.train_config import OptimConfig
+from entry_point.config.train_config import OptimConfig, TrainConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
 from entry_point.job.devices import Devices, HostCopy
+from entry_point.job.known_tasks import LOSS
 from entry_point.job.stop import StopRequest
 from entry_point.training import evaluation
 from entry_point.training.evaluation import evaluate
-from entry_point.training.input import device_batches
+from entry_point.training.input import DeviceBatch, device_batches
 from entry_point.training.models import Normalize
-from entry_point.training.results.step_log import DivergedError, LossGuard
+from entry_point.training.progress import Progress
+from entry_point.training.results.step_log import DivergedError, StepLog
+from entry_point.training.results.times import Moment
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 CPU = Devices(torch.device("cpu"), None)
@@ -48,6 +51,13 @@ def test_a_second_ctrl_c_stops_at_once(stop: StopRequest) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
+def add_loss(log: StepLog, loss: float, *, epoch: int, step: int) -> None:
+    """Count a step of a run with 100 steps per epoch."""
+    images, labels = torch.zeros(2, 3, 2, 2), torch.zeros(2, dtype=torch.int64)
+    batch = DeviceBatch(images, labels, labels, damaged=0, wait=0.0)
+    log.add(torch.tensor(loss), batch, Moment(CPU.device), Progress(100, LOSS, epoch, step))
+
+
 LOWER = "loss=inf in step 7 of epoch 3: lower optim.lr=0.03, or "
 CLIP = "clip gradients with optim.clip_norm=1"
 RESTART = "; use another name to restart from scratch"
@@ -70,17 +80,18 @@ def test_the_error_for_an_infinite_loss_names_what_to_change(
 ) -> None:
     for name in kept:
         (tmp_path / name).touch()
-    guard = LossGuard(OptimConfig(clip_norm=clip), tmp_path)
-    guard.watch(torch.tensor(1.0), 0, 0)
+    config = TrainConfig(optim=OptimConfig(clip_norm=clip))
+    log = StepLog(config, CPU, tmp_path)
+    add_loss(log, 1.0, epoch=0, step=0)
     with pytest.raises(DivergedError) as error:
-        guard.watch(torch.tensor(float("inf")), 3, 7)
+        add_loss(log, float("inf"), epoch=3, step=7)
     assert str(error.value) == message.format(folder=tmp_path)
 
 
 def test_before_the_first_update_the_rate_is_not_to_blame(tmp_path: Path) -> None:
-    guard = LossGuard(OptimConfig(), tmp_path)
+    log = StepLog(TrainConfig(), CPU, tmp_path)
     with pytest.raises(DivergedError, match=r"loss=nan .* first update: check the model, "):
-        guard.watch(torch.tensor(float("nan")), 0, 0)
+        add_loss(log, float("nan"), epoch=0, step=0)
 
 
 class _FirstPixel(nn.Module):

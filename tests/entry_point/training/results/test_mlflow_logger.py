@@ -67,26 +67,16 @@ def test_a_resumed_job_starts_a_run_at_the_resume(tmp_path: Path, photo_folder: 
     assert "TensorBoard" not in (root / "log").read_text()
 
 
-@pytest.mark.parametrize("by", ["argument", "environment"])
-def test_a_named_run_is_continued(by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_of_the_environment_is_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uri = str(tmp_path / "store")
     log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri)
     _, run = only_run(uri)
-    named = {"run_id": run.info.run_id} if by == "argument" else {}
-    if by == "environment":
-        monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
-    log_to(tmp_path, ["mlflow"], losses(3, first=3), resumed_at=2, uri=uri, **named)
+    monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
+    log_to(tmp_path, ["mlflow"], losses(3, first=3), resumed_at=2, uri=uri)
     client, run = only_run(uri)
     assert history(client, run, "loss") == [(1, 5.0), (2, 4.0), (3, 3.0)]
-
-
-def test_a_run_that_is_not_there_costs_one_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=str(tmp_path / "store"), run_id="0" * 32)
-    (line,) = warnings_in(caplog)
-    assert line.startswith("logger mlflow failed and is off; the job continues: ")
-    assert "0" * 32 in line
 
 
 def test_a_database_file_takes_a_run(tmp_path: Path) -> None:

@@ -10,15 +10,13 @@ import torch
 
 from entry_point.job.devices import Devices, RunAhead
 from entry_point.job.metrics_line import METRICS, STEP_TIMES
-from entry_point.training.results import times
+from entry_point.training.results import totals
 from entry_point.training.results.times import (
     COLUMNS,
     Moment,
     StallMeter,
     Times,
-    cores_needed,
     percentiles,
-    wait_share,
 )
 from entry_point.training.results.totals import Totals
 from tests.entry_point.training import forked
@@ -86,8 +84,8 @@ def test_the_first_steps_of_a_process_are_not_judged(monkeypatch: pytest.MonkeyP
     meter.begin_epoch()
     for wait in (*[1.0] * 10, *[0.0] * 40):
         clock.step(meter, wait, 0.5, math.nan)
-    totals = Totals([record(40.0)], 16, meter.all_settled())
-    assert totals.verdict == f"not input-bound: {WAITS} 0.0 % of the time"
+    judged = Totals([record(40.0)], 16, meter.all_settled())
+    assert judged.verdict == f"not input-bound: {WAITS} 0.0 % of the time"
 
 
 def test_work_between_steps_counts_for_no_step() -> None:
@@ -160,9 +158,9 @@ def test_percentiles_of_step_times() -> None:
     assert percentiles(rows[:0]) == {}
 
 
-def test_the_wait_share_weights_steps_by_their_time() -> None:
-    assert wait_share(steps((0.5, 1, 0), (0, 1, 0))) == pytest.approx(0.25)
-    assert wait_share(steps()) == 0.0
+def test_the_verdict_weights_steps_by_their_time() -> None:
+    rows = steps((0.5, 1, math.nan), (0, 3, math.nan))
+    assert f"{WAITS} 12.5 % of the time" in Totals([record(20.0)], 16, rows).verdict
 
 
 @pytest.mark.parametrize(
@@ -203,13 +201,9 @@ def test_the_cores_are_those_of_steps_that_do_not_wait(
     expected: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(times, "cores_per_rank", lambda: 16)
-    assert cores_needed(steps(*[step] * 10), 256, ranks) == expected
-
-
-def test_nothing_is_said_of_cores_that_are_not_known() -> None:
-    assert cores_needed(steps(), 256) == ""
-    assert cores_needed(steps((0.0, 0.1, math.nan)), 256) == ""
+    monkeypatch.setattr(totals, "cores_per_rank", lambda: 16)
+    judged = Totals([record(20.0)], 256 * ranks, steps(*[step] * 10), ranks)
+    assert f" of the time; {expected}" in judged.verdict
 
 
 def test_every_epoch_logs_the_percentiles_of_its_steps(tmp_path: Path, photo_folder: Path) -> None:

@@ -69,9 +69,9 @@ def test_the_times_of_a_resumed_run_say_which_starts_they_cover(
     resumed_at: int, tmp_path: Path
 ) -> None:
     record = {"step": 50, "loss": 1.0, "images_per_s": 20.0, "data_wait_pct": 9.2}
-    totals = Totals([record], 16, np.ones((3, 3), np.float32))
+    totals = Totals([record], 16, np.ones((3, 3), np.float32), resumed_at=resumed_at)
     run, progress = RunFolder(tmp_path), Progress(3, LOSS)
-    first, *rows = closing_lines(totals, 8.0, progress, NOTHING, run, resumed_at=resumed_at)
+    first, *rows = closing_lines(totals, 8.0, progress, NOTHING, run)
     times = {row[2:23].strip(): row[23:] for row in rows}
     if resumed_at:
         assert first == "Finished in 8 s after the resume at step 40"
