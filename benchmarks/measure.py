@@ -56,7 +56,6 @@ COLORS = {
     "ONNX Runtime": "#4263eb",
     "OpenVINO": "#5f3dc4",
     "crop + skip": "#5c4033",
-    "jpegtran": "#495057",
     "lower bound:": "#ced4da",
 }
 
