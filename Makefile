@@ -181,27 +181,23 @@ test: ## All tests, or ONLY=changed|launch|gpu|container|...
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
-FIGURES := op stall data train serve launch job-start deaths gpu
-figures-op := operator.op_crop operator.op_index operator.op_resized operator.op_augment \
-	operator.build_time
+FIGURES := op stall data train serve job-start deaths gpu
+figures-op := operator.op_crop operator.op_index operator.op_resized operator.op_augment
 figures-stall := training.stall_step
-figures-data := data.data_startup data.data_tables data.data_packing data.data_formats \
-	data.data_reading data.data_index data.data_phones
+figures-data := data.data_formats data.data_reading data.data_phones
 figures-train := training.train_overhead training.parity
-figures-serve := serving.serve_speed serving.serve_endurance
-figures-launch := launching.launch_time
-figures-job-start := launching.job_start
+figures-serve := serving.serve_speed
+figures-job-start := job_start
 figures-deaths := training.train_interruptions
 figures-gpu := gpu.gpu_check
-figures- := $(foreach name,op stall data train serve launch deaths,$(figures-$(name)))
+figures- := $(foreach name,op stall data train serve deaths,$(figures-$(name)))
 figure-installs-op := bench
 figure-installs-train := timm
 figure-installs-stall := bench
 figure-installs-serve := bench
-figure-installs-launch := launch launch-v2 launch-v3
 figure-installs-gpu := timm bench
-figure-installs- := bench timm launch launch-v2 launch-v3
-figures: ## Measure again: ONLY=op|stall|data|train|launch|...
+figure-installs- := bench timm
+figures: ## Measure again: ONLY=op|stall|data|train|serve|...
 	$(call check_only,$(FIGURES))@$(READY) job dev $(figure-installs-$(ONLY))
 	@for module in $(figures-$(ONLY)); do $(PY) -m benchmarks.$$module $(ARGS); done
 

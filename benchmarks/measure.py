@@ -7,18 +7,16 @@ alike. Most figures are CPU time, not wall-clock time, of the median round.
 from __future__ import annotations
 
 import datetime
-import gc
 import importlib.metadata
 import os
 import platform
-import resource
 import statistics
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import matplotlib
 import torch
@@ -30,6 +28,8 @@ from matplotlib import pyplot as plt
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PLOTS = RESULTS / "plots"
+Contender = TypeVar("Contender", bound=Hashable)
+Found = TypeVar("Found")
 # In every plot a contender has the color of the longest of these keys that its name contains.
 COLORS = {
     "": "#adb5bd",
@@ -56,7 +56,6 @@ COLORS = {
     "ONNX Runtime": "#4263eb",
     "OpenVINO": "#5f3dc4",
     "crop + skip": "#5c4033",
-    "jpegtran": "#495057",
     "lower bound:": "#ced4da",
 }
 
@@ -74,47 +73,38 @@ def cpu_milliseconds(
     One call of a contender does `works` units. All threads of this process count.
     """
     keep_freed_memory()
-    seconds = alternate(contenders, rounds + 1, time.process_time)
+    seconds = alternate(timed(contenders, time.process_time), rounds + 1)
     return {name: 1e3 * statistics.median(s[1:]) / works for name, s in seconds.items()}
 
 
 def alternate(
-    contenders: Mapping[str, Callable[[], object]], rounds: int, clock: Callable[[], Any]
-) -> dict[str, list[Any]]:
-    """Call each contender once per round; returns how far each call moved the clock."""
-    moved: dict[str, list[Any]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, work in contenders.items():
-            started = clock()
-            work()
-            moved[name].append(clock() - started)
-    return moved
+    contenders: Mapping[Contender, Callable[[], Found]], rounds: int
+) -> dict[Contender, list[Found]]:
+    """Calls each contender once per round; returns what each of its calls returned."""
+    found: dict[Contender, list[Found]] = {name: [] for name in contenders}
+    for name in turns(contenders, rounds):
+        found[name].append(contenders[name]())
+    return found
 
 
-def cpu_seconds() -> float:
-    """User and system time of this process and of its children that have ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+def turns(contenders: Iterable[Contender], rounds: int) -> list[Contender]:
+    """Returns whose turn it is: each once per round. Every second round is in reverse order, so
+    that a machine that slows down steadily slows all of them alike."""
+    order = list(contenders)
+    return [one for number in range(rounds) for one in (order, order[::-1])[number % 2]]
 
 
-@dataclass
-class Growth:
-    megabytes: float = 0.0
+def timed(
+    contenders: Mapping[str, Callable[[], object]], clock: Callable[[], float]
+) -> dict[str, Callable[[], float]]:
+    """Returns contenders whose calls return the seconds by which they move the clock."""
 
+    def seconds(work: Callable[[], object]) -> float:
+        started = clock()
+        work()
+        return clock() - started
 
-@contextmanager
-def peak_growth() -> Iterator[Growth]:
-    """How far the process's resident memory grows above its size before the block (Linux)."""
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # resets VmHWM
-    before, growth = _status_megabytes("VmRSS"), Growth()
-    yield growth
-    growth.megabytes = _status_megabytes("VmHWM") - before
-
-
-def _status_megabytes(field: str) -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) / 1024
+    return {name: partial(seconds, work) for name, work in contenders.items()}
 
 
 def processor() -> str:
@@ -158,10 +148,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
-def bars(
-    name: str, title: str, label: str, values: Mapping[str, float], folder: Path = PLOTS
-) -> None:
-    """Write FOLDER/NAME.png with one horizontal bar per contender."""
+def bars(name: str, title: str, label: str, values: Mapping[str, float]) -> None:
+    """Write PLOTS/NAME.png with one horizontal bar per contender."""
     plt.rcParams["font.size"] = 11
     figure, axes = plt.subplots(figsize=(8, 0.4 * len(values) + 1.2))
     drawn = axes.barh(list(values), list(values.values()), color=[color(key) for key in values])
@@ -170,9 +158,14 @@ def bars(
     axes.bar_label(drawn, fmt="%.3g", padding=3)
     axes.margins(x=0.12)
     axes.spines[["top", "right"]].set_visible(False)
-    folder.mkdir(parents=True, exist_ok=True)
-    figure.savefig(folder / f"{name}.png", dpi=90, bbox_inches="tight")
+    PLOTS.mkdir(parents=True, exist_ok=True)
+    figure.savefig(PLOTS / f"{name}.png", dpi=90, bbox_inches="tight")
     plt.close(figure)
+
+
+def measured_by(command: str, packages: Sequence[str]) -> str:
+    """Returns a page's account of its origin: command, machine, day and versions."""
+    return f"`{command}`; {machine()}; {versions(packages)}."
 
 
 def write(
@@ -182,12 +175,12 @@ def write(
     method: str,
     tables: Sequence[str],
     packages: Sequence[str] = (),
-) -> str:
-    """Write docs/results/NAME.md, the page of `make figures ONLY=...`, and return its text."""
-    made = f"`make figures ONLY={only}`; {machine()}; {versions(packages)}."
+) -> None:
+    """Write and print docs/results/NAME.md, the page of `make figures ONLY=...`."""
+    made = measured_by(f"make figures ONLY={only}", packages)
     text = f"# {title}\n\n{method}\n\n{made}\n\n" + "\n".join(tables)
     if (PLOTS / f"{name}.png").exists():
         text += f"\n![{title}](plots/{name}.png)\n"
     RESULTS.mkdir(parents=True, exist_ok=True)
     (RESULTS / f"{name}.md").write_text(text)
-    return text
+    sys.stdout.write(text)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import io
-import tempfile
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
 
-from custom_op import index_jpeg, jpeg_headers, to_baseline
 from tests.photographs import PHOTOGRAPHS, write_photo_folder
 
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
@@ -75,24 +72,3 @@ def photograph_files(folder: Path, per_class: int) -> list[Path]:
     """JPEG files of crops of eight photographs; size, quality and subsampling vary."""
     write_photo_folder(folder, train=per_class, val=0)
     return sorted(folder.rglob("*.jpg"))
-
-
-class IndexedPhotograph(NamedTuple):
-    jpeg: bytes
-    side_index: bytes
-    height: int
-    width: int
-
-
-def indexed_photographs(per_class: int = 25) -> list[IndexedPhotograph]:
-    """Upright baseline JPEGs."""
-    with tempfile.TemporaryDirectory() as folder:
-        photographs = []
-        for file in photograph_files(Path(folder, "photographs"), per_class):
-            original = torch.from_numpy(np.fromfile(file, dtype=np.uint8))
-            jpeg = to_baseline(original)
-            ((height, width, orientation),) = jpeg_headers([jpeg]).tolist()
-            if orientation == 1:
-                index = index_jpeg(jpeg).numpy().tobytes()
-                photographs.append(IndexedPhotograph(jpeg.numpy().tobytes(), index, height, width))
-        return photographs

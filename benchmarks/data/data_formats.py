@@ -1,33 +1,23 @@
 """What images of each format cost in training: docs/results/data-formats.md.
 
 `python -m benchmarks.data.data_formats [ROUNDS]`. CPU time per image of this template's decoders
-and of torchvision's usual way (Pillow, transforms v2), in alternating rounds, one thread. Then the
-images per second of a folder of PNGs, on all cores.
+and of torchvision's usual way (Pillow, transforms v2), in alternating rounds, one thread.
 """
 
 from __future__ import annotations
 
 import io
-import statistics
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, RandomSampler
-from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 from benchmarks import measure
-from benchmarks.pipelines import process_tree
-from benchmarks.pipelines.run_case import Case, endless_loader
 from benchmarks.sample_photographs import HEIGHT, WIDTH, many_photographs
 from custom_op import index_jpeg
 from entry_point.config.data_config import DataConfig
@@ -36,7 +26,6 @@ from entry_point.data.decode.decode import OperatorDecoder
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
-from entry_point.job.cores import usable_cores
 
 FORMATS: dict[str, dict[str, Any]] = {
     "PNG": {},
@@ -48,8 +37,6 @@ FORMATS: dict[str, dict[str, Any]] = {
 }
 """Pillow's names, and how the photographs are saved."""
 SIZE, BATCH = 224, 16
-MEASURED_BATCHES = 24
-"""Of a folder, in each round; as many before them were partly made in the round of another."""
 TITLE = "What each format costs in training"
 TRANSFORM = v2.Compose(
     [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
@@ -101,56 +88,6 @@ def torchvisions(files: Sequence[bytes]) -> Callable[[], None]:
     return epoch
 
 
-def folder_rates(pngs: Sequence[bytes], root: Path, rounds: int) -> list[list[object]]:
-    """Rows of a table: who reads a folder of these PNGs, images/s, CPU ms per image."""
-    for number, png in enumerate(pngs):
-        folder = root / "train" / str(number % 2)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.png").write_bytes(png)
-    cores = usable_cores()
-    loaders = {
-        way: endless_loader(Case(way, cores, str(root), "folder", SIZE, BATCH, 0.0), drops=False)
-        for way in ("threads", "imagefolder")
-    }
-    pillows = ImageFolder(str(root / "train"), TRANSFORM)
-    sampler = RandomSampler(pillows, num_samples=1 << 24)
-    batches: dict[str, Iterator[object]] = {
-        "this template (threads)": loaders["threads"].epoch(0),
-        "ImageFolder, by Pillow": iter(
-            DataLoader(pillows, BATCH, sampler=sampler, num_workers=cores)
-        ),
-        "ImageFolder, by decode_image": loaders["imagefolder"].epoch(0),
-    }
-    rows = [[name, *of_images] for name, of_images in _rates(batches, rounds).items()]
-    batches.clear()
-    for loader in loaders.values():
-        loader.close()
-    return rows
-
-
-def _rates(
-    contenders: Mapping[str, Iterator[object]], rounds: int
-) -> dict[str, tuple[float, float]]:
-    """Images/s and CPU ms per image of batches: medians of alternating rounds."""
-    found: dict[str, list[tuple[float, float]]] = {name: [] for name in contenders}
-    for _ in range(rounds):
-        for name, batches in contenders.items():
-            _take(batches)
-            cpu, started = process_tree.cpu_seconds(), time.perf_counter()
-            _take(batches)
-            seconds, count = time.perf_counter() - started, MEASURED_BATCHES * BATCH
-            cpu = process_tree.cpu_seconds() - cpu
-            found[name].append((count / seconds, 1e3 * cpu / count))
-    return {
-        name: tuple(map(statistics.median, zip(*each, strict=True))) for name, each in found.items()
-    }
-
-
-def _take(batches: Iterator[object]) -> None:
-    for _ in islice(batches, MEASURED_BATCHES):
-        pass
-
-
 def main(rounds: int) -> None:
     torch.set_num_threads(1)
     files = files_by_format()
@@ -171,19 +108,11 @@ def main(rounds: int) -> None:
         "90, AVIF at 80), RandomResizedCrop 224 and flip, in batches. CPU ms per image on one "
         f"thread, medians of {rounds} alternating rounds after a warm-up. The operator decodes "
         "JPEGs; Pillow decodes the others, here as in torchvision's ImageFolder, but PNGs only to "
-        "the crop's last row.\n\nThe second table is a folder of these PNGs, with "
-        f"{usable_cores()} workers and batches of {BATCH}: torchvision's DataLoader with its "
-        "default loader (Pillow), and with torchvision's own decoder and tensors."
+        "the crop's last row."
     )
-    with tempfile.TemporaryDirectory() as work:
-        rates = folder_rates(files["PNG"], Path(work), rounds)
     measure.bars("data-formats", TITLE, "CPU ms per image", {name: ms[name] for name in shown})
-    tables = [
-        measure.table(head, rows),
-        measure.table(["a folder of PNGs", "images/s", "CPU ms"], rates),
-    ]
-    packages = ["torchvision", "pillow"]
-    sys.stdout.write(measure.write("data-formats", "data", TITLE, method, tables, packages))
+    table = measure.table(head, rows)
+    measure.write("data-formats", "data", TITLE, method, [table], ["torchvision", "pillow"])
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ rounds.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -81,7 +80,7 @@ def main() -> None:
         tensors = [tensor(file) for file in some]
         indexes = None if name == PLAIN else [index_jpeg(each) for each in tensors]
         contenders[name] = partial(sample, Encoded(tensors, indexes))
-    seconds = measure.alternate(contenders, ROUNDS, time.thread_time)
+    seconds = measure.alternate(measure.timed(contenders, time.thread_time), ROUNDS)
     works = EPOCHS * len(files)
     ms = {name: 1e3 * statistics.median(times) / works for name, times in seconds.items()}
     original = whole(files)
@@ -106,8 +105,7 @@ def main() -> None:
         for name, some in kept.items()
     ]
     measure.bars("data-phones", TITLE, "CPU ms per sample", ms)
-    tables = [measure.table(header, rows)]
-    sys.stdout.write(measure.write("data-phones", "data", TITLE, method, tables))
+    measure.write("data-phones", "data", TITLE, method, [measure.table(header, rows)])
 
 
 if __name__ == "__main__":

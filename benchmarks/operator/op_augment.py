@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
 from dataclasses import dataclass
@@ -181,7 +180,7 @@ def operation_times() -> dict[str, float]:
     files = [tensor(data) for data in photographs(SIZE // 2, SIZE // 2)]
     boxes = torch.tensor([[0, 0, SIZE // 2, SIZE // 2]]).repeat(BATCH, 1)
     works = {name: this_operator(files, boxes, table) for name, table in each_operation().items()}
-    seconds = measure.alternate(works, ROUNDS, time.process_time)
+    seconds = measure.alternate(measure.timed(works, time.process_time), ROUNDS)
     added = {name: np.subtract(times, seconds["identity"]) for name, times in seconds.items()}
     return {name: 1e6 * float(np.median(times)) / BATCH for name, times in added.items()}
 
@@ -219,7 +218,7 @@ def main() -> None:
     )
     tables = [policy_table(times), operation_table(operation_times())]
     packages = ("Pillow", "torchvision", "kornia", "albumentations", "nvidia-dali-cuda130")
-    sys.stdout.write(measure.write("op-augment", "op", TITLE, method, tables, packages))
+    measure.write("op-augment", "op", TITLE, method, tables, packages)
 
 
 if __name__ == "__main__":

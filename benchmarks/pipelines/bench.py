@@ -27,7 +27,7 @@ from omegaconf import OmegaConf
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from benchmarks.measure import PLOTS, RESULTS
+from benchmarks.measure import PLOTS, RESULTS, turns
 from benchmarks.pipelines.compare import Compared, compare, references
 from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
 from benchmarks.pipelines.page import PHONES_BATCH, Page
@@ -189,7 +189,7 @@ def measure_all(
     With `needs_all`, the first failure raises DataError, and Ctrl-C ends the program.
     """
     results: dict[Case, list[Result]] = {case: [] for case in todo}
-    order = [case for number in range(rounds) for case in (todo, todo[::-1])[number % 2]]
+    order = turns(todo, rounds)
     done, started = 0, time.monotonic()
     try:
         for case in order:

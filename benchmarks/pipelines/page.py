@@ -10,7 +10,7 @@ from pathlib import Path
 import matplotlib
 from markdown import markdown
 
-from benchmarks.measure import color, machine, versions
+from benchmarks.measure import color, measured_by
 from benchmarks.pipelines.compare import COMPARISON, Compared, compared_table
 from benchmarks.pipelines.run_case import STAGES
 from benchmarks.pipelines.table import (
@@ -96,8 +96,7 @@ class Page:
             "vary by chance. Memory leaves out mapped files; the pipeline's memory also leaves out "
             "what the process had before (mostly torch). threads and workers are this "
             f"template's engines. {DALI_WAYS} {PEER_WAYS} "
-            '`make bench ARGS="publish=true seconds=1 rounds=3"`; '
-            f"{machine()}; {versions(_PACKAGES)}."
+            + measured_by('make bench ARGS="publish=true seconds=1 rounds=3"', _PACKAGES)
         )
 
     def markdown(self, plot_address: str) -> str:

@@ -79,25 +79,15 @@ class Clients:
     def send(self, server: Server, folder: Path, clients: int, seconds: float) -> Round:
         """Have `clients` connections send the files of `folder` for `seconds`."""
         before, loop_before = cpu_seconds(server.process), _main_thread_seconds(server.process)
-        self.start(server, folder, clients, seconds)
-        sent = self.finish()
-        assert not sent.lost
+        assert self._process.stdin is not None and self._process.stdout is not None
+        order = Order(server.port, str(folder), clients, seconds)
+        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
+        self._process.stdin.flush()
+        sent = Sent(**json.loads(self._process.stdout.readline()))
         cpu, count = cpu_seconds(server.process) - before, len(sent.seconds)
         loop_cpu = _main_thread_seconds(server.process) - loop_before
         own = 1e3 * sent.cpu_seconds / count
         return Round(sent.per_second, sent.seconds, 1e3 * cpu / count, own, 1e3 * loop_cpu / count)
-
-    def start(self, server: Server, folder: Path, clients: int, seconds: float) -> None:
-        """Begin what `send` does."""
-        assert self._process.stdin is not None
-        order = Order(server.port, str(folder), clients, seconds)
-        self._process.stdin.write(json.dumps(asdict(order)) + "\n")
-        self._process.stdin.flush()
-
-    def finish(self) -> Sent:
-        """Wait for what `start` began."""
-        assert self._process.stdout is not None
-        return Sent(**json.loads(self._process.stdout.readline()))
 
     def close(self) -> None:
         assert self._process.stdin is not None

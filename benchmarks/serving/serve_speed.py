@@ -10,10 +10,10 @@ from __future__ import annotations
 import base64
 import json
 import os
-import sys
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack, closing
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -73,28 +73,26 @@ def measure_size(
     folder: Path, model: Path, servers: dict[str, Server], clients: Clients
 ) -> Figures:
     """Alternating rounds with the images of `folder`."""
-    others = {PLAIN: plain(model), TORCHSERVE: torchserve()}
-    found: Figures = {}
-    for _ in range(ROUNDS):
-        for (name, ready), count in product(servers.items(), CLIENTS):
-            bodies = folder / "json" if name in ENGINES else folder / "jpg"
-            rounds = found.setdefault((name, count), [])
-            rounds.append(clients.send(ready, bodies, count, SECONDS))
-        for name, answer in others.items():
-            rounds = found.setdefault((name, None), [])
-            rounds.append(in_process(answer, folder / "jpg", SECONDS))
-    return found
+    contenders: dict[Case, Callable[[], Round]] = {}
+    for (name, ready), count in product(servers.items(), CLIENTS):
+        bodies = folder / "json" if name in ENGINES else folder / "jpg"
+        contenders[name, count] = partial(clients.send, ready, bodies, count, SECONDS)
+    for name, answer in ((PLAIN, plain(model)), (TORCHSERVE, torchserve())):
+        contenders[name, None] = partial(in_process, answer, folder / "jpg", SECONDS)
+    return measure.alternate(contenders, ROUNDS)
 
 
 def measure_free(folder: Path, model: Path, clients: Clients) -> Figures:
     """Rounds of the server with a model that costs nothing."""
-    found: Figures = {}
     with server(model) as ready:
         clients.send(ready, folder / "jpg", 4, 1)
-        for _, count in product(range(ROUNDS), FREE_CLIENTS):
-            rounds = found.setdefault((OURS.format("free model"), count), [])
-            rounds.append(clients.send(ready, folder / "jpg", count, SECONDS))
-    return found
+        contenders: dict[Case, Callable[[], Round]] = {
+            (OURS.format("free model"), count): partial(
+                clients.send, ready, folder / "jpg", count, SECONDS
+            )
+            for count in FREE_CLIENTS
+        }
+        return measure.alternate(contenders, ROUNDS)
 
 
 def free_rows(found: Figures) -> list[list[object]]:
@@ -233,7 +231,7 @@ def main() -> None:
         measure.table(("float32", "goal", "measured", ""), goals(found[SMALL], free, starts))
     )
     packages = ("uvicorn", "torchserve", "litserve", "onnxruntime", "openvino", "pillow")
-    sys.stdout.write(measure.write("serving", "serve", "Serving", METHOD, tables, packages))
+    measure.write("serving", "serve", "Serving", METHOD, tables, packages)
 
 
 if __name__ == "__main__":

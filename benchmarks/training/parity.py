@@ -2,8 +2,7 @@
 
 Writes docs/results/train-parity.md. Real labelled data of which a small network classifies 60 to
 90 %: the digits of scikit-learn as JPEGs. The same model, recipe and seeds in both loops, which
-share no code and draw other numbers, so that their spread is that of seeds. With `before=DIR`, a
-checkout of an earlier commit is a third loop.
+share no code and draw other numbers, so that their spread is that of seeds.
 """
 
 from __future__ import annotations
@@ -25,12 +24,18 @@ from sklearn.datasets import load_digits
 from timm.data.auto_augment import rand_augment_transform
 
 from benchmarks import measure
+from custom_op.augment_ops import NUMBERS
+from entry_point.config.train_config import load_train_config
+from entry_point.data.plan.order import EpochPlan
+from entry_point.data.plan.policies import build_augmenter
+from entry_point.data.plan.samples import Samples, split_repeats
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 VAL = 1000
-HERE, TORCHVISION, BEFORE = "this template", "torchvision's way", "before"
+HERE, TORCHVISION = "this template", "torchvision's way"
 NEIGHBORS = "torchvision's way, repeats blended with themselves"
+LOOPS = (HERE, TORCHVISION, NEIGHBORS)
 PLAIN = (
     "data=folder data.image_size=32 data.resize=36 data.scale=[0.35,1.0] optim.lr=0.1 "
     "model.name=project.models.small_net optim.warmup_epochs=2 optim.weight_decay=5e-5 "
@@ -91,20 +96,20 @@ def write_digits(folder: Path, images: int) -> None:
         image.resize((64, 64), Image.Resampling.BICUBIC).convert("RGB").save(file, quality=92)
 
 
-def job(recipe: Recipe, data: Path, seed: int, checkout: Path, loop: str) -> Run:
-    """Returns training jobs of the checkout: averaging does not change the weights that train."""
-    raw = accuracy(recipe, data, seed, checkout, "null")
-    return Run(recipe, loop, raw, accuracy(recipe, data, seed, checkout, str(recipe.ema_decay)))
+def job(recipe: Recipe, data: Path, seed: int) -> Run:
+    """Returns two training jobs: averaging does not change the weights that train."""
+    raw, averaged = (accuracy(recipe, data, seed, d) for d in ("null", str(recipe.ema_decay)))
+    return Run(recipe, HERE, raw, averaged)
 
 
-def accuracy(recipe: Recipe, data: Path, seed: int, checkout: Path, decay: str) -> list[float]:
+def accuracy(recipe: Recipe, data: Path, seed: int, decay: str) -> list[float]:
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "entry_point", "train", *PLAIN]
         command += [*recipe.overrides, f"data.root={data}", f"optim.ema_decay={decay}"]
         command += [f"trainer.epochs={recipe.epochs}", f"trainer.seed={seed}"]
         subprocess.run(
             command,
-            cwd=checkout,
+            cwd=ROOT,
             env={**os.environ, "ML_ROOT": folder},
             stdout=subprocess.DEVNULL,
             check=True,
@@ -126,25 +131,14 @@ def reference(recipe: Recipe, data: Path, seed: int, loop: str) -> Run:
     return Run(recipe, loop, raw, averaged)
 
 
-DEALT = """
-import json
-import numpy as np
-from entry_point.data.plan.order import EpochPlan
-from entry_point.data.plan.samples import split_repeats
-found = []
-for ranks in (1, 8):
-    plan = EpochPlan(128 * 8 * 4, 128, 0, True, 0, ranks, repeats=4)
-    images = split_repeats(next(plan.batches(0)))[0]
-    found += [len(set(images.tolist())), 100 * float(np.mean(images == np.roll(images, 1)))]
-print(json.dumps(found))
-"""
-"""Images in a batch of 128 with 4 repeats, and percent blended with themselves; 1 and 8 ranks."""
-
-
-def dealt(checkout: Path) -> list[float]:
-    command = [sys.executable, "-c", DEALT]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
-    found: list[float] = json.loads(done.stdout)
+def dealt() -> list[float]:
+    """Images in a batch of 128 with 4 repeats, and percent blended with themselves; of 1 and of 8
+    ranks."""
+    found = []
+    for ranks in (1, 8):
+        plan = EpochPlan(128 * 8 * 4, 128, 0, True, 0, ranks, repeats=4)
+        images = split_repeats(next(plan.batches(0)))[0]
+        found += [len(set(images.tolist())), 100 * float(np.mean(images == np.roll(images, 1)))]
     return found
 
 
@@ -157,24 +151,13 @@ def dealt_by_ra_sampler() -> list[float]:
     return found
 
 
-ROTATED = """
-import numpy as np
-from custom_op.augment_ops import NUMBERS
-from entry_point.config.train_config import load_train_config
-from entry_point.data.plan.policies import build_augmenter
-from entry_point.data.plan.samples import Samples
-config, _ = load_train_config(["experiment=deit_small", "data.root=x", "augment.erase=0"])
-augmenter = build_augmenter(config.augment, config.data.normalization[0])
-table = augmenter.table(0, Samples.of(0, np.arange(20000)), 224).reshape(-1, 8)
-print(np.median(np.abs(table[table[:, 0] == NUMBERS["rotate"], 1])))
-"""
-"""The median rotation in degrees that experiment=deit_small draws."""
-
-
-def rotated(checkout: Path) -> float:
-    command = [sys.executable, "-c", ROTATED]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def rotated() -> float:
+    """Returns the median rotation in degrees that experiment=deit_small draws."""
+    config, _ = load_train_config(["experiment=deit_small", "data.root=x", "augment.erase=0"])
+    augmenter = build_augmenter(config.augment, config.data.normalization[0])
+    assert augmenter is not None
+    table = augmenter.table(0, Samples.of(0, np.arange(20000)), 224).reshape(-1, 8)
+    return float(np.median(np.abs(table[table[:, 0] == NUMBERS["rotate"], 1])))
 
 
 def rotated_by_timm() -> float:
@@ -194,12 +177,12 @@ def summary(curves: Sequence[Sequence[float]]) -> str:
     return f"{statistics.mean(last):.1f} ({min(last):.1f} to {max(last):.1f})"
 
 
-def plot(runs: Sequence[Run], loops: Sequence[str]) -> None:
+def plot(runs: Sequence[Run]) -> None:
     """Write the curves of raw weights: the mean over seeds, and their range as a band."""
     figure, panels = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
     for panel, recipe in zip(panels, RECIPES[:2], strict=True):
         epochs = range(1, recipe.epochs + 1)
-        for loop in loops:
+        for loop in LOOPS:
             curves = [run.raw for run in runs if (run.recipe, run.loop) == (recipe, loop)]
             values = 100 * np.array(curves)
             if not values.size:
@@ -219,9 +202,7 @@ def plot(runs: Sequence[Run], loops: Sequence[str]) -> None:
     plt.close(figure)
 
 
-def main(before: Path | None) -> None:
-    checkouts = {HERE: ROOT, **({} if before is None else {BEFORE: before})}
-    loops = [HERE, TORCHVISION, NEIGHBORS, *([] if before is None else [BEFORE])]
+def main() -> None:
     runs: list[Run] = []
     with tempfile.TemporaryDirectory() as folder:
         for recipe in RECIPES:
@@ -231,21 +212,19 @@ def main(before: Path | None) -> None:
                 runs.append(reference(recipe, data, seed, TORCHVISION))
                 if "--apart" in recipe.options:
                     runs.append(reference(recipe, data, seed, NEIGHBORS))
-                runs += [job(recipe, data, seed, each, loop) for loop, each in checkouts.items()]
+                runs.append(job(recipe, data, seed))
     rows = []
     for recipe in RECIPES:
-        for loop in loops:
+        for loop in LOOPS:
             of_loop = [run for run in runs if (run.recipe, run.loop) == (recipe, loop)]
             if not of_loop:
                 continue
             curves = ([run.raw for run in of_loop], [run.averaged for run in of_loop])
             rows.append((recipe.name, loop, *map(summary, curves)))
-    batches = {name: dealt(checkout) for name, checkout in checkouts.items()}
-    batches["RASampler"] = dealt_by_ra_sampler()
-    rotations = {loop: rotated(checkout) for loop, checkout in checkouts.items()}
-    rotations["timm's rand-m9-mstd0.5-inc1"] = rotated_by_timm()
-    plot(runs, loops)
-    text = measure.write(
+    batches = {HERE: dealt(), "RASampler": dealt_by_ra_sampler()}
+    rotations = {HERE: rotated(), "timm's rand-m9-mstd0.5-inc1": rotated_by_timm()}
+    plot(runs)
+    measure.write(
         "train-parity",
         "train",
         "Recipes here and in a loop written torchvision's way",
@@ -279,9 +258,7 @@ def main(before: Path | None) -> None:
         ],
         ["torchvision", "timm", "scikit-learn"],
     )
-    sys.stdout.write(text)
 
 
 if __name__ == "__main__":
-    given = dict(argument.split("=", 1) for argument in sys.argv[1:])
-    main(Path(given["before"]).resolve() if "before" in given else None)
+    main()

@@ -6,10 +6,10 @@ All contenders train in one process and alternate by epoch.
 from __future__ import annotations
 
 import statistics
-import sys
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -48,8 +48,8 @@ TITLE = "The stall workload"
 class Rounds:
     """One contender's step times and CPU seconds, by round."""
 
-    times: list[Times] = field(default_factory=list)
-    cpu: list[float] = field(default_factory=list)
+    times: list[Times]
+    cpu: list[float]
 
     def milliseconds(self, part: str) -> float:
         """Returns the mean over the steps of the median round."""
@@ -72,22 +72,21 @@ class Training:
             steps_per_epoch=loader.steps_per_epoch,
             channels=Path(),
         )
-        self.rounds = Rounds()
+        self._epochs = count()
 
-    def epoch(self, number: int) -> None:
-        """Train an epoch and record its steps but the first, and all of its CPU time."""
+    def epoch(self) -> tuple[Times, float]:
+        """Train the next epoch; returns the times of its steps but the first, and its CPU
+        seconds."""
         meter, device = StallMeter(self._devices), self._devices.device
         began = cpu_seconds()
         meter.begin_epoch()
-        batches = device_batches(self.loader.epoch(number), device, self._normalize)
+        batches = device_batches(self.loader.epoch(next(self._epochs)), device, self._normalize)
         for step, batch in enumerate(batches):
             computing = Moment(device)
             self._learner.loss(batch.images, batch.labels, step)
             self._learner.update()
             meter.add(batch.wait, computing, batch.cpu_s)
-        if number:  # round 0 warms up
-            self.rounds.times.append(settled(meter.epoch))
-            self.rounds.cpu.append(cpu_seconds() - began)
+        return settled(meter.epoch), cpu_seconds() - began
 
 
 def train_in_turns(
@@ -99,16 +98,12 @@ def train_in_turns(
         published = CropSkip() if name == PUBLISHED else None
         loader = training_loader(config, devices.device, published)
         contenders[name] = Training(config, loader, devices)
-    return take_turns(contenders, rounds)
-
-
-def take_turns(contenders: Mapping[str, Training], rounds: int) -> dict[str, Rounds]:
-    for number in range(rounds + 1):
-        for training in contenders.values():
-            training.epoch(number)
+    epochs = {name: training.epoch for name, training in contenders.items()}
+    found = measure.alternate(epochs, rounds + 1)
     for training in contenders.values():
         training.loader.close()
-    return {name: training.rounds for name, training in contenders.items()}
+    # The first round warms up.
+    return {name: Rounds(*map(list, zip(*each[1:], strict=True))) for name, each in found.items()}
 
 
 def step_table(results: Mapping[str, Rounds]) -> str:
@@ -179,7 +174,7 @@ def main() -> None:
             some, free = measure_device(device, root)
             tables += some
     plot({name: rounds.milliseconds("step") for name, rounds in free.items()}, devices[-1].type)
-    text = measure.write(
+    measure.write(
         "stall",
         "stall",
         TITLE,
@@ -194,7 +189,6 @@ def main() -> None:
         tables,
         ("Pillow", "torchvision", "spdl-core"),
     )
-    sys.stdout.write(text)
 
 
 if __name__ == "__main__":

@@ -123,7 +123,7 @@ def main(data: Path) -> None:
     parts = resume_seconds(data)
     resume = [(part, round(seconds, 1)) for part, seconds in parts.items()]
     resume.append(("total without imports (goal: 5)", round(parts["total"] - parts["imports"], 1)))
-    text = measure.write(
+    measure.write(
         "train-overhead",
         "train",
         "The overhead of the training loop",
@@ -139,7 +139,6 @@ def main(data: Path) -> None:
             measure.table(["resume, seconds", "value"], resume),
         ],
     )
-    sys.stdout.write(text)
 
 
 if __name__ == "__main__":

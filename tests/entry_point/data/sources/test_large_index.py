@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data.data_startup import Start, write_large_index
 from entry_point.config.data_config import Access
 from tests import forkserver
+from tests.entry_point.data.sources.large_index import Start, write_large_index
 
 SAMPLES, BYTES_EACH = 500_000, 160
 
@@ -25,7 +25,7 @@ def test_large_index_takes_little_memory_until_the_first_epoch_order_is_known(
     large: Path, access: Access, tmp_path: Path
 ) -> None:
     """The goal is 200 MB for a million samples; the limit here is stricter."""
-    program = ["-m", "benchmarks.data.data_startup", str(large), access]
+    program = ["-m", "tests.entry_point.data.sources.large_index", str(large), access]
     output, _ = forkserver.start(program, tmp_path / "log").communicate(60)
     found = Start(**json.loads(output))
     assert found.samples == SAMPLES

@@ -1,6 +1,6 @@
 """Time to start, stop and rebuild the image, and its size: docs/results/job-start.md.
 
-``python -m benchmarks.launching.job_start [FOLDER [REPEATS]]`` builds the image of this tree on
+``python -m benchmarks.job_start [FOLDER [REPEATS]]`` builds the image of this tree on
 ``BASE_IMAGE``, with ``PREBUILD=0`` and ``PREBUILD=1``, and alternates jobs on a dataset in the
 folder layout (default: the demo). ``first line`` and ``first step`` are times from ``docker run``
 to these lines of the log, ``stop`` the time from SIGTERM to the end, including the checkpoint.
@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from benchmarks import measure
@@ -39,8 +40,10 @@ OVERRIDES = (
 TITLE = "The image: start, stop, rebuild, size"
 
 
-def start_and_stop(engine: Engine, reference: str, photos: Path, folder: Path) -> dict[str, float]:
-    """Start a job and stop it after its first step; returns seconds by part."""
+def start_and_stop(engine: Engine, reference: str, photos: Path, work: Path) -> dict[str, float]:
+    """Start a job, in a new folder of `work`, and stop it after its first step; returns seconds by
+    part."""
+    folder = Path(tempfile.mkdtemp(dir=work))
     for part in WRITTEN:
         (folder / part).mkdir(parents=True)
     name = f"job-start-{os.getpid()}"
@@ -112,7 +115,7 @@ def size(engine: Engine, image: str) -> int:
 
 def report(
     repeats: int, runs: Mapping[str, list[dict[str, float]]], built: Sequence[Sequence[object]]
-) -> str:
+) -> None:
     rows = [
         (part, *(statistics.median(run[part] for run in column) for column in runs.values()))
         for part in next(iter(runs.values()))[0]
@@ -130,7 +133,7 @@ def report(
         measure.table(("part", *runs), rows),
         measure.table(("image", "second build, s", "above the base, MB"), built),
     ]
-    return measure.write("job-start", "job-start", TITLE, method, tables)
+    measure.write("job-start", "job-start", TITLE, method, tables)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -143,15 +146,15 @@ def main(arguments: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory() as folder:
             context = copy_context(Path(folder))
             images = build_images(engine, context)
-            runs: dict[str, list[dict[str, float]]] = {name: [] for name in images}
-            for number in range(repeats):
-                for name, reference in images.items():
-                    ml = Path(folder, "ml", f"{reference}-{number}")
-                    runs[name].append(start_and_stop(engine, reference, photos, ml))
+            jobs = {
+                name: partial(start_and_stop, engine, reference, photos, Path(folder))
+                for name, reference in images.items()
+            }
+            runs = measure.alternate(jobs, repeats)
             built = list(builds(engine, context, images))
     except UserError as error:
         sys.exit(f"job_start: {error}")
-    sys.stdout.write(report(repeats, runs, built))
+    report(repeats, runs, built)
 
 
 if __name__ == "__main__":
