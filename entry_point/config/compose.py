@@ -28,8 +28,8 @@ from entry_point.job import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()
-# No list, dictionary, sweep, quotes or interpolation; commas within braces only.
-_PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*"""
+# No list, dictionary, sweep, quotes or interpolation; commas alone or within braces only.
+_PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*|,"""
 
 _PACKAGE_LINE = "# @package _global_"
 # As Hydra reads it: after blank lines and comments with an @ only.
