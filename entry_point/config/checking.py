@@ -16,7 +16,6 @@ T = TypeVar("T")
 Node = Mapping[str, Any]
 """What a JSON schema says of a setting, or of a class of settings."""
 _FOR_LAUNCH = ("target", "job", "resume_from")
-_UNPACKED = "the first line of the experiment's file must be `# @package _global_`"
 _MOST_NAMED = 9
 """Keys in a line: nobody reads longer lists."""
 
@@ -73,7 +72,7 @@ def _meant(path: str, schema: type, group: str) -> str:
     if not group and top in _FOR_LAUNCH and top not in keys:
         return "is a setting of `make sagemaker-train`; remove it"
     if path == "experiment":  # Hydra puts a file's keys below its folder's name
-        return _UNPACKED
+        return "the first line of the experiment's file must be `# @package _global_`"
     if path in keys:
         return f"no such key; a file nests keys: write {above}: {{{name}: VALUE}}"
     same = [key for key in keys if key.rpartition(".")[2] == name]

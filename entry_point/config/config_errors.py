@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from entry_point.config.retired import retired
 from entry_point.job.program import UserError
@@ -33,17 +33,18 @@ class ConfigError(UserError, ValueError):
         super().__init__(f"{typed}: {message}" if message else typed)
 
 
-def shown(value: object) -> str:
-    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`, `{fc.*:{lr:0.1}}`."""
+def shown(value: object, write: Callable[[str], str] = str) -> str:
+    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`, `{fc.*:{lr:0.1}}`, with its
+    texts as `write` returns them."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, (list, tuple)):
-        return f"[{','.join(map(shown, value))}]"
+        return f"[{','.join(shown(each, write) for each in value)}]"
     if isinstance(value, dict):
-        return f"{{{','.join(f'{key}:{shown(each)}' for key, each in value.items())}}}"
-    return str(value)
+        return f"{{{','.join(f'{key}:{shown(each, write)}' for key, each in value.items())}}}"
+    return write(value) if isinstance(value, str) else str(value)
 
 
 def near(value: str, allowed: Iterable[str]) -> str:

@@ -7,10 +7,10 @@ Hydra knows only ASCII letters, and none of `=(){}#&~`, outside them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
@@ -22,7 +22,7 @@ from hydra.grammar.gen.OverrideLexer import OverrideLexer
 from hydra.grammar.gen.OverrideParser import OverrideParser
 
 from entry_point.config.checking import Node, json_tree
-from entry_point.config.config_errors import ConfigError, refuse_in_overrides
+from entry_point.config.config_errors import ConfigError, refuse_in_overrides, shown
 from entry_point.config.data_config import DataConfig
 
 # No list, dictionary, sweep, quotes or interpolation; commas alone or within braces only.
@@ -109,17 +109,16 @@ def _below(node: Node, name: str) -> Node:
 # -- written
 
 
-def spell(value: object, plain: re.Pattern[str] = _PLAIN) -> str:
-    """Returns the text behind `key=` for a text, a number, a truth value, null or a list of these.
+def spell(value: object) -> str:
+    """Returns the text behind `key=` for a value, with quotes around texts that need them."""
+    if isinstance(value, str):
+        return _quote_unless(_PLAIN, value)
+    return shown(value, partial(_quote_unless, _PLAIN_ITEM))
 
-    A text that `plain` matches is written without quotes.
-    """
-    if isinstance(value, list):
-        return "[" + ",".join(spell(item, _PLAIN_ITEM) for item in value) + "]"
-    if not isinstance(value, str):
-        return json.dumps(value)
-    is_plain = plain.fullmatch(value) and value.lower() not in _TYPED_WORDS
-    return value if is_plain else quote(value)
+
+def _quote_unless(plain: re.Pattern[str], text: str) -> str:
+    is_plain = plain.fullmatch(text) and text.lower() not in _TYPED_WORDS
+    return text if is_plain else quote(text)
 
 
 def quote(text: str) -> str:

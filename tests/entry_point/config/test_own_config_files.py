@@ -1,33 +1,14 @@
 """Files that people add to configs/: what is wrong is one line with the file."""
 
 import re
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from entry_point.config import compose
-from entry_point.config.compose import CONFIGS
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, load_train_config
+from tests.entry_point.config.conftest import Write
 
-Write = Callable[[str, str | bytes], None]
 PACKAGE = "# @package _global_\n"
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a file into a copy of the config tree, which is then the one that is composed."""
-    copy = tmp_path / "configs"
-    shutil.copytree(CONFIGS, copy)
-    monkeypatch.setattr(compose, "CONFIGS", copy)
-
-    def write_file(name: str, content: str | bytes) -> None:
-        data = content.encode() if isinstance(content, str) else content
-        (copy / f"{name}.yaml").write_bytes(data)
-
-    return write_file
 
 
 def train_config(*overrides: str) -> TrainConfig:
