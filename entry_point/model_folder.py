@@ -37,7 +37,6 @@ from yaml import YAMLError
 
 from entry_point.config.compose import load_resolved
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import Crop
 from entry_point.config.resolve import TIMM
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.file_bytes import read_text
@@ -97,34 +96,28 @@ class Trained:
     """What the trainer had at its end."""
 
     config: TrainConfig
+    task: Task
+    """Says what an answer is, see `Task.rows` and `Task.describe`."""
     classes: list[str]
     """The names of the train split's classes, labels or numbers."""
-    task: Task
     network: nn.Module
     """On the device, in eval mode."""
+    device: torch.device
     reached: str | None
     """What the run had reached, such as `epoch 3 of 90, validation accuracy 84.67 %`."""
 
 
 @dataclass(frozen=True)
-class Model:
-    """A loaded model folder."""
+class Model(Trained):
+    """A model that answers."""
 
     answers: nn.Module
     """See `Answers`: uint8 `(N, 3, image_size, image_size)` -> float32 `(N, ...)`."""
-    task: Task
-    """Says what an answer is, see `Task.rows` and `Task.describe`."""
-    kind: str
-    """`task.name` of the training."""
-    image_size: int
-    resize: int
-    crop: Crop
-    gray_bits: int
-    device: torch.device
-    architecture: str
-    """`model.name` of the training."""
-    reached: str | None = None
-    """See `Trained`."""
+
+    @property
+    def image_size(self) -> int:
+        """Height and width in pixels of what the model takes."""
+        return self.config.data.image_size
 
     @property
     def names(self) -> list[str]:
@@ -227,9 +220,17 @@ def doubts(config: TrainConfig) -> list[str]:
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:
-    """Load the folder's weights. Raises ModelError for another network's, or a damaged file."""
+    """Load the folder's weights, in which a tied one has one of its names.
+
+    Raises ModelError for another network's, or a damaged file.
+    """
     with _naming(folder / WEIGHTS):
-        _load_weights(network, folder / WEIGHTS)
+        tensors, own = load_safetensors(folder / WEIGHTS), network.state_dict()
+        tied = {own[name].data_ptr(): tensor for name, tensor in tensors.items() if name in own}
+        for name, weight in own.items():
+            if name not in tensors and weight.data_ptr() in tied:
+                tensors[name] = tied[weight.data_ptr()]
+        load_state(network, tensors)
 
 
 # -- predict, serve and evaluate load it
@@ -256,23 +257,12 @@ def unpacked(model: Path) -> Iterator[Path]:
 def load_model(folder: Path, device: torch.device) -> Model:
     """Returns the model and its preprocessing, for images of any source. Raises ModelError."""
     trained = load_trained(folder, device)
-    data, task = trained.config.data, trained.task
     if device.type == "cuda":
         # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
         torch.backends.cudnn.allow_tf32 = False
-    answers = Answers(trained.network, Normalize(*data.normalization), task.head)
-    return Model(
-        answers=answers.to(device).eval().requires_grad_(False),
-        task=task,
-        kind=trained.config.task.name,
-        image_size=data.image_size,
-        resize=data.resize,
-        crop=data.crop,
-        gray_bits=data.gray_bits,
-        device=device,
-        architecture=trained.config.model.name,
-        reached=trained.reached,
-    )
+    normalize = Normalize(*trained.config.data.normalization)
+    answers = Answers(trained.network, normalize, trained.task.head)
+    return Model(**vars(trained), answers=answers.to(device).eval().requires_grad_(False))
 
 
 def load_trained(folder: Path, device: torch.device) -> Trained:
@@ -296,7 +286,7 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
             state = json.loads(read_text(head))
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
     network = network.to(device).to(memory_format=torch.channels_last).eval()
-    return Trained(config, classes, task, network, _read_reached(folder / WEIGHTS))
+    return Trained(config, task, classes, network, device, _read_reached(folder / WEIGHTS))
 
 
 def _read_reached(file: Path) -> str | None:
@@ -361,19 +351,6 @@ def _read_classes(file: Path) -> list[str]:
         message = "answers could not tell them apart; give each another name"
         raise ModelError(f"{file}: {twice[0]!r} occurs twice: {message}")
     return classes
-
-
-def _load_weights(network: nn.Module, file: Path) -> None:
-    """Load what `save_model` of safetensors wrote, which has a tied weight under one of its names.
-
-    Raises DamagedFileError, OSError, and RuntimeError for weights of another network.
-    """
-    tensors, own = load_safetensors(file), network.state_dict()
-    tied = {own[name].data_ptr(): tensor for name, tensor in tensors.items() if name in own}
-    for name, weight in own.items():
-        if name not in tensors and weight.data_ptr() in tied:
-            tensors[name] = tied[weight.data_ptr()]
-    load_state(network, tensors)
 
 
 @dataclass(frozen=True)

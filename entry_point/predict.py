@@ -43,7 +43,6 @@ from entry_point.prediction_table import (
     MADE_FROM,
     NAMES,
     PredictionTable,
-    build_table,
     write_csv,
     write_parquet,
 )
@@ -160,7 +159,7 @@ def predict(prediction: Prediction) -> list[str]:
     model = load_model(prediction.model, device)
     if model.reached is not None:
         _say(f"{config.model_dir}: {model.reached}")
-    table = build_table(model, config.output, prediction.folder)
+    table = PredictionTable(model, config.output, prediction.folder)
     rows = _rows(prediction, table, damaged)
     batches = track(rows, len(prediction.places), "predicting", images_of=len)
     # The next run replaces what a killed one leaves under this name, which readers ignore.
@@ -175,24 +174,15 @@ def _rows(
     """Yields the rows of each batch; adds a line for each damaged image to `damaged`."""
     model, config, images = table.model, prediction.config, prediction.images
     left = prediction.places
-    loader = build_prediction_loader(
-        images,
-        left,
-        model.image_size,
-        model.resize,
-        config.pipeline,
-        config.batch_size,
-        model.device,
-        model.crop,
-        model.gray_bits,
-    )
+    data, size = model.config.data, config.batch_size
+    loader = build_prediction_loader(images, left, data, config.pipeline, size, model.device)
     # The loader warns of each damaged image: `run` lists them at the end.
     log = logging.getLogger("entry_point.data.loader")
     before = log.level
     log.setLevel(logging.ERROR)
     try:
         for batch in loader.epoch(0):
-            samples, left = left[: config.batch_size], left[config.batch_size :]
+            samples, left = left[:size], left[size:]
             damage = iter(batch.damage)
             good = np.isin(samples, batch.indices.numpy()).tolist()
             errors = [None if fine else next(damage).reason for fine in good]

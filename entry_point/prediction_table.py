@@ -6,7 +6,6 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import cast
@@ -29,21 +28,34 @@ MADE_FROM, NAMES = "made_from", "names"
 """Keys of the file's metadata: the fingerprint; and the names of the scores, as a JSON list."""
 
 
-@dataclass(frozen=True)
 class PredictionTable:
     """One row per image: its name, what the model makes of it, or why it could not be read."""
 
-    model: Model
-    output: str
-    """`scores`: the model's answers, see `Task.rows`; or `features`: a column of vectors."""
-    folder: Path
-    """Gets the PNG files of the answers."""
     answer: Callable[[Tensor], Tensor]
     """uint8 images `(N, 3, image_size, image_size)` -> float32 `(N, ...)`, on the CPU."""
     nothing: Tensor
     """The answers for no images, float32 `(0, ...)`."""
     schema: pl.Schema
     """`path`, the columns of the answers, in which the name of a file stands for a PNG, `error`."""
+
+    def __init__(self, model: Model, output: str, folder: Path) -> None:
+        """Predicts a black image to find the columns.
+
+        Args:
+            model: Answers.
+            output: `scores`: the model's answers, see `Task.rows`; or `features`: a column of
+                vectors.
+            folder: Gets the PNG files of the answers.
+
+        Raises DataError if the model has no features.
+        """
+        self.model, self.output, self._folder = model, output, folder
+        black = torch.zeros(1, 3, model.image_size, model.image_size, dtype=torch.uint8)
+        self.answer = _features(model, black) if output == "features" else model.predict
+        self.nothing = self.answer(black)[:0]
+        kinds = self._columns(self.nothing, None).schema
+        columns = {name: pl.String if kind == pl.Binary else kind for name, kind in kinds.items()}
+        self.schema = pl.Schema({"path": pl.String, **columns, "error": pl.String})
 
     def rows(
         self,
@@ -57,12 +69,12 @@ class PredictionTable:
         # polars' text is UTF-8; the bytes of a file name need not be.
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
         good = [text for text, error in zip(texts, errors, strict=True) if error is None]
-        columns = _answered(self.model, self.output, answers, geometry).to_dict()
+        columns = self._columns(answers, geometry).to_dict()
         for name, column in columns.items():
             if column.dtype == pl.Binary:
                 files = [_png_file(name, text) for text in good]
                 for file, content in zip(files, column, strict=True):
-                    with replacing(self.folder / file) as unfinished:
+                    with replacing(self._folder / file) as unfinished:
                         unfinished.write_bytes(content)
                 columns[name] = pl.Series(files, dtype=pl.String)
         places = iter(range(len(good)))
@@ -72,34 +84,16 @@ class PredictionTable:
         spread = {name: column.gather(row_of) for name, column in columns.items()}
         return pl.DataFrame({"path": texts, **spread, "error": errors}, self.schema)
 
-
-def build_table(model: Model, output: str, folder: Path) -> PredictionTable:
-    """Returns the table of a model's `scores`, or of its `features`, by one prediction of a black
-    image.
-
-    Raises DataError if the model has no features.
-    """
-    black = torch.zeros(1, 3, model.image_size, model.image_size, dtype=torch.uint8)
-    answer = _features(model, black) if output == "features" else model.predict
-    nothing = answer(black)[:0]
-    kinds = _answered(model, output, nothing, None).schema
-    columns = {name: pl.String if kind == pl.Binary else kind for name, kind in kinds.items()}
-    schema = pl.Schema({"path": pl.String, **columns, "error": pl.String})
-    return PredictionTable(model, output, folder, answer, nothing, schema)
-
-
-def _answered(
-    model: Model, output: str, answers: Tensor, geometry: Geometry | None
-) -> pl.DataFrame:
-    """Returns the columns of the answers, a row for each."""
-    if output == "features":
-        column = pl.Array(pl.Float32, answers.shape[1])
-        return pl.DataFrame({"features": answers.numpy()}, {"features": column})
-    sizes = []
-    if len(answers):
-        assert geometry is not None
-        sizes = list(zip(geometry.heights.tolist(), geometry.widths.tolist(), strict=True))
-    return model.task.rows(answers, sizes)
+    def _columns(self, answers: Tensor, geometry: Geometry | None) -> pl.DataFrame:
+        """Returns the columns of the answers, a row for each."""
+        if self.output == "features":
+            column = pl.Array(pl.Float32, answers.shape[1])
+            return pl.DataFrame({"features": answers.numpy()}, {"features": column})
+        sizes = []
+        if len(answers):
+            assert geometry is not None
+            sizes = list(zip(geometry.heights.tolist(), geometry.widths.tolist(), strict=True))
+        return self.model.task.rows(answers, sizes)
 
 
 def _png_file(column: str, name: str) -> str:

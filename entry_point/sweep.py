@@ -22,10 +22,9 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 
 from entry_point.compare import RUNS, comparison, settings_of, spelled
-from entry_point.config.compose import parse_overrides
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.overrides import as_typed, parse_overrides
 from entry_point.config.train_config import load_train_config
-from entry_point.config.typed_text import as_typed
 from entry_point.job.program import ExitCode, stop_signals
 from entry_point.job.run_folder import NEW_RUN, RunFolder
 from entry_point.training.progress import read_tracked

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from entry_point.config.credentials import refuse_in_overrides
+from entry_point.config.config_errors import refuse_in_overrides
 from entry_point.job.program import (
     ExitCode,
     UserError,

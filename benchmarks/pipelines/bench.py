@@ -37,8 +37,9 @@ from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.checking import check_config
-from entry_point.config.compose import parse_overrides, set_values
+from entry_point.config.compose import set_values
 from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.overrides import parse_overrides
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.config.usage import print_settings
 from entry_point.data.errors import DataError

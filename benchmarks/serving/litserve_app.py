@@ -61,7 +61,7 @@ class Classifier(litserve.LitAPI):
 
     def decode_request(self, request: dict[str, list[str]]) -> Tensor:
         body = base64.b64decode(request["instances"][0])
-        return center_crop(body, self._model.image_size, self._model.resize)
+        return center_crop(body, self._model.image_size, self._model.config.data.resize)
 
     def predict(self, pixels: Tensor) -> Tensor:
         return self._predict(pixels)

@@ -238,7 +238,7 @@ def plain(model: Path) -> Answer:
     loaded = load_model(model, torch.device("cpu"))
 
     def answer(body: bytes) -> object:
-        pixels = center_crop(body, loaded.image_size, loaded.resize)
+        pixels = center_crop(body, loaded.image_size, loaded.config.data.resize)
         prediction = loaded.task.describe(loaded.predict(pixels[None])[0], (0, 0), None)
         return msgspec.json.encode({"predictions": [prediction]})
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
 
 import yaml
 from hydra import compose, initialize_config_dir
 from hydra.core.config_store import ConfigStore
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException, MissingConfigException
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -19,21 +17,13 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
 from entry_point.config.checking import as_setting, check_config
-from entry_point.config.config_errors import ConfigError, near
-from entry_point.config.credentials import refuse_in_overrides, refuse_in_value
-from entry_point.config.override_text import quote, spell
+from entry_point.config.config_errors import ConfigError, near, refuse_in_value
+from entry_point.config.overrides import as_typed, parse_overrides, spell, typed_value
 from entry_point.config.retired import with_later, without_retired
-from entry_point.config.typed_text import as_typed, typed_value
 from entry_point.job import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()
-# No list, dictionary, sweep, quotes or interpolation; commas within braces only.
-_PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*"""
-
-_PACKAGE_LINE = "# @package _global_"
-# As Hydra reads it: after blank lines and comments with an @ only.
-_PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
@@ -45,7 +35,16 @@ def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
         ConfigError: a line for each mistake, with the key, its value and what is allowed.
     """
     ConfigStore.instance().store(name=f"{name}_schema", node=defaults(schema))
-    return check_config(compose_plain(name, schema, overrides), schema)
+    parsed = parse_overrides(overrides)
+    with _explaining(schema):
+        groups = _groups(name)
+        options = [each for each in parsed if _is_option(each, groups)]
+        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
+            config = compose(name, [_as_option(each) for each in options])
+        set_values(config, (each for each in parsed if each not in options), schema)
+        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+    refuse_in_value("", plain)
+    return check_config(plain, schema)
 
 
 def defaults(schema: type) -> dict[str, Any]:
@@ -80,26 +79,6 @@ class _WithoutAliases(yaml.SafeLoader):
 def resolved_yaml(config: Any) -> str:
     """Returns a config as YAML text without interpolations or missing values."""
     return yaml.safe_dump(asdict(config), sort_keys=False, allow_unicode=True)
-
-
-def compose_plain(name: str, schema: type, overrides: Sequence[str]) -> dict[str, Any]:
-    """Compose `configs/<name>.yaml` with Hydra overrides; raises ConfigError.
-
-    Values are not checked yet; settings that are text in `schema` hold the text that was typed.
-    """
-    parsed = parse_overrides(overrides)
-    with _explaining(schema):
-        groups = _groups(name)
-        options = [each for each in parsed if _is_option(each, groups)]
-        for each in options:
-            if each.key_or_group == "experiment":
-                _require_package_line(as_typed(each).value())
-        with initialize_config_dir(str(CONFIGS), version_base="1.3"):
-            config = compose(name, [_as_option(each) for each in options])
-        set_values(config, (each for each in parsed if each not in options), schema)
-        plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
-    refuse_in_value("", plain)
-    return plain
 
 
 def _groups(name: str) -> set[str]:
@@ -155,32 +134,6 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
             del node[name]
 
 
-def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse Hydra overrides; raises ConfigError for the first that is none, or has credentials."""
-    refuse_in_overrides(overrides)
-    parser = OverridesParser.create()
-    return [_parse(parser, override) for override in overrides]
-
-
-def _parse(parser: OverridesParser, override: str) -> Override:
-    """Returns the parsed override. A value that Hydra cannot read is text, as in quotes, if it
-    looks so.
-
-    Without quotes, Hydra reads only ASCII letters, and none of `=(){}#&~` within a value. Paths
-    have them: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar.
-    """
-    try:
-        return parser.parse_override(override)
-    except HydraException as error:
-        key, equals, value = override.partition("=")
-        if equals and re.fullmatch(_PLAIN_TEXT, value):
-            with suppress(HydraException):
-                return parser.parse_override(f"{key}={quote(value)}")
-        message = "not an override as in key=value; put a value with blanks or any of ,[]{} into "
-        message += "single quotes, and no blanks around ="
-        raise ConfigError(override, message=message) from error
-
-
 def _is_option(override: Override, groups: set[str]) -> bool:
     """Returns whether Hydra reads the override as an option of a group, as in `model=resnet50`.
 
@@ -194,19 +147,6 @@ def _is_option(override: Override, groups: set[str]) -> bool:
     key = override.key_or_group
     chooses = "/" in key or key in groups or override.package is not None
     return chooses and not isinstance(override.value(), dict)
-
-
-def _require_package_line(names: Any) -> None:
-    """Raise ConfigError for an experiment whose keys Hydra would put below `experiment`."""
-    for name in names if isinstance(names, list) else [names]:
-        file = CONFIGS / "experiment" / f"{name}.yaml"
-        text = file.read_text(encoding="utf-8") if file.is_file() else _PACKAGE_LINE
-        if not re.match(_PACKAGE_HEADER, text):
-            shown = f"{CONFIGS.name}/experiment/{name}.yaml"
-            message = f"the first line of {shown} must be `{_PACKAGE_LINE}`, before all others"
-            if text.startswith("\ufeff"):
-                message += "; save it without a byte-order mark"
-            raise ConfigError("experiment", name, message)
 
 
 def _as_option(override: Override) -> str:

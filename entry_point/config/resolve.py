@@ -81,17 +81,14 @@ def check_call(
     except (TypeError, ValueError):  # a function of C has none
         return
     taken = signature.parameters
+    called = getattr(function, "__qualname__", type(function).__qualname__)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in taken.values())
     for name, value in kwargs.items():
         if name not in taken and not takes_any:
             allowed = [each for each in list(taken)[len(given) :] if each not in named]
-            message = f"no such argument; {_name(function)} takes {', '.join(allowed) or 'none'}"
+            message = f"no such argument; {called} takes {', '.join(allowed) or 'none'}"
             raise ConfigError(f"{key}.{name}", value, f"{message}{near(name, allowed)}")
     try:
         signature.bind(*given, **named, **kwargs)
     except TypeError as error:
-        raise ConfigError(key, dict(kwargs), f"{_name(function)}: {error}") from error
-
-
-def _name(function: Callable[..., Any]) -> str:
-    return getattr(function, "__qualname__", type(function).__qualname__)
+        raise ConfigError(key, dict(kwargs), f"{called}: {error}") from error

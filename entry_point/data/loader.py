@@ -20,7 +20,7 @@ import torch
 import custom_op
 from entry_point.config.commands import check_command
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import Crop, DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.decode import BatchDecoder, OperatorDecoder
 from entry_point.data.decode.own_augment import OwnAugmentation
@@ -182,27 +182,19 @@ def build_loader(
 def build_prediction_loader(
     source: Source,
     samples: range,
-    image_size: int,
-    resize: int,
+    trained_on: DataConfig,
     pipeline: PipelineConfig,
     batch_size: int,
     device: torch.device = CPU,
-    crop: Crop = "center",
-    gray_bits: int = 16,
 ) -> Loader:
     """Returns the `samples` of a source, images of any size and format, each cropped once, in
-    order.
+    order, as the images that `trained_on` describes are for validation.
 
-    They are resized to a shorter side of `resize` and cropped to `image_size`, or squashed to it.
     Images that are not complete are left out and listed in `Batch.damage`.
     """
-    data = DataConfig(
-        image_size=image_size,
-        resize=resize,
-        crop=crop,
-        gray_bits=gray_bits,
-        max_bad_fraction=1.0,
-    )
+    names = ("image_size", "resize", "crop", "gray_bits")
+    of_images = {name: getattr(trained_on, name) for name in names}
+    data = DataConfig(**of_images, max_bad_fraction=1.0)
     spec = LoaderSpec(data, pipeline, "val", batch_size, seed=0, device=device)
     return build_loader(source, spec, plan=RangePlan(samples, batch_size))
 

@@ -18,7 +18,6 @@ from PIL import Image
 from torch import Tensor
 
 import custom_op
-from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.decode import is_jpeg, upright_sizes
 from entry_point.data.decode.pillow import PillowDecoder, decoding, open_image
 from entry_point.data.metadata import TooManyPixelsError, UnusableImageError
@@ -69,9 +68,9 @@ class ImageDecoder:
     """Makes of encoded images what the model takes, in any thread."""
 
     def __init__(self, model: Model, max_payload_mb: int) -> None:
-        data = DataConfig(image_size=model.image_size, resize=model.resize, crop=model.crop)
+        data = model.config.data
         self._planner = CropPlanner(data, train=False, seed=0)
-        self._pillow = PillowDecoder(model.gray_bits)
+        self._pillow = PillowDecoder(data.gray_bits)
         self._most_pixels = max(MAX_PIXELS, _PIXELS_PER_BYTE * max_payload_mb * 2**20)
 
     def open(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:

@@ -21,7 +21,7 @@ _NAMES_SHOWN = 200
 def page(model: Model) -> Answer:
     """Returns the page: it says which model this is, its names, and what it reached."""
     text = _PAGE.read_text(encoding="utf-8")
-    facts = [model.architecture, model.kind]
+    facts = [model.config.model.name, model.config.task.name]
     facts += [model.reached] if model.reached else []
     shown = ", ".join(model.names[:_NAMES_SHOWN])
     shown += ", ..." if len(model.names) > _NAMES_SHOWN else ""

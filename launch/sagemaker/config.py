@@ -9,8 +9,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 from pydantic.dataclasses import dataclass
 
-from entry_point.config.compose import load_config, parse_overrides
+from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.overrides import parse_overrides
 from entry_point.config.schema import SETTINGS, Bool, Count, Int
 from entry_point.config.train_config import TrainConfig
 from entry_point.job.program import UserError

@@ -68,7 +68,7 @@ def test_a_folder_answers_as_the_network_that_was_saved(
 ) -> None:
     network = small_net(len(CLASSES), width=8).eval()
     model = load_model(write_model(tmp_path, f"task={task}", kind=kind, network=network), CPU)
-    assert (model.kind, model.names) == (task, CLASSES)
+    assert (model.config.task.name, model.names) == (task, CLASSES)
     mean, std = (torch.tensor(values) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     pixels = (IMAGES / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     with torch.inference_mode():

@@ -142,12 +142,17 @@ class _Reader(NamedTuple):
         self._refuse_own_texts(items, names)
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
         if kind == "class":
+            # A column of this name may hold several, and nothing else tells.
+            if self.settings.kind is None and column.name == "labels":
+                if advice := self._advice(column, names):
+                    log.warning("%s: one class per image%s", self.cells.place, advice)
             return Labels(kind, names, numbers)
         values = np.zeros((len(column), len(names)), np.uint8)
         values[places.to_numpy(), numbers] = 1
         if column.dtype == pl.String and (values.sum(axis=1) <= 1).all():
             line = "%s: no row has several labels; data.table.separator=%s separates them in a cell"
-            log.warning(line, printable(str(self.cells.place)), self.settings.separator)
+            told = printable(str(self.cells.place)), self.settings.separator
+            log.warning(f"{line}%s", *told, self._advice(column, names))
         return Labels(kind, names, values)
 
     def _items(self, column: pl.Series, kind: Kind) -> tuple[pl.Series, pl.Series]:
@@ -180,8 +185,17 @@ class _Reader(NamedTuple):
                 if len(each) > 1 and all(count[part] > 1 for part in each):
                     place = (column.str.strip_chars() == name).arg_max() or 0
                     message = f"set data.table.separator='{separator}', or data.table.kind=class"
-                    reason = f"the label {quoted(name)} looks like several: {message} if it is one"
+                    label = f"the label {quoted(name)} of the column {quoted(column.name)}"
+                    reason = f"{label} looks like several: {message} if it is one"
                     raise self.rows.error(place, reason)
+
+    def _advice(self, column: pl.Series, names: list[str]) -> str:
+        """Returns what separates several names in a cell, for the first that may hold several."""
+        for name in names:
+            if other := re.search("[,;]", name):
+                label = f"{quoted(name)} in the column {quoted(column.name)}"
+                return f"; if {label} is several, set data.table.separator='{other[0]}'"
+        return ""
 
     def _refuse_own_texts(self, items: pl.Series, names: list[str]) -> None:
         """Refuse, or name, labels that hardly any two images share: a model cannot learn them."""

@@ -13,7 +13,6 @@ OWN = "augment.name=project.augmentations.Noise"
 WRONG = [
     (["data.scale=[0.9,1.5]"], "data.scale[1]=1.5: Input should be less than or equal to 1"),
     (["data.scale=[0,1]"], "data.scale[0]=0: Input should be greater than 0"),
-    (["data.scale=[0.9]"], "data.scale=[0.9]: List should have at least 2 items"),
     (["data.ratio=[2,1]"], "data.ratio=[2.0,1.0]: must be [smallest,largest]"),
     (["data.std=[0.1,0,0.1]"], "data.std[1]=0: Input should be greater than 0"),
     (["data=demo", "data.kwargs.train_images=3"], "data.kwargs.train_images=3: Input should be"),
@@ -57,12 +56,19 @@ WRONG = [
     (["task.kwargs.gamma=-1"], "task.kwargs.gamma=-1: Input should be greater than or equal to 0"),
     (["task.loss=focl"], "task.loss=focl: must be one of cross_entropy, focal, "),
     (["task=regression", "task.loss=focal"], "task.loss=focal: must be one of squared_error, "),
-    (["task.best=mae"], "task.best=mae: must be one of accuracy, "),
     (["task.class_weights=many"], "task.class_weights=many: must be auto, null, or a list"),
     (["task.class_weights=[1,-1]"], "task.class_weights=[1,-1]: must be auto"),
     (["task.class_weights=[1,.nan]"], "task.class_weights=[1,"),
     (["task.class_weights=[true]"], "task.class_weights=[true]: must be auto"),
     (["task.metrics=[a-b]"], "task.metrics=a-b: must be letters, digits and underscores"),
+    (["+trainer.lr=1"], "trainer.lr=1: no such key; did you mean optim.lr?"),
+    (["modle=resnet18"], "modle=resnet18: no such key; did you mean model?"),
+    (["+optim.lrr=1"], "optim.lrr=1: no such key; did you mean optim.lr?"),
+    (["model.name='no name'"], "model.name='no name': must be a torchvision model's name"),
+    (["optim.lr=0.1", "optim.lr=high"], "optim.lr=high: Input should be a valid number"),
+    (["trainer.epochs=true"], "trainer.epochs=true: Input should be a valid integer"),
+    (["trainer.epochs='3'"], "trainer.epochs=3: Input should be a valid integer"),
+    (["trainer.seed=${x}"], "trainer.seed: Interpolation key 'x' not found"),
     ([f"task.metrics=[{','.join('abcdefghi')}]"], "task.metrics=[a,b,c,d,e,f,g,h,i]: at most 8"),
 ]
 

@@ -1,14 +1,10 @@
 """Text settings are what was typed, although Hydra and YAML read numbers and truth values there."""
 
 import shlex
-import shutil
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from entry_point.config import compose
-from entry_point.config.compose import CONFIGS, load_config, load_resolved, resolved_yaml
+from entry_point.config.compose import load_config, load_resolved, resolved_yaml
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.hyperparameters import decode, encode
@@ -18,6 +14,7 @@ from entry_point.config.serve_config import load_serve_config
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.sweep import combinations
 from launch.sagemaker.config import load_launch_config
+from tests.entry_point.config.conftest import Write
 
 ODD = [
     *("2024_11_27", "1_0", "1e5", "1E5", "1_000", "0x10", "007", "1.10", "5.", ".5", "+5", "-0"),
@@ -147,22 +144,6 @@ def test_a_sweep_over_text_trains_on_each() -> None:
     assert [train(*run).data.table.labels for run in labels] == [["1_0"], ["2e3", "y"]]
     assert train(*combinations(["data.root=choice(1_0,2_0)"])[1]).data.root == "2_0"
     assert train(*combinations(["data.root=range(1,3)"])[1]).data.root == "2"
-
-
-Write = Callable[[str, str], None]
-
-
-@pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Writes a file into a copy of the config tree, which is then the one that is composed."""
-    copy = tmp_path / "configs"
-    shutil.copytree(CONFIGS, copy)
-    monkeypatch.setattr(compose, "CONFIGS", copy)
-
-    def write_file(name: str, content: str) -> None:
-        (copy / f"{name}.yaml").write_text(content)
-
-    return write_file
 
 
 def test_an_option_may_be_called_by_a_number(write: Write) -> None:

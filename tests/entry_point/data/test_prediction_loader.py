@@ -7,6 +7,7 @@ import pytest
 import torch
 from PIL import Image, features
 
+from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import Loader, build_prediction_loader
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
@@ -20,7 +21,8 @@ def loader_of(files: list[Path], engine: Way, samples: range | None = None) -> L
     source = FileSource(files, [-1] * len(files), [])
     samples = samples or range(len(files))
     pipeline = pipeline_of(engine, 1)
-    return build_prediction_loader(source, samples, SIZE, RESIZE, pipeline, batch_size=4)
+    data = DataConfig(image_size=SIZE, resize=RESIZE)
+    return build_prediction_loader(source, samples, data, pipeline, batch_size=4)
 
 
 @pytest.fixture

@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from entry_point.config.compose import load_config
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.credentials import refuse_in_overrides
+from entry_point.config.config_errors import ConfigError, refuse_in_overrides
 from entry_point.config.predict_config import PredictConfig
 from entry_point.config.train_config import load_train_config
 from launch import docker, local

@@ -348,4 +348,5 @@ def test_the_page_shows_the_mask_and_the_shares(job: Path, server: Served, tmp_p
 
 def test_a_model_of_masks_is_loaded_without_its_data(job: Path) -> None:
     model = load_model(job / "run/model", CPU)
-    assert (model.kind, model.crop, model.names) == ("segmentation", "squash", CLASSES)
+    assert (model.config.task.name, model.config.data.crop) == ("segmentation", "squash")
+    assert model.names == CLASSES

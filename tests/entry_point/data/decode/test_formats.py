@@ -116,7 +116,11 @@ def test_values_of_12_bits_in_16_are_those_of_8_bits_where_a_setting_says_so(
         assert torch.equal(wide.images, narrow.images)
     files = FileSource([tmp_path / "wide/val/a/1.png"], [0], ["a"])
     predicted = build_prediction_loader(
-        files, range(1), 64, 72, pipeline_of(engine, 1), 1, gray_bits=12
+        files,
+        range(1),
+        DataConfig(image_size=64, resize=72, gray_bits=12),
+        pipeline_of(engine, 1),
+        batch_size=1,
     )
     with closing(predicted) as loader:
         assert torch.equal(next(iter(loader.epoch(0))).images, narrow.images[:1])

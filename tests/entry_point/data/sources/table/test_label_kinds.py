@@ -1,6 +1,7 @@
 """What cells of labels mean, in every format alike: classes, labels, numbers, or none of these."""
 
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from entry_point.config.data_config import TableConfig
+from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.sources.labels import column_of, read_labels
 from entry_point.data.sources.rows import Cells, Files, Labels, PathList, Places, Rows, Words
@@ -18,8 +20,8 @@ CAPTIONS = [f"a photo of a {'cat' if i % 2 else 'dog'}, number {i}" for i in ran
 
 
 def read(*columns: Sequence[Any], names: Sequence[str] = "abcdef", **settings: Any) -> Labels:
-    """Columns of cells; a single one is called `label`."""
-    names = names if len(columns) > 1 else ["label"]
+    """Columns of cells; a single one is called `label`, unless it has a name."""
+    names = ["label"] if names == "abcdef" and len(columns) == 1 else names
     found = [column_of(name, cells) for name, cells in zip(names, columns, strict=False)]
     paths, none = PathList.of_names(f"{row}.jpg" for row in range(len(found[0]))), Words.none(0)
     places = Places([Path("T")], [0], np.arange(1, len(paths) + 1))
@@ -68,6 +70,25 @@ def test_lists_of_names_may_be_text() -> None:
     assert found.kind == "labels" and found.names == ["big dog", "cat"]
     assert found.values.tolist() == [[1, 1], [0, 1], [0, 0]]
     assert read(["[cat]", "[dog]"], kind="class").names == ["[cat]", "[dog]"]
+
+
+def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixture) -> None:
+    """As it is printed, and as it arrives once a shell has taken the quotes."""
+    cells, caught = ["dog,round", "cat,square"] * 3, []
+    for kind, names in ((None, ["labels"]), ("labels", ["tags"])):
+        caplog.clear()
+        assert read(cells, names=names, kind=kind).names == ["cat,square", "dog,round"]
+        label = f"; if 'cat,square' in the column '{names[0]}' is several"
+        assert f"{label}, set data.table.separator=','" in caplog.text
+        caught += re.findall(r"set (\S+)", caplog.text)
+    with pytest.raises(DataError, match="'dog,cat' of the column 'label' looks like several") as e:
+        read(["dog", "cat", "dog,cat"])
+    caught += re.findall(r"set (\S+'),", str(e.value))
+    assert len(caught) == 3
+    for typed in (*caught, *(text.replace("'", "") for text in caught)):
+        table = load_train_config(["data=manifest", "data.root=x", typed])[0].data.table
+        found = read(cells, separator=table.separator)
+        assert found.kind == "labels" and found.names == ["cat", "dog", "round", "square"]
 
 
 @pytest.mark.parametrize("kind", [None, "class"])

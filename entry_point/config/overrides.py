@@ -1,0 +1,133 @@
+"""An override: how its text is read, and how a value is written so that it is read back.
+
+Hydra's grammar decides, with two additions. A text setting is what was typed: Hydra reads a folder
+`2024_11_27` as a number, and only the schema knows what is text. And a path needs no quotes, though
+Hydra knows only ASCII letters, and none of `=(){}#&~`, outside them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
+from hydra.core.override_parser.overrides_parser import OverridesParser, create_functions
+from hydra.core.override_parser.overrides_visitor import HydraOverrideVisitor
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+from hydra.grammar.gen.OverrideLexer import OverrideLexer
+from hydra.grammar.gen.OverrideParser import OverrideParser
+
+from entry_point.config.checking import Node, json_tree
+from entry_point.config.config_errors import ConfigError, refuse_in_overrides, shown
+from entry_point.config.data_config import DataConfig
+
+# No list, dictionary, sweep, quotes or interpolation; commas alone or within braces only.
+_PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*|,"""
+_TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
+# Paths and words that a setting of text takes without quotes, as `parse_overrides` reads them.
+_PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\t]*)(?<! )""")
+# What Hydra's grammar reads as one text in a list.
+_PLAIN_ITEM = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
+
+
+# -- read
+
+
+def parse_overrides(overrides: Sequence[str]) -> list[Override]:
+    """Parse overrides; raises ConfigError for the first that is none, or has credentials."""
+    refuse_in_overrides(overrides)
+    parser = OverridesParser.create()
+    return [_parse(parser, override) for override in overrides]
+
+
+def _parse(parser: OverridesParser, override: str) -> Override:
+    """Returns the parsed override. A value that Hydra cannot read is text, as in quotes, if it
+    looks so: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar."""
+    try:
+        return parser.parse_override(override)
+    except HydraException as error:
+        key, equals, value = override.partition("=")
+        if equals and re.fullmatch(_PLAIN_TEXT, value):
+            with suppress(HydraException):
+                return parser.parse_override(f"{key}={quote(value)}")
+        message = "not an override as in key=value; put a value with blanks or any of ,[]{} into "
+        message += "single quotes, and no blanks around ="
+        raise ConfigError(override, message=message) from error
+
+
+class _AsTyped(HydraOverrideVisitor):
+    """Reads numbers, truth values and null as texts."""
+
+    def _createPrimitive(self, ctx: Any) -> Any:
+        value = super()._createPrimitive(ctx)
+        return value if isinstance(value, str | QuotedString) else ctx.getText().strip()
+
+
+def as_typed(override: Override) -> Override:
+    """Returns an override whose numbers, truth values and null are the texts that were typed."""
+    lexer = OverrideLexer(InputStream(override.input_line))
+    tree = OverrideParser(CommonTokenStream(lexer)).override()
+    with suppress(HydraException):  # a function of numbers, such as range(1,3)
+        typed: Override = _AsTyped(create_functions()).visit(tree)
+        return typed
+    return override
+
+
+def typed_value(override: Override, schema: type) -> Any:
+    """Returns an override's value, with the typed text where `schema` has text."""
+    node = json_tree(schema)
+    for name in override.key_or_group.split("."):
+        node = _below(node, name)
+    return _chosen(override.value(), as_typed(override).value(), node)
+
+
+def _chosen(read: Any, typed: Any, node: Node) -> Any:
+    if isinstance(read, dict):
+        names = typed if node.get("type") == "object" else read
+        both = zip(names, read.values(), typed.values(), strict=True)
+        return {name: _chosen(each, text, _below(node, name)) for name, each, text in both}
+    if isinstance(read, list):
+        items = node.get("items", {})
+        return [_chosen(each, text, items) for each, text in zip(read, typed, strict=True)]
+    if read is None:  # a text in a variable or a tag only
+        return typed if node == {"type": "string"} else None
+    return typed if node.get("items", node).get("type") == "string" else read
+
+
+def _below(node: Node, name: str) -> Node:
+    """Returns the node of the setting that a node has by this name."""
+    if name == "data":  # some programs take any settings of it
+        return json_tree(DataConfig)
+    inner = node.get("properties", {}).get(name) or node.get("additionalProperties")
+    return inner if isinstance(inner, dict) else {}
+
+
+# -- written
+
+
+def spell(value: object) -> str:
+    """Returns the text behind `key=` for a value, with quotes around texts that need them."""
+    if isinstance(value, str):
+        return _quote_unless(_PLAIN, value)
+    return shown(value, partial(_quote_unless, _PLAIN_ITEM))
+
+
+def _quote_unless(plain: re.Pattern[str], text: str) -> str:
+    is_plain = plain.fullmatch(text) and text.lower() not in _TYPED_WORDS
+    return text if is_plain else quote(text)
+
+
+def quote(text: str) -> str:
+    """Returns a quoted text in Hydra's grammar, with quotes and the backslashes before them
+    escaped.
+
+    `${` is escaped too: OmegaConf would read an interpolation.
+    """
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    text = re.sub(r"(\\+)\Z", r"\1\1", text)
+    return f"'{text}'"
