@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import redirect_stderr
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,9 @@ def printed_of_tables(folder: Path) -> dict[str, str]:
     from entry_point.config.data_config import DataConfig
     from entry_point.data.loader import open_source
 
+    def open_and_count(data: DataConfig) -> int:
+        return len(open_source(data, "train", Path()))
+
     rows, printed = polars.DataFrame({"path": ["a.jpg"], "label": ["a"]}), {}
     for suffix in ("csv", "parquet"):
         table = folder / f"rows.{suffix}"
@@ -201,7 +205,7 @@ def printed_of_tables(folder: Path) -> dict[str, str]:
         data = DataConfig(format="manifest", root=str(table))
         os.environ |= {"FAILING_PATH": table.name, "FAILING_TIMES": "1"}
         with redirect_stderr(StringIO()) as errors:
-            assert run_program("reading", lambda data=data: len(open_source(data, "train", Path())))
+            assert run_program("reading", partial(open_and_count, data))
         printed[table.name] = errors.getvalue()
     return printed
 

@@ -314,4 +314,10 @@ def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigErr
         return ConfigError(
             "trainer.batch_size", batch, message + (", or fewer pieces" * (pieces > 1))
         )
+    if "find_unused_parameters=True" in str(error):
+        message = (
+            "the last of optim.accumulate pieces does not use all parameters that several ranks "
+            "exchange; set trainer.find_unused_parameters=true"
+        )
+        return ConfigError("model.name", config.model.name, message)
     return None
