@@ -107,7 +107,7 @@ def test_flipping_mirrors_the_result(jpegs: list[Tensor]) -> None:
 
 
 def test_lines_of_the_changelog_decode_a_batch_in_threads(jpegs: list[Tensor]) -> None:
-    """Row D12, for callers that passed `num_threads`."""
+    """What CHANGELOG.md shows to callers that passed `num_threads`."""
     (lines,) = re.findall(r"```python\n(.*?decode_crop_resize_batch.*?)```", CHANGELOG, re.S)
     assert len(lines.splitlines()) == 3
     many = jpegs * 6

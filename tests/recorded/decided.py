@@ -1,4 +1,4 @@
-"""What is decided to differ from version 1.1.0, each with the number of its row in CHANGELOG.md.
+"""What is decided to differ from version 1.1.0, each by a row of CHANGELOG.md.
 
 A row that no longer differs is a failure, too: it would hide the next difference.
 """
@@ -13,9 +13,9 @@ RENAMED: dict[str, str] = {}
 says the same now."""
 
 DIFFERS: dict[str, str] = {
-    "command: docs/results/launch.md: make figures ONLY=launch": "benchmarks",
-    "request: removed_and_added_keys": "C2",
-    "weights: averaged weights": "T1",
+    "command: docs/results/launch.md: make figures ONLY=launch": "a page that nobody quoted",
+    "request: removed_and_added_keys": "settings: no +key and ~key on SageMaker",
+    "weights: averaged weights": "training: the average alone is evaluated",
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
 reason. A name that ends in ... is the beginning of several: `request: sweep_...`."""
