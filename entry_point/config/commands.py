@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from entry_point.config.data_config import FORMATS, DataConfig
-from entry_point.config.overrides import spell
+from entry_point.config.override_text import spell
 
 OF_SAMPLES = (
     *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),

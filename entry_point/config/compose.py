@@ -18,7 +18,8 @@ from pydantic import TypeAdapter
 
 from entry_point.config.checking import as_setting, check_config
 from entry_point.config.config_errors import ConfigError, near, refuse_in_value
-from entry_point.config.overrides import as_typed, parse_overrides, spell, typed_value
+from entry_point.config.override_text import spell
+from entry_point.config.overrides import as_typed, parse_overrides, typed_value
 from entry_point.config.retired import with_later, without_retired
 from entry_point.job import own_code
 

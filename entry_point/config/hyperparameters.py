@@ -20,7 +20,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.overrides import spell
+from entry_point.config.override_text import spell
 from entry_point.job.run_folder import ContractError, read_json
 
 FILE = "hyperparameters.json"

@@ -1,4 +1,4 @@
-"""An override: how its text is read, and how a value is written so that it is read back.
+"""How the text of an override is read; `override_text.py` writes it.
 
 Hydra's grammar decides, with two additions. A text setting is what was typed: Hydra reads a folder
 `2024_11_27` as a number, and only the schema knows what is text. And a path needs no quotes, though
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Any
 
 from antlr4 import CommonTokenStream, InputStream  # type: ignore[import-untyped]
@@ -22,19 +21,12 @@ from hydra.grammar.gen.OverrideLexer import OverrideLexer
 from hydra.grammar.gen.OverrideParser import OverrideParser
 
 from entry_point.config.checking import Node, json_tree
-from entry_point.config.config_errors import ConfigError, refuse_in_overrides, shown
+from entry_point.config.config_errors import ConfigError, refuse_in_overrides
 from entry_point.config.data_config import DataConfig
+from entry_point.config.override_text import quote
 
 # No list, dictionary, sweep, quotes or interpolation; commas alone or within braces only.
 _PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*|,"""
-_TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
-# Paths and words that a setting of text takes without quotes, as `parse_overrides` reads them.
-_PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\t]*)(?<! )""")
-# What Hydra's grammar reads as one text in a list.
-_PLAIN_ITEM = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
-
-
-# -- read
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
@@ -104,30 +96,3 @@ def _below(node: Node, name: str) -> Node:
         return json_tree(DataConfig)
     inner = node.get("properties", {}).get(name) or node.get("additionalProperties")
     return inner if isinstance(inner, dict) else {}
-
-
-# -- written
-
-
-def spell(value: object) -> str:
-    """Returns the text behind `key=` for a value, with quotes around texts that need them."""
-    if isinstance(value, str):
-        return _quote_unless(_PLAIN, value)
-    return shown(value, partial(_quote_unless, _PLAIN_ITEM))
-
-
-def _quote_unless(plain: re.Pattern[str], text: str) -> str:
-    is_plain = plain.fullmatch(text) and text.lower() not in _TYPED_WORDS
-    return text if is_plain else quote(text)
-
-
-def quote(text: str) -> str:
-    """Returns a quoted text in Hydra's grammar, with quotes and the backslashes before them
-    escaped.
-
-    `${` is escaped too: OmegaConf would read an interpolation.
-    """
-    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
-    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
-    text = re.sub(r"(\\+)\Z", r"\1\1", text)
-    return f"'{text}'"

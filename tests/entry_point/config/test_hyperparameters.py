@@ -10,7 +10,8 @@ from omegaconf import OmegaConf
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.hyperparameters import decode, encode
-from entry_point.config.overrides import parse_overrides, quote, spell
+from entry_point.config.override_text import quote, spell
+from entry_point.config.overrides import parse_overrides
 from entry_point.config.train_config import load_train_config
 
 

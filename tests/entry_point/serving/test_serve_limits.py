@@ -290,9 +290,9 @@ def test_large_images_leave_most_of_the_queue_to_others(serve: Serve, served_mod
 MEASURE = r"""
 import pathlib, re, sys
 from types import SimpleNamespace
+from entry_point.config.data_config import DataConfig
 from entry_point.serving.images import ImageDecoder
-model = SimpleNamespace(image_size=224, resize=256, crop="center", gray_bits=16)
-decoder = ImageDecoder(model, 25)
+decoder = ImageDecoder(SimpleNamespace(config=SimpleNamespace(data=DataConfig())), 25)
 decoder.warm_up()
 (image,) = decoder.open([open(sys.argv[1], "rb").read()])
 

@@ -1,0 +1,41 @@
+"""Writes a value behind `key=`: as the text that `parse_overrides` reads back as this value.
+
+It needs no Hydra: a program over the loader alone prints commands, too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from entry_point.config.config_errors import shown
+
+_TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
+# Paths and words that a setting of text takes without quotes, as `parse_overrides` reads them.
+_PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\t]*)(?<! )""")
+# What Hydra's grammar reads as one text in a list.
+_PLAIN_ITEM = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
+
+
+def spell(value: object) -> str:
+    """Returns the text behind `key=` for a value, with quotes around texts that need them."""
+    if isinstance(value, str):
+        return _quote_unless(_PLAIN, value)
+    return shown(value, partial(_quote_unless, _PLAIN_ITEM))
+
+
+def _quote_unless(plain: re.Pattern[str], text: str) -> str:
+    is_plain = plain.fullmatch(text) and text.lower() not in _TYPED_WORDS
+    return text if is_plain else quote(text)
+
+
+def quote(text: str) -> str:
+    """Returns a quoted text in Hydra's grammar, with quotes and the backslashes before them
+    escaped.
+
+    `${` is escaped too: OmegaConf would read an interpolation.
+    """
+    text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
+    text = re.sub(r"(\\*)'", r"\1\1\\'", text)
+    text = re.sub(r"(\\+)\Z", r"\1\1", text)
+    return f"'{text}'"
