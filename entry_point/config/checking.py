@@ -71,8 +71,6 @@ def _meant(path: str, schema: type, group: str) -> str:
     top = path.partition(".")[0]
     if not group and top in _FOR_LAUNCH and top not in keys:
         return "is a setting of `make sagemaker-train`; remove it"
-    if path == "experiment":  # Hydra puts a file's keys below its folder's name
-        return "the first line of the experiment's file must be `# @package _global_`"
     if path in keys:
         return f"no such key; a file nests keys: write {above}: {{{name}: VALUE}}"
     same = [key for key in keys if key.rpartition(".")[2] == name]

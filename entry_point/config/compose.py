@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,6 +26,9 @@ from entry_point.job import own_code
 
 T = TypeVar("T")
 CONFIGS = own_code.configs()
+_PACKAGE_LINE = "# @package _global_"
+# As Hydra reads it: after blank lines and comments with an @ only.
+_PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
 
 
 def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
@@ -40,6 +44,9 @@ def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
     with _explaining(schema):
         groups = _groups(name)
         options = [each for each in parsed if _is_option(each, groups)]
+        for each in options:
+            if each.key_or_group == "experiment":
+                _require_package_line(as_typed(each).value())
         with initialize_config_dir(str(CONFIGS), version_base="1.3"):
             config = compose(name, [_as_option(each) for each in options])
         set_values(config, (each for each in parsed if each not in options), schema)
@@ -148,6 +155,19 @@ def _is_option(override: Override, groups: set[str]) -> bool:
     key = override.key_or_group
     chooses = "/" in key or key in groups or override.package is not None
     return chooses and not isinstance(override.value(), dict)
+
+
+def _require_package_line(names: Any) -> None:
+    """Raise ConfigError for an experiment whose keys Hydra would put below `experiment`."""
+    for name in names if isinstance(names, list) else [names]:
+        file = CONFIGS / "experiment" / f"{name}.yaml"
+        text = file.read_text(encoding="utf-8") if file.is_file() else _PACKAGE_LINE
+        if not re.match(_PACKAGE_HEADER, text):
+            shown = f"{CONFIGS.name}/experiment/{name}.yaml"
+            message = f"the first line of {shown} must be `{_PACKAGE_LINE}`, before all others"
+            if text.startswith("\ufeff"):
+                message += "; save it without a byte-order mark"
+            raise ConfigError("experiment", name, message)
 
 
 def _as_option(override: Override) -> str:

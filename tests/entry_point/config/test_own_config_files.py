@@ -33,6 +33,8 @@ def test_an_experiment_of_your_own_composes(text: str, write: Write) -> None:
     "text",
     [
         "trainer:\n  epochs: 7\n",
+        "defaults:\n  - override /model: resnet50\n",
+        "# @package global\ntrainer:\n  epochs: 7\n",
         "# mine\n" + PACKAGE + "trainer:\n  epochs: 7\n",
         "# @package: _global_\ntrainer:\n  epochs: 7\n",
         "\ufeff" + PACKAGE + "trainer:\n  epochs: 7\n",
@@ -42,8 +44,11 @@ def test_an_experiment_without_its_package_line_names_it(text: str, write: Write
     write("experiment/mine", text)
     with pytest.raises(ConfigError) as caught:
         train_config("experiment=mine")
-    line = "the first line of the experiment's file must be `# @package _global_`"
-    assert str(caught.value) == f"experiment: {line}"
+    ending = "; save it without a byte-order mark" if text.startswith("\ufeff") else ""
+    assert str(caught.value) == (
+        "experiment=mine: the first line of configs/experiment/mine.yaml must be "
+        f"`# @package _global_`, before all others{ending}"
+    )
 
 
 @pytest.mark.parametrize(
