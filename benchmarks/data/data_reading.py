@@ -104,8 +104,8 @@ def main(images: int) -> None:
         f"{images} photographs with side indexes, {sum(map(len, jpegs)) / len(jpegs) / 1e3:.0f} KB "
         "on average; random resized crops of 224 pixels, one thread; CPU time per image, medians "
         f"of {ROUNDS} alternating rounds. Shards gain more where opening a file costs more, as on "
-        "network file systems. Parquet files have no side indexes; `make dataset` makes shards of "
-        "them."
+        "network file systems. Goal: samples from mapped shards at 1.2 times the speed of files. "
+        "Parquet files have no side indexes; `make dataset` makes shards of them."
     )
     rows = [[name, value, f"{ms[FILES] / value:.2f}x"] for name, value in ms.items()]
     measure.bars("data-reading", TITLE, "CPU ms per image", ms)

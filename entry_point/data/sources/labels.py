@@ -141,18 +141,17 @@ class _Reader(NamedTuple):
         self._refuse_other_separator(column, names)
         self._refuse_own_texts(items, names)
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
+        place, advice = printable(str(self.cells.place)), self._advice(column, names)
         if kind == "class":
             # A column of this name may hold several, and nothing else tells.
-            if self.settings.kind is None and column.name == "labels":
-                if advice := self._advice(column, names):
-                    log.warning("%s: one class per image%s", self.cells.place, advice)
+            if advice and self.settings.kind is None and column.name == "labels":
+                log.warning("%s: one class per image%s", place, advice)
             return Labels(kind, names, numbers)
         values = np.zeros((len(column), len(names)), np.uint8)
         values[places.to_numpy(), numbers] = 1
         if column.dtype == pl.String and (values.sum(axis=1) <= 1).all():
-            line = "%s: no row has several labels; data.table.separator=%s separates them in a cell"
-            told = printable(str(self.cells.place)), self.settings.separator
-            log.warning(f"{line}%s", *told, self._advice(column, names))
+            separated = f"data.table.separator={self.settings.separator} separates them in a cell"
+            log.warning("%s: no row has several labels; %s%s", place, separated, advice)
         return Labels(kind, names, values)
 
     def _items(self, column: pl.Series, kind: Kind) -> tuple[pl.Series, pl.Series]:
