@@ -165,7 +165,7 @@ class TrainerConfig:
     """Weights that `model/` holds and the report describes: those of the last evaluation, or of the
     best one (see `task.best`)."""
     report: Bool = True
-    """Write output/data/report.html at the end."""
+    """Write output/data/report.html and summary.png at the end."""
     diagnose: Literal["profile", "one_batch"] | None = None
     """`profile`: trace ten steps of the first epoch into output/data/profile/, beside a table of
     the operators' times. `one_batch`: train on the first batch only, from memory; if the loss does

@@ -92,12 +92,12 @@ def write_results(run: FinishedRun) -> None:
         return
     config, curves, samples = run.config, b"", None
     remove_results(run.folder)
+    if not config.trainer.report:
+        return
     with _optional(SUMMARY), replacing(run.folder.output_data / SUMMARY) as temporary:
         figure = draw(run.totals.records, run.title, run.metric)
         curves = _encode(figure.savefig, "png", dpi=110)
         temporary.write_bytes(curves)
-    if not config.trainer.report:
-        return
     with _optional("picture of training samples"):
         by_itself = replace(config, pipeline=BY_ITSELF)
         samples = first_samples(by_itself, run.train, run.exported.task, run.devices)

@@ -25,6 +25,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> tu
             "pipeline=workers",
             "pipeline.num_workers=1",
             "optim.lr=0.02",
+            "trainer.report=true",
         ],
     )
     return root, output
