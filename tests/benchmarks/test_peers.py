@@ -16,10 +16,12 @@ STEPS, SIZE = 4, 224
 
 
 @pytest.mark.parametrize("name", PEERS)
-def test_a_peer_delivers_the_photographs_each_with_its_class(
+def test_a_peer_delivers_the_photographs_each_with_its_class_and_leaves_ctrl_c_as_it_was(
     name: str, photo_folder: Path, tmp_path: Path
 ) -> None:
+    before = signal.getsignal(signal.SIGINT)
     PEERS[name].write(photo_folder, tmp_path / "written")
+    assert signal.getsignal(signal.SIGINT) is before
     given = (name, tmp_path / "written", 12, references(photo_folder, SIZE))
     if name == TURBOLOADER:  # whose threads would stay in this process, which other tests fork
         with forkserver.SERVER.Pool(1) as pool:
@@ -27,15 +29,6 @@ def test_a_peer_delivers_the_photographs_each_with_its_class(
     else:
         found = compare(*given)
     assert found.agrees and found.images == 12 * STEPS, found
-
-
-@pytest.mark.parametrize("name", sorted(PEERS.keys() - {TURBOLOADER}))
-def test_writing_for_a_peer_leaves_ctrl_c_as_it_was(
-    name: str, photo_folder: Path, tmp_path: Path
-) -> None:
-    before = signal.getsignal(signal.SIGINT)
-    PEERS[name].write(photo_folder, tmp_path / "written")
-    assert signal.getsignal(signal.SIGINT) is before
 
 
 def _turboloaded(written: Path) -> torch.Tensor:

@@ -16,7 +16,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.sources.demo import PATTERNS, draw_jpeg, ensure_demo
 from tests import forkserver
 
-SMALL = DemoConfig(train_images=20, val_images=10)
+SMALL = DemoConfig(train_images=10, val_images=10)
 
 
 def _files(root: Path) -> dict[str, bytes]:
@@ -55,7 +55,8 @@ def test_mean_color_does_not_predict_the_class() -> None:
 
 
 def test_demo_dataset_is_a_folder_of_ten_classes(tmp_path: Path) -> None:
-    data = DataConfig(format="demo", root=str(tmp_path / "demo"), kwargs=asdict(SMALL))
+    images = DemoConfig(train_images=20, val_images=10)
+    data = DataConfig(format="demo", root=str(tmp_path / "demo"), kwargs=asdict(images))
     train, val = (open_source(data, split, tmp_path) for split in ("train", "val"))
     assert train.classes == val.classes == sorted(PATTERNS)
     assert train.labels.bincount().tolist() == [2] * 10
@@ -65,7 +66,7 @@ def test_demo_dataset_is_a_folder_of_ten_classes(tmp_path: Path) -> None:
 def test_demo_dataset_with_other_settings_is_rejected(tmp_path: Path) -> None:
     ensure_demo(tmp_path / "demo", SMALL)
     with pytest.raises(DataError, match=r"seed': 0.*instead of .*seed': 1"):
-        ensure_demo(tmp_path / "demo", DemoConfig(1, 20, 10))
+        ensure_demo(tmp_path / "demo", DemoConfig(1, 10, 10))
 
 
 def test_folder_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
