@@ -61,18 +61,28 @@ _BOUNDS = {
 
 def page() -> Iterator[str]:
     yield _INTRODUCTION
+    shown_groups: dict[str, Node] = {}
     for name, (commands, schema) in COMMANDS.items():
         tree = json_tree(schema)
         yield f"\n## {commands}\n\n{tree['description']}"
-        yield from _options(name)
-        yield from _tables(tree, "")
+        yield from _options(name, shown_groups)
+        yield from _tables(tree, "", shown_groups)
 
 
-def _tables(tree: Node, group: str) -> Iterator[str]:
-    """Yields one table for the keys of a class, then those of the classes inside it."""
+def _tables(tree: Node, group: str, shown_groups: dict[str, Node]) -> Iterator[str]:
+    """Yields one table for the keys of a class, then those of the classes inside it.
+
+    Of a group that an earlier command has with the same keys, only their names.
+    """
     below = tree["properties"]
     rows = {name: each for name, each in below.items() if "properties" not in each}
+    earlier = _earlier(group, rows, shown_groups)
+    if earlier:
+        keys = ", ".join(f"`{group}.{name}`" for name in rows)
+        yield f"\n{keys}: as [{earlier}](#{earlier.replace('.', '')})."
+        return
     if group:
+        shown_groups[group] = rows
         yield f"\n### {group}\n\n{tree['description']}"
     if rows:
         yield "\n| Key | Default | Allowed | Meaning |\n| --- | --- | --- | --- |"
@@ -84,12 +94,28 @@ def _tables(tree: Node, group: str) -> Iterator[str]:
         of_names = each.get("additionalProperties")
         for suffix, inner in (("", each), (".NAME", of_names)):
             if isinstance(inner, dict) and "properties" in inner:
-                yield from _tables(inner, f"{group}.{name}{suffix}".lstrip("."))
+                below_group = f"{group}.{name}{suffix}".lstrip(".")
+                yield from _tables(inner, below_group, shown_groups)
 
 
-def _options(name: str) -> Iterator[str]:
-    """Yields the options of each group in a command's defaults list, and what they change."""
+def _earlier(group: str, rows: Node, shown_groups: dict[str, Node]) -> str | None:
+    """Returns the group above on the page that has all these keys, with the same meaning."""
+    for name, known in shown_groups.items():
+        same_name = name.rpartition(".")[2] == group
+        if same_name and all(known.get(key) == each for key, each in rows.items()):
+            return name
+    return None
+
+
+def _options(name: str, shown_groups: dict[str, Node]) -> Iterator[str]:
+    """Yields the options of each group in a command's defaults list, and what they change.
+
+    A group that an earlier command has is named only.
+    """
     groups = _chosen(load(CONFIGS / f"{name}.yaml"))
+    for group in sorted(groups.keys() & shown_groups):
+        yield f"\nThe options `{group}=NAME` are those of training."
+        del groups[group]
     if groups:
         yield "\n| Option | Changes |\n| --- | --- |"
     for group, default in groups.items():
