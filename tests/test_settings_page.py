@@ -23,6 +23,13 @@ def test_every_command_with_a_configuration_is_on_the_page() -> None:
     assert set(settings.COMMANDS) == {path.stem for path in CONFIGS.glob("*.yaml")}
 
 
+def test_the_part_of_a_command_names_all_its_keys() -> None:
+    parts = dict(zip(settings.COMMANDS, "\n".join(settings.page()).split("\n## ")[1:], strict=True))
+    for name, (_, schema) in settings.COMMANDS.items():
+        keys = settings.flat(defaults(schema))
+        assert keys and not [key for key in keys if f"`{key}`" not in parts[name]]
+
+
 def test_every_key_says_what_it_means() -> None:
     rows = [line for line in settings.page() if line.startswith("| `") and line.count(" | ") > 2]
     assert rows and all(row.endswith(". |") for row in rows)
