@@ -54,9 +54,13 @@ def pytest_collection_finish() -> None:
     """Keep the package `project` that the test files have imported. Give torch one thread.
 
     On small tensors, its threads spend more time waiting for each other than computing; and pytest
-    has a process per core.
+    has a process per core. What Hydra has composed once is not composed again.
     """
     COLLECTED.update(own_modules())
+    if "entry_point.config.compose" in sys.modules:
+        from tests.composed import remember_compositions
+
+        remember_compositions()
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 

@@ -18,8 +18,10 @@ import entry_point.prediction_table
 import entry_point.serving.server
 import entry_point.training.trainer  # noqa: F401
 from entry_point.config.train_config import load_train_config
+from tests.composed import remember_compositions
 from tests.entry_point.training.training_jobs import TINY
 
+remember_compositions()
 load_train_config([*TINY, "data.root=x"])
 
 # The collector of a forked process would copy all of it.
