@@ -14,7 +14,7 @@ Stamps = tuple[tuple[str, int], ...]
 
 def remember_compositions() -> None:
     """Keep what Hydra composes of a file of `configs/` and options, until a file there changes."""
-    compose: Compose = composing.compose
+    compose: Compose = vars(composing)["compose"]
 
     @cache
     def composed(name: str, options: tuple[str, ...], _files: Stamps) -> DictConfig:
@@ -25,4 +25,4 @@ def remember_compositions() -> None:
         stamps = tuple((str(file), file.stat().st_mtime_ns) for file in files)
         return copy.deepcopy(composed(name, tuple(options), stamps))
 
-    composing.compose = remembered  # type: ignore[assignment]
+    vars(composing)["compose"] = remembered

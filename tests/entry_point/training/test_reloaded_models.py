@@ -16,7 +16,7 @@ from tests.entry_point.training.tasks.label_sources import CPU
 from tests.entry_point.training.test_models import SMALLEST
 
 OF_SAME_CLASSES = {"efficientnet_v2_s", "resnext50_32x4d", "vgg11", "wide_resnet50_2"}
-"""Their layers are those of other models here; VGG's half a gigabyte is plain layers, as AlexNet."""
+"""Their layers are those of other models here; VGG's half a gigabyte is plain, as AlexNet's."""
 FAMILIES = (
     *(name for name in SMALLEST if name not in OF_SAME_CLASSES),
     *("timm/test_resnet", "timm/test_vit", "timm/test_convnext", "timm/test_efficientnet"),
