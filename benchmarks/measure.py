@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import statistics
@@ -128,6 +129,13 @@ def machine() -> str:
     return f"{hardware()}, {load}, {datetime.date.today()}"
 
 
+def installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
+
+
 def versions(packages: Sequence[str]) -> str:
     found = [f"Python {platform.python_version()}", f"torch {torch.__version__}"]
     for package in packages:
@@ -142,7 +150,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Returns a Markdown table; floats have three significant digits."""
 
     def cell(value: object) -> str:
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
+        text = f"{value:.3g}" if isinstance(value, float) else str(value)
+        return text.replace("|", "/").replace("\n", " ")
 
     lines = [header, ["---"] * len(header), *([cell(value) for value in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

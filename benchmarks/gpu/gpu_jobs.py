@@ -82,19 +82,16 @@ def serve(device: str) -> int:
     """Measures and prints; returns the exit code."""
     from benchmarks.sample_photographs import photographs
     from benchmarks.serving.serve_contenders import Clients, server, write_model
-    from benchmarks.serving.serve_speed import CLIENTS, latency
+    from benchmarks.serving.serve_speed import CLIENTS, latency, write_bodies
 
     on_gpu, speeds, rates = device == "cuda", [], []
     # Few CPUs compute in bf16: a dry run would take minutes.
     precision, seconds = ("bf16", 5.0) if on_gpu else ("fp32", 0.1)
     with TemporaryDirectory() as folder, closing(Clients()) as clients:
-        photos = Path(folder, "photos")
-        photos.mkdir()
-        for number, photo in enumerate(photographs()):
-            (photos / f"{number}.jpg").write_bytes(photo)
+        write_bodies(bodies := Path(folder, "bodies"), photographs())
         with server(write_model(Path(folder, "run")), precision, on_gpu=on_gpu) as ready:
             for count in CLIENTS if on_gpu else CLIENTS[:2]:
-                sent = clients.send(ready, photos, count, seconds)
+                sent = clients.send(ready, bodies / "jpg", count, seconds)
                 p50, p99 = (f"p{p} {latency([sent], p):.3g} ms" for p in (50, 99))
                 rates.append(sent.per_second)
                 speeds.append(f"{count} clients: {sent.per_second:.4g}/s, {p50}, {p99}")

@@ -277,7 +277,7 @@ def write_page(results: Results, folder: Path) -> int:
     known = sources_hash() == first.files
     code = f"commit {commit()}" if known else "which this clone no longer has"
     made = f"files {first.files}, {code}; {first.machine}; {first.system}; {first.date}"
-    rows = [(promise, f"**{word}**", _cell(why)) for promise, word, why in judge(results)]
+    rows = [(promise, f"**{word}**", reason) for promise, word, reason in judge(results)]
     cases = by_case(results)
     path.write_text(
         f"# Training on a GPU\n\n{dry}{_figures(cases)}\n{METHOD}\n"
@@ -310,7 +310,7 @@ def _figures(cases: Cases) -> str:
         steps = [median(case, key) for key in ("data_wait_pct", "step_ms_p50", "step_ms_p99")]
         values = [rate, gain, memory, *steps, busy, busy / rate * memory]
         shown = ["" if math.isnan(value) else f"{value:.4g}" for value in values]
-        ends = _cell("; ".join(sorted({str(one) for one in rounds})))
+        ends = "; ".join(sorted({str(one) for one in rounds}))
         seconds = " ".join(f"{one.seconds:.0f}" for one in rounds)
         rows.append([case, *shown, ends, f"{seconds} ({rounds[0].estimate:.0f})"])
     return measure.table(HEAD, rows)
@@ -337,7 +337,3 @@ def _options(cases: Cases) -> str:
         rows.append([option.removeprefix(OPTION), len(shares), *cells])
     head = ["option", "rounds", "images/s", "of those of none", "pays"]
     return f"## Options\n\n{measure.table(head, rows)}\n" if options else ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")

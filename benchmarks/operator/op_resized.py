@@ -5,7 +5,6 @@ Libraries that are not installed are left out.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import time
 import warnings
@@ -49,7 +48,7 @@ def random_boxes(height: int, width: int) -> Tensor:
 def tensor_decoders() -> dict[str, Decode]:
     """Returns what decodes uint8 tensors to tensors, for torchvision's transforms v2."""
     found: dict[str, Decode] = {"torchvision v2 on tensors": decode_jpeg}
-    if importlib.util.find_spec("torchcodec"):
+    if measure.installed("torchcodec"):
         from torchcodec import decoders
 
         found["torchcodec, v2 on tensors"] = decoders.decode_jpeg
@@ -94,7 +93,7 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 
 def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    if not importlib.util.find_spec("cv2"):
+    if not measure.installed("cv2"):
         return {}
     import cv2
 
@@ -114,7 +113,7 @@ def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """SPDL's FFmpeg filters."""
-    if not importlib.util.find_spec("spdl") or not importlib.util.find_spec("spdl.io"):
+    if not measure.installed("spdl.io"):
         return {}
     import spdl.io
 
@@ -130,10 +129,6 @@ def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     return {"SPDL": work}
 
 
-def has_dali() -> bool:
-    return bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"))
-
-
 def dali_crops(files: list[bytes], count: int) -> Any:
     """Returns the resized crops in a DALI pipeline. It draws its own boxes, from the same
     distribution."""
@@ -147,17 +142,21 @@ def dali_crops(files: list[bytes], count: int) -> Any:
     return fn.resize(images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True)
 
 
-def dali(files: list[bytes]) -> dict[str, Work]:
-    if not has_dali():
+def dali(
+    files: list[bytes], count: int = BATCH, augment: Callable[[Any], Any] | None = None
+) -> dict[str, Work]:
+    """Random crops and flips of `count` images, then what `augment` adds to DALI's pipeline."""
+    if not measure.installed("nvidia.dali"):
         return {}
     from nvidia.dali import fn, pipeline_def
 
     @pipeline_def(
-        batch_size=BATCH, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
-        prefetch_queue_depth=1,
+        batch_size=count, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
+        prefetch_queue_depth=1, enable_conditionals=augment is not None,
     )  # fmt: skip
-    def pipeline() -> object:
-        return fn.flip(dali_crops(files, BATCH), horizontal=fn.random.coin_flip())
+    def pipeline() -> Any:
+        images = fn.flip(dali_crops(files, count), horizontal=fn.random.coin_flip())
+        return images if augment is None else augment(images)
 
     built = pipeline()
     built.build()
@@ -270,7 +269,7 @@ def main() -> None:
     works = dict(contenders(files, boxes))
     times = measure.cpu_milliseconds(works, works=BATCH, rounds=21)
     rows = [(name, ms, ms / times[INDEXED], ms / times[PLAIN]) for name, ms in times.items()]
-    plot(times)
+    measure.bars("op-resized", f"{TITLE}, one thread", "CPU ms per image", times)
     threads = f"Two threads do {thread_speedup(files, boxes):.2f} times the work of one.\n"
     measure.write(
         "op-resized",
@@ -293,10 +292,6 @@ def main() -> None:
             "nvidia-dali-cuda130",
         ),
     )
-
-
-def plot(times: dict[str, float]) -> None:
-    measure.bars("op-resized", f"{TITLE}, one thread", "CPU ms per image", times)
 
 
 if __name__ == "__main__":
