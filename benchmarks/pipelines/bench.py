@@ -3,8 +3,8 @@
     python -m benchmarks.pipelines.bench [data.root=PATH] [seconds=0.5] [rounds=2] ...
 
 Each engine runs with one worker and with as many as there are cores; what it is compared with, only
-with as many. Each run is a new process, and rounds alternate. The medians go into tables, a plot
-and an HTML page under `output`, with the recommended settings. publish=true also writes
+with as many. Each run is a new process, and rounds alternate. The medians go into a page
+and a plot under `output`, with the recommended settings. publish=true also writes
 docs/results/pipelines.md and its pictures, and first compares what other loaders deliver.
 """
 
@@ -298,7 +298,6 @@ def main(arguments: Sequence[str]) -> int:
         return INTERRUPTED if left_out else 1
     output = Path(config.output)
     sys.stdout.write(page.write(output, output.parent))
-    page.write_html(output)
     if config.publish:
         page.write(RESULTS / "pipelines", PLOTS)
         write_pictures(page.measured, page.phones, PLOTS)

@@ -74,11 +74,9 @@ def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None
     results = Page("photographs", 32, 224, 1, measured, phones, compared)
     assert "](plots/pipelines.png)" in results.write(tmp_path / "pipelines", tmp_path / "plots")
     results.write(tmp_path / "out" / "pipelines", tmp_path / "out")
-    results.write_html(tmp_path / "out" / "pipelines")
-    page = (tmp_path / "out" / "pipelines.html").read_text()
-    assert "data:image/png;base64," in page and 'src="pipelines' not in page
-    assert "<td>123</td>" in page and "<td>456</td>" in page and "num_workers=2" in page
     text = (tmp_path / "out" / "pipelines.md").read_text()
+    assert "](pipelines.png)" in text and (tmp_path / "out" / "pipelines.png").exists()
+    assert "| 123 |" in text and "num_workers=2" in text
     assert "| threads | 2 | 912 | 456 | 456 |" in text and "| threads | 2 | 156 | 78 | 78 |" in text
     assert "medians of 1 alternating round, " in text
     assert "| turboloader | 127 of 128 | 3.00 | 4.00 | 9 | NO |" in text
@@ -225,7 +223,7 @@ def test_ctrl_c_keeps_what_was_measured_and_no_signal_leaves_copies_of_images(
     work.rmdir()  # empty
     kept = number == signal.SIGINT
     assert ("stopped by Ctrl-C, 98 runs missing" in output and "pillow" in output) is kept
-    assert (tmp_path / "out" / "pipelines.html").exists() is kept
+    assert (tmp_path / "out" / "pipelines.md").exists() is kept
 
 
 def test_all_loaders_are_published_or_the_missing_ones_named(
