@@ -163,13 +163,22 @@ def dali(
     return {"DALI (CPU)": built.run}
 
 
-def this_operator(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:
-    jpegs = [files[i % len(files)] for i in range(BATCH)]
-    of_batch = indexes and [indexes[i % len(files)] for i in range(BATCH)]
-    flip = torch.arange(BATCH) % 2 == 0
-    out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=torch.uint8, memory_format=torch.channels_last)
+def this_operator(
+    files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None, *,
+    flips: bool = True, augment: Tensor | None = None, views: int = 1,
+) -> Work:  # fmt: skip
+    """Returns a batch of `BATCH` crops of `files` in turns; several views are of as many images
+    less."""
+    count = BATCH // views
+    jpegs = [files[i % len(files)] for i in range(count)]
+    of_batch = indexes and [indexes[i % len(files)] for i in range(count)]
+    shape = (count, views) if views > 1 else (count,)
+    flip = (torch.arange(BATCH) % 2 == 0).view(shape) if flips else None
+    out = torch.empty((BATCH, SIZE, SIZE, 3), dtype=torch.uint8).movedim(-1, -3)
+    out, boxes = out.unflatten(0, shape), boxes.view(*shape, 4)
+    augment = None if augment is None else augment.unflatten(0, shape)
     return lambda: decode_crop_resize_batch(
-        jpegs, boxes, SIZE, indexes=of_batch, flip=flip, out=out
+        jpegs, boxes, SIZE, indexes=of_batch, flip=flip, augment=augment, out=out
     )
 
 
