@@ -108,19 +108,14 @@ def timed(
     return {name: partial(seconds, work) for name, work in contenders.items()}
 
 
-def processor() -> str:
-    """Returns the CPU's model."""
-    if (info := Path("/proc/cpuinfo")).exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":")[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def hardware() -> str:
     """Returns the machine, in one line."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    processor = [*models, platform.processor() or platform.machine()][0]
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{processor()}, {os.cpu_count()} CPUs{gpu}"
+    return f"{processor}, {os.cpu_count()} CPUs{gpu}"
 
 
 def machine() -> str:
