@@ -39,7 +39,6 @@ COLORS = {
     "files": "#ffa94d",
     "plain file": "#ffa94d",
     "(workers)": "#a61e4d",
-    "(subprocess)": "#f06595",
     "(dali)": "#c0eb75",
     "Pillow": "#868e96",
     "Pillow + torchvision": "#868e96",
