@@ -84,33 +84,27 @@ def words(results: dict[str, Result], promise: str = "") -> set[str]:
     return {word for judged, word, _ in judge(results) if judged.startswith(promise)}
 
 
-@pytest.fixture(scope="module")
-def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The results of a job of each kind of input, and of the server, on a CPU."""
-    folder = tmp_path_factory.mktemp("dry-run")
-    plan = replace(DRY, work=folder / "work")
+def test_real_jobs_measure_what_the_verdicts_and_the_page_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, out = replace(DRY, work=tmp_path / "work"), tmp_path / "out"
     make_data(plan)
-    with forked_python(folder / "python"), pytest.MonkeyPatch.context() as patched:
-        patched.setattr(sys, "executable", str(folder / "python"))
-        for part, number in (("goal", 0), ("peers", -1), ("serving", 0)):
-            case = replace(PARTS[part](plan)[number], estimate=150)
-            run_part(plan, part, [case], folder / "out")
-    return folder / "out"
 
+    def run(part: str, number: int) -> Outcome:
+        case = replace(PARTS[part](plan)[number], estimate=150)
+        run_part(plan, part, [case], out)
+        return Result.read(out / f"{part}.json").outcomes[0]
 
-def test_real_jobs_measure_what_the_verdicts_and_the_page_read(dry_run: Path) -> None:
-    parts = {part: Result.read(dry_run / f"{part}.json") for part in ("goal", "peers", "serving")}
-    own, peer, server = (result.outcomes[0] for result in parts.values())
+    with forked_python(tmp_path / "python"):
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+        own, peer, server = run("goal", 0), run("peers", -1), run("serving", 0)
     assert {one.ended for one in (own, peer, server)} == {"exit code 0"}, (own, peer, server)
     assert len(own.values["step_ms_p50"]) == 2 and len(own.values["losses"]) == 1
     assert own.values["headspace"][0] > 0
     assert peer.values["images_per_s"][0] > 0
     assert server.values["times one client"] > 0
-
-
-def test_the_page_of_a_dry_run_lies_beside_its_results(dry_run: Path) -> None:
-    assert main(["page", f"out={dry_run}"]) in (0, 1)  # its figures may break promises
-    text = (dry_run / "gpu.md").read_text()
+    assert main(["page", f"out={out}"]) in (0, 1)  # a dry run's figures may break promises
+    text = (out / "gpu.md").read_text()
     assert "A dry run" in text and f"files {sources_hash()}, commit " in text
 
 
