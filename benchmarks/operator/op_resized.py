@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -247,27 +247,14 @@ def phones() -> list[tuple[str, float, float]]:
     return [(name, ms, times["Pillow"] / ms) for name, ms in times.items()]
 
 
-def thread_speedup(files: list[bytes], boxes: Tensor) -> float:
+def thread_speedup(files: list[Tensor], boxes: Tensor, indexes: list[Tensor]) -> float:
     """Wall-clock time of a batch divided by half that of two batches in two threads; best round of
     each."""
-    plain = [tensor(data) for data in files]
-    indexes = [index_jpeg(data) for data in plain]
-    works = [this_operator(plain, boxes, indexes) for _ in range(2)]
+    works = [this_operator(files, boxes, indexes) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         both = {"1": works[0], "2": lambda: list(pool.map(lambda work: work(), works))}
         seconds = measure.alternate(measure.timed(both, time.perf_counter), 51)
     return 2 * min(seconds["1"]) / min(seconds["2"])
-
-
-def contenders(files: list[bytes], boxes: Tensor) -> Iterator[tuple[str, Work]]:
-    yield from baselines(files, boxes).items()
-    yield from opencv(files, boxes).items()
-    yield from spdl(files, boxes).items()
-    yield from dali(files).items()
-    plain = [tensor(data) for data in files]
-    indexes = [index_jpeg(data) for data in plain]
-    yield PLAIN, this_operator(plain, boxes)
-    yield INDEXED, this_operator(plain, boxes, indexes)
 
 
 def main() -> None:
@@ -275,11 +262,20 @@ def main() -> None:
     torch.set_num_threads(1)
     files = many_photographs()
     boxes = random_boxes(533, 800)
-    works = dict(contenders(files, boxes))
+    plain = [tensor(data) for data in files]
+    indexes = [index_jpeg(data) for data in plain]
+    works = {
+        **baselines(files, boxes),
+        **opencv(files, boxes),
+        **spdl(files, boxes),
+        **dali(files),
+        PLAIN: this_operator(plain, boxes),
+        INDEXED: this_operator(plain, boxes, indexes),
+    }
     times = measure.cpu_milliseconds(works, works=BATCH, rounds=21)
     rows = [(name, ms, ms / times[INDEXED], ms / times[PLAIN]) for name, ms in times.items()]
     measure.bars("op-resized", f"{TITLE}, one thread", "CPU ms per image", times)
-    threads = f"Two threads do {thread_speedup(files, boxes):.2f} times the work of one.\n"
+    threads = f"Two threads do {thread_speedup(plain, boxes, indexes):.2f} times the work of one.\n"
     measure.write(
         "op-resized",
         "op",
