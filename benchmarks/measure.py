@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import statistics
@@ -38,7 +39,6 @@ COLORS = {
     "files": "#ffa94d",
     "plain file": "#ffa94d",
     "(workers)": "#a61e4d",
-    "(subprocess)": "#f06595",
     "(dali)": "#c0eb75",
     "Pillow": "#868e96",
     "Pillow + torchvision": "#868e96",
@@ -107,25 +107,27 @@ def timed(
     return {name: partial(seconds, work) for name, work in contenders.items()}
 
 
-def processor() -> str:
-    """Returns the CPU's model."""
-    if (info := Path("/proc/cpuinfo")).exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":")[1].strip()
-    return platform.processor() or platform.machine()
-
-
 def hardware() -> str:
     """Returns the machine, in one line."""
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    models = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
+    processor = [*models, platform.processor() or platform.machine()][0]
     gpu = f", {torch.cuda.get_device_name()}" if torch.cuda.is_available() else ""
-    return f"{processor()}, {os.cpu_count()} CPUs{gpu}"
+    return f"{processor}, {os.cpu_count()} CPUs{gpu}"
 
 
 def machine() -> str:
     """Returns the machine, its load and the date, in one line."""
     load = f"load {os.getloadavg()[0]:.1f} at the end"
     return f"{hardware()}, {load}, {datetime.date.today()}"
+
+
+def installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package around it
+        return False
 
 
 def versions(packages: Sequence[str]) -> str:
@@ -142,7 +144,8 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     """Returns a Markdown table; floats have three significant digits."""
 
     def cell(value: object) -> str:
-        return f"{value:.3g}" if isinstance(value, float) else str(value)
+        text = f"{value:.3g}" if isinstance(value, float) else str(value)
+        return text.replace("|", "/").replace("\n", " ")
 
     lines = [header, ["---"] * len(header), *([cell(value) for value in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from tests.photographs import PHOTOGRAPHS, write_photo_folder
+from tests.photographs import PHOTOGRAPHS
 
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
 SENSOR_NOISE, PHONE_QUALITY = 4.0, 95
@@ -53,6 +54,14 @@ def many_photographs() -> list[bytes]:
     ]
 
 
+def write_classes(folder: Path, jpegs: Sequence[bytes], count: int, classes: int) -> None:
+    """Writes `count` files, `jpegs` in turns, as FOLDER/CLASS/NUMBER.jpg."""
+    for number in range(count):
+        file = folder / f"class{number % classes}" / f"{number:06d}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(jpegs[number % len(jpegs)])
+
+
 def phone_photographs(zoom: float = 1) -> list[bytes]:
     """Six JPEGs of 12 megapixels, about 4 MB each: enlarged, with the noise of a small sensor."""
     draw = np.random.default_rng(0)
@@ -66,9 +75,3 @@ def phone_photographs(zoom: float = 1) -> list[bytes]:
 
 def tensor(data: bytes) -> Tensor:
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
-
-
-def photograph_files(folder: Path, per_class: int) -> list[Path]:
-    """JPEG files of crops of eight photographs; size, quality and subsampling vary."""
-    write_photo_folder(folder, train=per_class, val=0)
-    return sorted(folder.rglob("*.jpg"))

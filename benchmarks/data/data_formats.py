@@ -1,13 +1,12 @@
 """What images of each format cost in training: docs/results/data-formats.md.
 
-`python -m benchmarks.data.data_formats [ROUNDS]`. CPU time per image of this template's decoders
-and of torchvision's usual way (Pillow, transforms v2), in alternating rounds, one thread.
+CPU time per image of this template's decoders and of torchvision's usual way (Pillow, transforms
+v2), in alternating rounds, one thread.
 """
 
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,7 +35,7 @@ FORMATS: dict[str, dict[str, Any]] = {
     "TIFF": {},
 }
 """Pillow's names, and how the photographs are saved."""
-SIZE, BATCH = 224, 16
+SIZE, BATCH, ROUNDS = 224, 16, 7
 TITLE = "What each format costs in training"
 TRANSFORM = v2.Compose(
     [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
@@ -88,14 +87,14 @@ def torchvisions(files: Sequence[bytes]) -> Callable[[], None]:
     return epoch
 
 
-def main(rounds: int) -> None:
+def main() -> None:
     torch.set_num_threads(1)
     files = files_by_format()
     count = len(files["JPEG"])
     contenders = {"JPEG, indexed": ours(files["JPEG"], indexed=True)}
     contenders |= {kind: ours(some) for kind, some in files.items()}
     contenders |= {f"{kind}, torchvision": torchvisions(some) for kind, some in files.items()}
-    ms = measure.cpu_milliseconds(contenders, works=count, rounds=rounds)
+    ms = measure.cpu_milliseconds(contenders, works=count, rounds=ROUNDS)
     plain = ms["JPEG"]
     rows, shown = [], ("JPEG, indexed", *files)
     for name in shown:
@@ -106,7 +105,7 @@ def main(rounds: int) -> None:
     method = (
         f"{count} photographs of {HEIGHT}x{WIDTH} pixels in each format (JPEG and WebP at quality "
         "90, AVIF at 80), RandomResizedCrop 224 and flip, in batches. CPU ms per image on one "
-        f"thread, medians of {rounds} alternating rounds after a warm-up. The operator decodes "
+        f"thread, medians of {ROUNDS} alternating rounds after a warm-up. The operator decodes "
         "JPEGs; Pillow decodes the others, here as in torchvision's ImageFolder, but PNGs only to "
         "the crop's last row."
     )
@@ -116,4 +115,4 @@ def main(rounds: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 7)
+    main()

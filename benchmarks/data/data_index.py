@@ -1,15 +1,14 @@
 """Plain files whose side indexes are made while they are decoded: docs/results/data-index.md.
 
-`python -m benchmarks.data.data_index [IMAGES]`. The same JPEGs are read in four ways, which
-alternate in one process with a warm page cache: without indexes, in a first epoch that makes them,
-in a second one that uses them, and with indexes that `make dataset output_format=index` made.
+The same JPEGs are read in four ways, which alternate in one process with a warm page cache: without
+indexes, in a first epoch that makes them, in a second one that uses them, and with indexes that
+`make dataset output_format=index` made.
 """
 
 from __future__ import annotations
 
 import logging
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from pathlib import Path
 import torch
 
 from benchmarks import measure
-from benchmarks.sample_photographs import many_photographs
+from benchmarks.sample_photographs import many_photographs, write_classes
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
@@ -28,18 +27,10 @@ from entry_point.data.sources.source import Source
 from tests.commands import optimize
 
 TITLE = "Side indexes that training makes"
-ROUNDS, BATCH = 15, 64
+IMAGES, ROUNDS, BATCH = 1920, 15, 64
 PLAIN, FIRST, SECOND = "no index", "first epoch: indexes are made", "second epoch: they are used"
 INDEXED = "indexed by make dataset"
 Epoch = Callable[[], None]
-
-
-def write_files(root: Path, images: int) -> None:
-    photographs = many_photographs()
-    for i in range(images):
-        file = root / f"train/class{i % 10}/{i:06d}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(photographs[i % len(photographs)])
 
 
 def epochs(root: Path, workers: int, index: bool = True, index_root: str | None = None) -> Epoch:
@@ -84,27 +75,26 @@ def measured(root: Path, indexed: Path, workers: int) -> dict[str, tuple[float, 
 
 def main() -> None:
     torch.set_num_threads(1)
-    images = int(sys.argv[1]) if sys.argv[1:] else 1920
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         root, indexed = Path(folder, "photographs"), Path(folder, "indexed")
-        write_files(root, images)
+        write_classes(root / "train", many_photographs(), IMAGES, classes=10)
         if optimize([f"source={root}", f"output={indexed}", "output_format=index"]):
             raise SystemExit("the files could not be indexed")
         logging.disable(logging.INFO)
         for workers in (1, 2):
             medians = measured(root, indexed, workers)
             for name, (wall, cpu) in medians.items():
-                cpu_ms = 1e3 * cpu / images
+                cpu_ms = 1e3 * cpu / IMAGES
                 best, plain = medians[INDEXED], medians[PLAIN]
                 ratios = (plain[0] / wall, best[0] / wall, plain[1] / cpu, best[1] / cpu)
-                rows.append((workers, name, images / wall, *ratios[:2], cpu_ms, *ratios[2:]))
+                rows.append((workers, name, IMAGES / wall, *ratios[:2], cpu_ms, *ratios[2:]))
     header = (
         *("threads", "files", "images/s", "no index = 1", "make dataset = 1"),
         *("CPU ms per image", "no index = 1", "make dataset = 1"),
     )
     method = (
-        f"{images} files of 48 photographs at 533x800, quality 90, 4:2:0; RandomResizedCrop 224, "
+        f"{IMAGES} files of 48 photographs at 533x800, quality 90, 4:2:0; RandomResizedCrop 224, "
         f"batches of {BATCH}; whole epochs with a warm page cache, medians of {ROUNDS} alternating "
         "rounds. Ratios are of speed: more is faster. Goals: the first epoch at least 0.8 of no "
         "index, the second at least 0.95 of the files indexed by `make dataset`."

@@ -1,14 +1,12 @@
 """Reading from shards and from files, with a warm page cache: docs/results/data-reading.md.
 
-`python -m benchmarks.data.data_reading [IMAGES]`. JPEGs are written under many names, as files with
-side indexes, as shards and as Parquet. The contenders alternate in one process and one thread: they
-decode random resized crops from the end of a shuffled epoch, or only read the bytes of as many
-images.
+JPEGs are written under many names, as files with side indexes, as shards and as Parquet. The
+contenders alternate in one process and one thread: they decode random resized crops from the end of
+a shuffled epoch, or only read the bytes of as many images.
 """
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Callable, Iterable
 from itertools import count, cycle, islice
@@ -20,7 +18,7 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks import measure
-from benchmarks.sample_photographs import photograph_files
+from benchmarks.sample_photographs import write_classes
 from custom_op import to_baseline
 from entry_point.config.data_config import Access, DataConfig, PipelineConfig
 from entry_point.config.packing_config import OptimizeConfig
@@ -28,29 +26,20 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
+from tests.photographs import write_photo_folder
 
-BATCH = 64
+IMAGES, BATCH, ROUNDS = 20_000, 64, 5
 STEPS = 60
 """Batches per round."""
-ROUNDS = 5
 FILES = "files"
 TITLE = "Reading shards and files with a warm page cache"
 
 
-def write_files(root: Path, jpegs: list[bytes], count: int) -> None:
-    """Write class folders, with the side indexes of all images beside them."""
-    for number in range(count):
-        file = root / f"train/class{number % 10}/{number:06d}.jpg"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(jpegs[number % len(jpegs)])
-    index_folder(root, None, OptimizeConfig(output_format="index"))
-
-
-def write_parquet(root: Path, jpegs: list[bytes], count: int) -> None:
+def write_parquet(root: Path, jpegs: list[bytes]) -> None:
     """As Hugging Face's datasets: row groups of 100 images."""
     root.mkdir()
-    for first in range(0, count, 5000):
-        numbers = range(first, min(first + 5000, count))
+    for first in range(0, IMAGES, 5000):
+        numbers = range(first, min(first + 5000, IMAGES))
         images = [{"bytes": jpegs[i % len(jpegs)], "path": f"{i}.jpg"} for i in numbers]
         table = pa.table({"image": images, "label": [f"class{i % 10}" for i in numbers]})
         pq.write_table(table, root / f"train-{first:06d}.parquet", row_group_size=100)
@@ -79,18 +68,20 @@ def _use(items: Iterable[object]) -> None:
         pass
 
 
-def main(images: int) -> None:
+def main() -> None:
     torch.set_num_threads(1)  # as in DataLoader workers; more threads would spin
     with tempfile.TemporaryDirectory() as folder:
-        originals = photograph_files(Path(folder, "originals"), per_class=25)
+        # Crops of eight photographs; size, quality and subsampling vary.
+        originals = write_photo_folder(Path(folder, "originals"), train=25, val=0)
         jpegs = [
             to_baseline(torch.from_numpy(np.fromfile(file, np.uint8))).numpy().tobytes()
-            for file in originals
+            for file in sorted(originals.rglob("*.jpg"))
         ]
         files, shards, parquet = (Path(folder, name) for name in (FILES, "shards", "parquet"))
-        write_files(files, jpegs, images)
+        write_classes(files / "train", jpegs, IMAGES, classes=10)
+        index_folder(files, None, OptimizeConfig(output_format="index"))
         pack(files, shards, OptimizeConfig(shard_mb=32))
-        write_parquet(parquet, jpegs, images)
+        write_parquet(parquet, jpegs)
         ways = {
             FILES: batches(files, "folder"),
             "shards, mapped": batches(shards, "shards"),
@@ -101,7 +92,7 @@ def main(images: int) -> None:
         }
         ms = measure.cpu_milliseconds(ways, works=STEPS * BATCH, rounds=ROUNDS)
     method = (
-        f"{images} photographs with side indexes, {sum(map(len, jpegs)) / len(jpegs) / 1e3:.0f} KB "
+        f"{IMAGES} photographs with side indexes, {sum(map(len, jpegs)) / len(jpegs) / 1e3:.0f} KB "
         "on average; random resized crops of 224 pixels, one thread; CPU time per image, medians "
         f"of {ROUNDS} alternating rounds. Shards gain more where opening a file costs more, as on "
         "network file systems. Goal: samples from mapped shards at 1.2 times the speed of files. "
@@ -114,7 +105,4 @@ def main(images: int) -> None:
 
 
 if __name__ == "__main__":
-    wanted = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    if wanted < STEPS * BATCH:
-        sys.exit(f"images={wanted}: must be at least {STEPS * BATCH}")
-    main(wanted)
+    main()

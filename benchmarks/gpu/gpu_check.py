@@ -16,17 +16,17 @@ import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -42,6 +42,7 @@ from benchmarks.gpu.gpu_page import (
     RECIPES,
     ROUNDS,
     Outcome,
+    Result,
 )
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.sample_photographs import many_photographs
@@ -50,12 +51,11 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
 from entry_point.job.program import UserError, run_program
 
-MEMORY_JOBS = "benchmarks.gpu.memory_jobs"
-"""The program of jobs whose last epoch is from memory."""
 MINUTES = 9.5
 """For one part: what does not fit into them is skipped."""
 PATIENCE = 3.0
 """A case that takes this many times its estimate hangs."""
+JOBS = "benchmarks.gpu.gpu_jobs"
 
 
 @dataclass(frozen=True)
@@ -108,36 +108,34 @@ def tests(plan: Plan) -> list[Case]:
     options = ("-m", "gpu", "-q", "--timeout=120", "-p", "no:cacheprovider")
     arguments = ("-m", "pytest", *options, *map(str, files))
     compile_all = [
-        job(plan, f"{model}, compiles", 110, *training(plan, model, "compiled"), epochs=1)
+        job(plan, model, "compiled", 110, name=f"{model}, compiles", epochs=1)
         for model in ("ResNet-50", *RECIPES)
     ]
     return [Case(gpu_page.TESTS, arguments, 120, timed=False), *compile_all]
 
 
 def goal(plan: Plan) -> list[Case]:
-    """ResNet-50, eager and compiled in turn, and their input from memory."""
+    """Returns ResNet-50, eager and compiled in turn, and their input from memory."""
     return [
-        job(plan, f"ResNet-50, {how}", estimate, *training(plan, "ResNet-50", how),
-            epochs=4, cores=cores, round=number, program=(MEMORY_JOBS,))
+        job(plan, "ResNet-50", how, seconds, feed="memory", epochs=4, cores=cores, round=number)
         for number in range(1, ROUNDS + 1)
-        for how, estimate, cores in (("eager", 19, PEER_CORES), ("compiled", 28, CORES))
-    ]  # fmt: skip
+        for how, seconds, cores in (("eager", 19, PEER_CORES), ("compiled", 28, CORES))
+    ]
 
 
 def recipes(plan: Plan) -> list[Case]:
     """Returns each recipe, eager and compiled: an epoch for the losses, and ROUNDS to measure."""
     return [
-        job(plan, f"{recipe}, {how}", estimate, *training(plan, recipe, how), epochs=1 + ROUNDS)
+        job(plan, recipe, how, seconds, epochs=1 + ROUNDS)
         for recipe in RECIPES
-        for how, estimate in (("eager", 23), ("compiled", 31))
+        for how, seconds in (("eager", 23), ("compiled", 31))
     ]
 
 
 def peers(plan: Plan) -> list[Case]:
     """Returns the eager ResNet-50, fed by others' loaders."""
-    settings = training(plan, "ResNet-50", "eager")
     return [
-        job(plan, name, 32, *settings, epochs=2, cores=PEER_CORES, peer=peer)
+        job(plan, "ResNet-50", "eager", 32, name=name, feed=peer, epochs=2, cores=PEER_CORES)
         for name, peer in PEERS.items()
     ]
 
@@ -153,16 +151,15 @@ def options(plan: Plan) -> list[Case]:
         "averaged weights": ("optim.ema_decay=0.999",),
         "an evaluation after each epoch": ("trainer.evaluate_every_epochs=1",),
     }
-    settings = training(plan, "ResNet-50", "compiled")
     return [
-        job(plan, OPTION + name, 28, *settings, *change, cores=CORES, round=number)
+        job(plan, "ResNet-50", "compiled", 28, *change, name=OPTION + name, round=number)
         for number in range(1, ROUNDS + 1)
         for name, change in changes.items()
     ]
 
 
 def serving(plan: Plan) -> list[Case]:
-    return [Case(gpu_page.SERVING, ("-m", "benchmarks.gpu.gpu_serving", plan.device), 50)]
+    return [Case(gpu_page.SERVING, ("-m", JOBS, "serving", plan.device), 50)]
 
 
 PARTS: dict[str, Callable[[Plan], list[Case]]] = {
@@ -173,30 +170,17 @@ WITHOUT_A_NAME = tuple(part for part in PARTS if part != "options")
 """What runs if no part is named: all that fits into ten minutes."""
 
 
-def training(plan: Plan, model: str, how: str) -> tuple[str, ...]:
-    """Returns the overrides of ResNet-50 at 224 pixels, or of a recipe.
-
-    Recipes have a tenth of the rate that belongs to batches of this size. A run at the full rate
-    diverges from the same run with other rounding within 20 steps.
-    """
-    mode = {"eager": "trainer.compile=null", "compiled": "trainer.compile=default"}[how]
-    if model == "ResNet-50":
-        resnet50 = plan.model or ("model=resnet50", "data.image_size=224")
-        return (*resnet50, mode)
-    own = OmegaConf.load(CONFIGS / "experiment" / f"{model}.yaml")
-    rate = f"optim.lr={0.1 * own.optim.lr * plan.batch / own.trainer.batch_size:g}"
-    return (f"experiment={model}", mode, rate, "optim.warmup_epochs=1", *plan.model)
-
-
 def job(
-    plan: Plan, name: str, estimate: float, *overrides: str, epochs: int = 3, cores: int = CORES,
-    round: int = 1, peer: str = "", program: Sequence[str] = ("entry_point", "train"),
+    plan: Plan, model: str, how: str, estimate: float, *changes: str, name: str = "",
+    feed: str = "", epochs: int = 3, cores: int = CORES, round: int = 1,
 ) -> Case:  # fmt: skip
-    """Returns a training on one GPU. A job of one epoch is not timed: figures leave out the
-    first."""
-    if peer:
-        program = ("benchmarks.gpu.peer_jobs", peer)
-    data = "folder" if peer else "shards"
+    """Returns a training on one GPU, of ResNet-50 at 224 pixels or of a recipe.
+
+    `feed`: what replaces its input, see JOBS. A job of one epoch is not timed: figures leave out
+    the first. Recipes have a tenth of the rate that belongs to batches of this size: a run at the
+    full rate diverges from the same run with other rounding within 20 steps.
+    """
+    data = "folder" if feed in PEERS.values() else "shards"
     settings = (
         f"data={data}",
         f"data.root={(plan.work / 'data' / data).resolve()}",
@@ -208,8 +192,16 @@ def job(
         "trainer.nproc_per_host=1",
         f"pipeline.num_workers={cores}",
     )
-    arguments = ("-m", *program, *settings, *plan.own, *overrides)
-    return Case(name, arguments, estimate, cores, round, timed=epochs > 1)
+    mode = {"eager": "trainer.compile=null", "compiled": "trainer.compile=default"}[how]
+    if model == "ResNet-50":
+        trained = (*(plan.model or ("model=resnet50", "data.image_size=224")), mode)
+    else:
+        own = OmegaConf.load(CONFIGS / "experiment" / f"{model}.yaml")
+        rate = f"optim.lr={0.1 * own.optim.lr * plan.batch / own.trainer.batch_size:g}"
+        trained = (f"experiment={model}", mode, rate, "optim.warmup_epochs=1", *plan.model)
+    program = (JOBS, feed) if feed else ("entry_point", "train")
+    arguments = ("-m", *program, *settings, *plan.own, *trained, *changes)
+    return Case(name or f"{model}, {how}", arguments, estimate, cores, round, timed=epochs > 1)
 
 
 def make_data(plan: Plan) -> None:
@@ -236,9 +228,16 @@ def make_data(plan: Plan) -> None:
 # -- running
 
 
-def run_part(plan: Plan, part: str, cases: Sequence[Case], out: Path) -> dict[str, Any]:
+def run_part(plan: Plan, part: str, cases: Sequence[Case], out: Path) -> Result:
     """Runs a part's cases; writes OUT/PART.json after each: the machine may be taken away."""
-    result: dict[str, Any] = {"part": part, **origin(plan.device), "outcomes": []}
+    gpu = torch.cuda.get_device_name() if plan.device == "cuda" else ""
+    versions = measure.versions(("torchvision", "torchcodec", "timm", "nvidia-dali-cuda130"))
+    module = Path("/sys/module/nvidia/version")
+    driver = f"driver {module.read_text().strip()}" if module.is_file() else "no NVIDIA driver"
+    result = Result(
+        part, gpu_page.sources_hash(), measure.hardware(), gpu,
+        datetime.date.today().isoformat(), f"{versions}; {driver}",
+    )  # fmt: skip
     ends = time.monotonic() + 60 * MINUTES
     out.mkdir(parents=True, exist_ok=True)
     say(f"{part}: {len(cases)} cases")
@@ -246,8 +245,8 @@ def run_part(plan: Plan, part: str, cases: Sequence[Case], out: Path) -> dict[st
         alike = list(group)
         with ThreadPoolExecutor(1 if timed else len(alike)) as pool:
             for outcome in pool.map(lambda case: run_case(plan, case, ends, out), alike):
-                result["outcomes"].append(asdict(outcome))
-                (out / f"{part}.json").write_text(json.dumps(result, indent=1), encoding="utf-8")
+                result.outcomes.append(outcome)
+                result.write(out)
     return result
 
 
@@ -327,17 +326,16 @@ def _values(
     training = _records(folder, "images_per_s")
     if not training:
         return json.loads(last_line) if last_line.startswith("{") else {}
-    last = max(record["epoch"] for record in training)
-    from_memory = MEMORY_JOBS in case.arguments
+    last, from_memory = max(one["epoch"] for one in training), "memory" in case.arguments
     found: dict[str, list[float]] = {}
     for key in ("images_per_s", "data_wait_pct", "step_ms_p50", "step_ms_p99"):
         epochs = defaultdict(list)
         for record in _records(folder, key):
             epochs[record["epoch"]].append(record[key])
-        medians = {epoch: statistics.median(values) for epoch, values in epochs.items()}
+        medians = {epoch: median(values) for epoch, values in epochs.items()}
         found[key] = [medians[n] for n in medians if 0 < n < last + (not from_memory)]
         if from_memory and key == "images_per_s" and found[key]:
-            found["headspace"] = [medians[last] / statistics.median(found[key])]
+            found["headspace"] = [medians[last] / median(found[key])]
     found["losses"] = [record["loss"] for record in training if record["epoch"] == 0]
     measured = [r for r in training if not from_memory or r["epoch"] < last]
     settled = [one for one in seen if len(found["losses"]) < one[0] <= len(measured)]
@@ -347,52 +345,34 @@ def _values(
     return found
 
 
-def origin(device: str) -> dict[str, str]:
-    """Returns which code ran where."""
-    versions = measure.versions(("torchvision", "torchcodec", "timm", "nvidia-dali-cuda130"))
-    return {
-        "files": gpu_page.sources_hash(),
-        "machine": measure.hardware(),
-        "gpu": torch.cuda.get_device_name() if device == "cuda" else "",
-        "date": datetime.date.today().isoformat(),
-        "system": f"{versions}; {_driver()}",
-    }
-
-
-def _driver() -> str:
-    version = Path("/sys/module/nvidia/version")
-    return f"driver {version.read_text().strip()}" if version.is_file() else "no NVIDIA driver"
-
-
 def say(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(words: Sequence[str]) -> int:
     """Returns 0 if no promise is broken, 1 if one is, 2 if nothing could run."""
-    words = [argument.removeprefix("part=") for argument in arguments]
-    options = {"device": "cuda", "out": "runs/gpu-check"}
-    options |= dict(word.split("=", 1) for word in words if "=" in word)
+    settings = {"device": "cuda", "out": "runs/gpu-check"}
+    settings |= dict(word.split("=", 1) for word in words if "=" in word)
     parts = [word for word in words if "=" not in word] or [*WITHOUT_A_NAME, "page"]
-    plan, out = PLANS.get(options["device"]), Path(options["out"])
-    if plan is None or {*parts} - {*PARTS, "page"} or len(options) > 2:
+    plan, out = PLANS.get(settings["device"]), Path(settings["out"])
+    if plan is None or {*parts} - {*PARTS, "page"} or len(settings) > 2:
         allowed = f"{', '.join([*PARTS, 'page'])}, device=cuda|cpu, out=FOLDER"
         raise UserError(f"{' '.join(words)}: must be some of {allowed}")
-    if parts != ["page"]:
+    to_run = [part for part in parts if part != "page"]
+    if to_run:
         if plan.device == "cuda" and not torch.cuda.is_available():
             raise UserError("torch finds no CUDA device; device=cpu makes a dry run")
         make_data(plan)
-    for part in parts:
-        if part != "page":
-            run_part(plan, part, PARTS[part](plan), out)
+    for part in to_run:
+        run_part(plan, part, PARTS[part](plan), out)
     files = {part: out / f"{part}.json" for part in PARTS}
-    results = {part: json.loads(file.read_text()) for part, file in files.items() if file.exists()}
+    results = {part: Result.read(file) for part, file in files.items() if file.exists()}
     if not results:
         raise UserError(f"out={out}: holds no part's result; run a part first")
     if "page" in parts:
         return gpu_page.write_page(results, out)
-    return gpu_page.report(gpu_page.judge({part: results[part] for part in parts}))
+    return gpu_page.report({part: results[part] for part in parts})
 
 
 if __name__ == "__main__":

@@ -7,25 +7,24 @@ was cut off or skipped is not measured.
 from __future__ import annotations
 
 import itertools
+import json
 import math
 import re
 import statistics
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks import measure
 from entry_point.job.own_code import content_hash
 from entry_point.job.program import UserError
 from launch.revision import ROOT, commit
 
-SOURCES = (
-    *("benchmarks", "tests", "Dockerfile", "launch/image_packages.py", "requirements"),
-    *("configs", "custom_op", "entry_point", "project"),
-)
+SOURCES = ("benchmarks", "configs", "custom_op", "entry_point", "project", "requirements", "tests")
 ROUNDS = 3
 """Contenders that are judged by 2 % alternate this many times."""
 PEER_CORES, CORES = 4, 8
@@ -70,16 +69,9 @@ compiled ResNet-50, and alternate with it; one pays if all of that interval is a
 """
 
 
-def sources_hash() -> str:
-    """Returns 16 hexadecimal digits for the files that are measured, whatever git says."""
-    paths = [path for top in SOURCES for path in (ROOT / top, *(ROOT / top).rglob("*"))]
-    files = [path for path in paths if path.is_file() and path.suffix != ".pyc"]
-    return content_hash({path.relative_to(ROOT).as_posix(): path.read_bytes() for path in files})
-
-
 @dataclass
 class Outcome:
-    """How a case ended, and what it measured."""
+    """How one round of a case ended, and what it measured."""
 
     case: str
     round: int
@@ -96,65 +88,90 @@ class Outcome:
         return f"{self.ended}: {self.why}" if self.why else self.ended
 
 
-Results = Mapping[str, Mapping[str, Any]]
-"""Part -> the content of its file."""
+@dataclass
+class Result:
+    """What a part measured, which code, and where: PART.json."""
+
+    part: str
+    files: str
+    """`sources_hash` of what was measured."""
+    machine: str
+    gpu: str
+    """Empty in a dry run."""
+    date: str
+    system: str
+    outcomes: list[Outcome] = field(default_factory=list)
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps(asdict(self), indent=1)
+        (folder / f"{self.part}.json").write_text(text, encoding="utf-8")
+
+    @classmethod
+    def read(cls, file: Path) -> Result:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        return cls(**content | {"outcomes": [Outcome(**one) for one in content["outcomes"]]})
+
+
+Results = Mapping[str, Result]
+"""By part."""
 Cases = Mapping[str, Sequence[Outcome]]
 """Case -> its rounds."""
 Judged = tuple[str, str]
 """HELD, BROKEN, NOT_MEASURED or NOT_DECIDED, and the reason."""
 
 
-class Verdict(NamedTuple):
-    promise: str
-    word: str
-    reason: str
-
-
 class NoFigures(Exception):
-    """There is nothing to judge by. Its arguments are the verdict's word and reason."""
+    """There is nothing to judge by. Its arguments are those of Judged."""
+
+
+def sources_hash() -> str:
+    """Returns 16 hexadecimal digits for the files that are measured, whatever git says."""
+    files = [path for top in SOURCES for path in (ROOT / top).rglob("*") if path.is_file()]
+    measured = {f.relative_to(ROOT).as_posix(): f.read_bytes() for f in files if f.suffix != ".pyc"}
+    return content_hash(measured)
 
 
 # -- verdicts
 
 
-def promises() -> Iterator[tuple[Any, ...]]:
-    """Yields the part, the promise, the function that judges it, and its arguments."""
-    yield "tests", "The tests marked `gpu` pass", passes, TESTS
+def promises() -> Iterator[tuple[str, str, Callable[[Cases], Judged]]]:
+    """Yields the part, the promise, and the function that judges it."""
+    yield "tests", "The tests marked `gpu` pass", partial(passes, TESTS)
     for model in ("ResNet-50", *RECIPES):
-        yield "tests", f"{model} compiles", passes, f"{model}, compiles"
+        yield "tests", f"{model} compiles", partial(passes, f"{model}, compiles")
+    waits = "waits for less than 1 %"
     for case, cores in ((GOAL, PEER_CORES), (COMPILED, CORES)):
-        waits, memory = "waits for less than 1 %", "at most 2 % slower than from memory"
-        even = "the 99th percentile of steps is at most 1.2 of the 50th"
-        yield "goal", f"{case}, {cores} cores: {waits}", at_most, 1, case, "data_wait_pct"
-        yield "goal", f"{case}: {memory}", at_most, 1.02, case, "headspace"
-        yield "goal", f"{case}: {even}", at_most, 1.2, case, "step_ms_p99", case
-    faster = f"{COMPILED}: steps are 1.2 times as fast"
-    yield "goal", faster, at_most, 1 / 1.2, COMPILED, "step_ms_p50", GOAL
+        memory = f"{case}: at most 2 % slower than from memory"
+        even = f"{case}: the 99th percentile of steps is at most 1.2 of the 50th"
+        yield "goal", f"{case}, {cores} cores: {waits}", partial(at_most, 1, case, "data_wait_pct")
+        yield "goal", memory, partial(at_most, 1.02, case, "headspace")
+        yield "goal", even, partial(at_most, 1.2, case, "step_ms_p99", base=case)
+    faster = partial(at_most, 1 / 1.2, COMPILED, "step_ms_p50", base=GOAL)
+    yield "goal", f"{COMPILED}: steps are 1.2 times as fast", faster
     for recipe in RECIPES:
         for case in (f"{recipe}, {how}" for how in HOW):
-            waits = f"{case}: waits for less than 1 %"
-            yield "recipes", waits, at_most, 1, case, "data_wait_pct"
+            yield "recipes", f"{case}: {waits}", partial(at_most, 1, case, "data_wait_pct")
         equal = f"compiled losses equal the eager ones within {LOSSES_DIFFER:.0%}"
-        yield "recipes", f"{recipe}: {equal}", learns_alike, recipe
+        yield "recipes", f"{recipe}: {equal}", partial(learns_alike, recipe)
     yield "serving", "Concurrent requests share batches", shares_batches
 
 
-def judge(results: Results) -> list[Verdict]:
-    """Returns a verdict for each promise of the parts that have run."""
+def judge(results: Results) -> list[tuple[str, str, str]]:
+    """Returns each promise of the parts that have run, its verdict, and the reason."""
     cases, verdicts = by_case(results), []
-    for part, promise, judged, *of in promises():
+    for part, promise, judged in promises():
         if part in results:
             try:
-                verdicts.append(Verdict(promise, *judged(cases, *of)))
+                verdicts.append((promise, *judged(cases)))
             except NoFigures as error:
-                verdicts.append(Verdict(promise, *error.args))
+                verdicts.append((promise, *error.args))
     return verdicts
 
 
 def by_case(results: Results) -> Cases:
     found: dict[str, list[Outcome]] = {}
-    for one in (Outcome(**one) for result in results.values() for one in result["outcomes"]):
-        found.setdefault(one.case, []).append(one)
+    for outcome in itertools.chain.from_iterable(one.outcomes for one in results.values()):
+        found.setdefault(outcome.case, []).append(outcome)
     return found
 
 
@@ -163,10 +180,10 @@ def rounds_of(cases: Cases, case: str) -> Sequence[Outcome]:
     rounds = cases.get(case, ())
     if not rounds:
         raise NoFigures(NOT_MEASURED, f"{case}: has not run")
-    wrong = [one for one in rounds if one.ended != ENDED]
-    for one in sorted(wrong, key=lambda one: one.ended in (CUT_OFF, SKIPPED)):
-        word = NOT_MEASURED if one.ended in (CUT_OFF, SKIPPED) else BROKEN
-        raise NoFigures(word, f"{case}, round {one.round}: {one}")
+    for word, unmeasured in ((BROKEN, False), (NOT_MEASURED, True)):
+        for one in rounds:
+            if one.ended != ENDED and (one.ended in (CUT_OFF, SKIPPED)) == unmeasured:
+                raise NoFigures(word, f"{case}, round {one.round}: {one}")
     return rounds
 
 
@@ -179,7 +196,7 @@ def figures(cases: Cases, case: str, key: str) -> list[float]:
     return values
 
 
-def at_most(cases: Cases, most: float, case: str, key: str, base: str = "") -> Judged:
+def at_most(most: float, case: str, key: str, cases: Cases, *, base: str = "") -> Judged:
     """Judges the mean of ROUNDS values by its 95 % interval. With `base`, the values are shares of
     the median step of that case's same round."""
     values = figures(cases, case, key)
@@ -202,7 +219,7 @@ def _interval(values: Sequence[float]) -> tuple[float, float]:
     return statistics.mean(values), quantile * statistics.stdev(values) / math.sqrt(len(values))
 
 
-def learns_alike(cases: Cases, recipe: str) -> Judged:
+def learns_alike(recipe: str, cases: Cases) -> Judged:
     """Judges whether a recipe learns compiled as it does eagerly."""
     eager, compiled = (figures(cases, f"{recipe}, {how}", "losses") for how in HOW)
     differences = [abs(b / a - 1) for a, b in zip(eager, compiled, strict=True)]
@@ -213,7 +230,7 @@ def learns_alike(cases: Cases, recipe: str) -> Judged:
     return (HELD if max(differences) <= LOSSES_DIFFER else BROKEN), found
 
 
-def passes(cases: Cases, case: str) -> Judged:
+def passes(case: str, cases: Cases) -> Judged:
     """Judges a process that measures nothing; of a test run, whether a test has passed."""
     (one,) = rounds_of(cases, case)
     word = HELD if one.values.get("passed", True) else NOT_MEASURED
@@ -226,12 +243,13 @@ def shares_batches(cases: Cases) -> Judged:
     return (HELD if times > 1 else BROKEN), f"{times:.3g} times one client; {one.values['speed']}"
 
 
-def report(verdicts: Sequence[Verdict]) -> int:
-    """Prints the verdicts; returns the exit code."""
+def report(results: Results) -> int:
+    """Prints the verdicts; returns 1 if one is BROKEN, else 0."""
+    verdicts = judge(results)
     for promise, word, reason in verdicts:
         shown = word.upper() if word == BROKEN else word
         sys.stdout.write(f"{shown:12}  {promise}: {reason}\n")
-    counts = Counter(verdict.word for verdict in verdicts)
+    counts = Counter(word for _, word, _ in verdicts)
     sys.stdout.write(f"{', '.join(f'{count} {word}' for word, count in counts.items())}\n")
     return int(BROKEN in counts)
 
@@ -247,29 +265,27 @@ def write_page(results: Results, folder: Path) -> int:
     """
     for one, other in itertools.pairwise(results.values()):
         for key in ("files", "machine", "gpu"):
-            if one[key] != other[key]:
-                parts = f"the parts {one['part']} and {other['part']} differ"
-                raise UserError(f"{parts}: {key} {one[key]} and {other[key]}; run one again")
-    first, verdicts = next(iter(results.values())), judge(results)
-    dry = "" if first["gpu"] else "A dry run: it says nothing about a GPU.\n\n"
-    words = re.findall("[a-z0-9]+", first["gpu"].lower().removeprefix("nvidia"))
+            values = getattr(one, key), getattr(other, key)
+            if values[0] != values[1]:
+                parts, differ = f"{one.part} and {other.part} differ", " and ".join(values)
+                raise UserError(f"the parts {parts}: {key} {differ}; run one again")
+    first = next(iter(results.values()))
+    words = re.findall("[a-z0-9]+", first.gpu.lower().removeprefix("nvidia"))
     others = [] if "goal" in results else [part for part in results if part != "tests"]
-    path = (
-        measure.RESULTS if first["gpu"] else folder
-    ) / f"{'-'.join(['gpu', *words, *others])}.md"
-    known = sources_hash() == first["files"]
+    path = (measure.RESULTS if first.gpu else folder) / f"{'-'.join(['gpu', *words, *others])}.md"
+    dry = "" if first.gpu else "A dry run: it says nothing about a GPU.\n\n"
+    known = sources_hash() == first.files
     code = f"commit {commit()}" if known else "which this clone no longer has"
-    made = f"files {first['files']}, {code}; {first['machine']}; {first['system']}; {first['date']}"
-    rows = [(promise, f"**{word}**", _cell(reason)) for promise, word, reason in verdicts]
+    made = f"files {first.files}, {code}; {first.machine}; {first.system}; {first.date}"
+    rows = [(promise, f"**{word}**", reason) for promise, word, reason in judge(results)]
     cases = by_case(results)
-    options = _options(cases) if "options" in results else ""
     path.write_text(
         f"# Training on a GPU\n\n{dry}{_figures(cases)}\n{METHOD}\n"
-        f"`make figures ONLY=gpu`; {made}.\n\n{options}## Promises\n\n"
+        f"`make figures ONLY=gpu`; {made}.\n\n{_options(cases)}## Promises\n\n"
         + measure.table(["promise", "verdict", "found"], rows),
         encoding="utf-8",
     )
-    exit_code = report(verdicts)
+    exit_code = report(results)
     sys.stdout.write(f"{path}\n")
     return exit_code
 
@@ -294,35 +310,30 @@ def _figures(cases: Cases) -> str:
         steps = [median(case, key) for key in ("data_wait_pct", "step_ms_p50", "step_ms_p99")]
         values = [rate, gain, memory, *steps, busy, busy / rate * memory]
         shown = ["" if math.isnan(value) else f"{value:.4g}" for value in values]
-        ends = _cell("; ".join(sorted({str(one) for one in rounds})))
+        ends = "; ".join(sorted({str(one) for one in rounds}))
         seconds = " ".join(f"{one.seconds:.0f}" for one in rounds)
         rows.append([case, *shown, ends, f"{seconds} ({rounds[0].estimate:.0f})"])
     return measure.table(HEAD, rows)
 
 
 def _options(cases: Cases) -> str:
-    """Returns the section that compares each option with none, round by round."""
+    """Returns the section that compares each option with none, round by round; empty without."""
 
     def speeds(option: str) -> dict[int, float]:
         rounds = [one for one in cases[option] if one.ended == ENDED]
         found = {one.round: one.values.get("images_per_s") for one in rounds}
         return {number: statistics.median(values) for number, values in found.items() if values}
 
-    rows, base = [], speeds(NO_OPTION)
-    for option in (case for case in cases if case.startswith(OPTION)):
-        found = speeds(option)
+    options = [case for case in cases if case.startswith(OPTION)]
+    rows: list[list[object]] = []
+    for option in options:
+        found, base = speeds(option), speeds(NO_OPTION)
         shares = [found[number] / base[number] for number in found if number in base]
-        row: list[object] = [option.removeprefix(OPTION), len(shares)]
-        if len(shares) < 2:
-            row += ["", "", NOT_MEASURED]
-        else:
+        cells = ["", "", NOT_MEASURED]
+        if len(shares) > 1:
             mean, half = _interval(shares)
             pays = "yes" if mean - half > WORTH else "no" if mean + half < WORTH else NOT_DECIDED
-            row += [f"{statistics.median(found.values()):.4g}", f"{mean:.3f} ± {half:.2g}", pays]
-        rows.append(row)
+            cells = [f"{statistics.median(found.values()):.4g}", f"{mean:.3f} ± {half:.2g}", pays]
+        rows.append([option.removeprefix(OPTION), len(shares), *cells])
     head = ["option", "rounds", "images/s", "of those of none", "pays"]
-    return f"## Options\n\n{measure.table(head, rows)}\n"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")
+    return f"## Options\n\n{measure.table(head, rows)}\n" if options else ""

@@ -1,8 +1,8 @@
 """Carries what the check needs to a machine that has Python and torch, but no internet.
 
-With a network, `offline_kit.py pack FOLDER [PYTHON_VERSION [PACKAGE ...]]`, in a clone; packages
-that the machine has are named, and stay here. There, `offline_kit.py run FOLDER [PART ...]`. Both
-need the standard library only.
+With a network, `offline_kit.py pack FOLDER PYTHON_VERSION [PACKAGE ...]`, in a clone; packages that
+the machine has are named, and stay here. There, `offline_kit.py run FOLDER [PART ...]`. Both need
+the standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HEADERS = (
 )
 
 
-def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None:
+def pack(folder: Path, python_version: str, present: Sequence[str]) -> None:
     """Writes packages, libjpeg's header and photographs into FOLDER/KIT, about 40 MB."""
     sys.path.insert(0, str(ROOT))
     from tests.photographs import PHOTOGRAPHS  # of packages that are too large to carry
@@ -46,8 +46,7 @@ def pack(folder: Path, python_version: str, present: Sequence[str] = ()) -> None
         pip.append(f"--target={kit}/site")
         _run([*pip, *TARGET, f"--python-version={python_version}", *wheels])
         _run([*pip, *(pins[name] for name in SOURCES)])
-        if not any(_add_packages(Path(kit, "jpeg"), packages) for packages in HEADERS):
-            sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
+        _add_libjpeg(Path(kit, "jpeg"))
         photographs = Path(kit, "photographs")
         photographs.mkdir()
         for photograph in PHOTOGRAPHS.values():
@@ -72,19 +71,18 @@ def carried(python_version: str) -> dict[str, str]:
     return pins
 
 
-def _add_packages(folder: Path, packages: Sequence[str]) -> bool:
-    """Unpacks packages of the system below `folder`; returns False if it does not have them."""
-    folder.mkdir(exist_ok=True)
-    download = ["apt-get", "download", *packages]
-    if (
-        not shutil.which("apt-get")
-        or subprocess.run(download, cwd=folder, capture_output=True).returncode
-    ):
-        return False
+def _add_libjpeg(folder: Path) -> None:
+    """Unpacks the system's packages of libjpeg-turbo below `folder`."""
+    folder.mkdir()
+    download = ["apt-get", "download"]
+    for packages in HEADERS if shutil.which("apt-get") else ():
+        if not subprocess.run([*download, *packages], cwd=folder, capture_output=True).returncode:
+            break
+    else:
+        sys.exit("offline_kit: apt-get downloads neither Debian's nor Ubuntu's libjpeg-turbo")
     for package in folder.glob("*.deb"):
         _run(["dpkg", "-x", str(package), str(folder)])
         package.unlink()
-    return True
 
 
 def unpack(folder: Path, target: Path) -> dict[str, str]:
@@ -126,8 +124,6 @@ def main(arguments: list[str]) -> int:
         python = str(ROOT / ".venv" / "bin" / "python")
         os.execv(python, [python, __file__, *arguments])
     match arguments:
-        case ["pack", folder]:
-            pack(Path(folder), f"{sys.version_info.major}.{sys.version_info.minor}")
         case ["pack", folder, version, *present]:
             pack(Path(folder), version, present)
         case ["run", folder, *parts]:
@@ -135,7 +131,7 @@ def main(arguments: list[str]) -> int:
             return subprocess.call(check, cwd=ROOT, env=unpack(Path(folder), ROOT / "runs/gpu-kit"))
         case _:
             sys.exit(
-                "offline_kit: pack FOLDER [PYTHON_VERSION [PACKAGE ...]], or run FOLDER [PART ...]"
+                "offline_kit: pack FOLDER PYTHON_VERSION [PACKAGE ...], or run FOLDER [PART ...]"
             )
     return 0
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,13 +11,13 @@ from PIL import Image
 from torch import Tensor
 from torchvision.io import decode_jpeg
 
+from benchmarks import measure
+from benchmarks.operator import op_resized
 from benchmarks.operator.op_resized import (
     SIZE,
     Work,
     cut_by_pillow,
     cut_by_torchvision,
-    dali_crops,
-    has_dali,
     opened_by_pillow,
 )
 from benchmarks.sample_photographs import tensor
@@ -50,7 +50,7 @@ def peers(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 def kornia(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """Floats, a whole batch at once; torchvision decodes and crops."""
-    if not importlib.util.find_spec("kornia"):
+    if not measure.installed("kornia"):
         return {}
     import kornia.augmentation as K
     from kornia.augmentation import auto
@@ -70,7 +70,7 @@ def kornia(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 def albumentations(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """OpenCV decodes and crops, with its area filter. It has no TrivialAugment or RandAugment."""
-    if word != "simclr" or not importlib.util.find_spec("albumentations"):
+    if word != "simclr" or not measure.installed("albumentations"):
         return {}
     import albumentations as A
     import cv2
@@ -99,24 +99,13 @@ def albumentations(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Wo
 
 def dali(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """On the CPU; no policy of SimCLR."""
-    if word == "simclr" or not has_dali():
+    if word == "simclr" or not measure.installed("nvidia.dali"):
         return {}
-    from nvidia.dali import fn, pipeline_def
     from nvidia.dali.auto_aug import rand_augment, trivial_augment
 
-    count = len(boxes)
-
-    @pipeline_def(
-        batch_size=count, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
-        prefetch_queue_depth=1, enable_conditionals=True,
-    )  # fmt: skip
-    def pipeline() -> object:
-        images = fn.flip(dali_crops(files, count), horizontal=fn.random.coin_flip())
-        shape = [SIZE, SIZE]
+    def augment(images: Any) -> Any:
         if word == "trivial":
-            return trivial_augment.trivial_augment_wide(images, shape=shape)
-        return rand_augment.rand_augment(images, n=2, m=9, shape=shape)
+            return trivial_augment.trivial_augment_wide(images, shape=[SIZE, SIZE])
+        return rand_augment.rand_augment(images, n=2, m=9, shape=[SIZE, SIZE])
 
-    built = pipeline()
-    built.build()
-    return {"DALI (CPU)": built.run}
+    return op_resized.dali(files, len(boxes), augment)

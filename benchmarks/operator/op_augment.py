@@ -15,9 +15,9 @@ from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
 from benchmarks.operator.augment_peers import peers, pillow_views, tensor_views
-from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes
+from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes, this_operator
 from benchmarks.sample_photographs import many_photographs, photographs, tensor
-from custom_op import decode_crop_resize_batch, index_jpeg
+from custom_op import index_jpeg
 from custom_op.augment_ops import COLUMNS, NUMBERS
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.data.plan.policies import build_augmenter
@@ -124,24 +124,6 @@ def baselines(files: list[bytes], boxes: Tensor, policy: Policy) -> dict[str, Wo
     return {"Pillow + torchvision": pillow, "torchvision v2 on tensors": torchvision}
 
 
-def this_operator(
-    files: list[Tensor], boxes: Tensor, augment: Tensor | None, views: int = 1
-) -> Work:
-    """`BATCH` crops; those of several views are of as many images less."""
-    count = BATCH // views
-    jpegs = [files[i % len(files)] for i in range(count)]
-    indexes = [index_jpeg(jpeg) for jpeg in jpegs]
-    flip = torch.arange(BATCH) % 2 == 0
-    out = torch.empty((BATCH, SIZE, SIZE, 3), dtype=torch.uint8).movedim(-1, -3)
-    if views > 1:
-        boxes, flip = boxes.view(count, views, 4), flip.view(count, views)
-        out = out.unflatten(0, (count, views))
-        augment = None if augment is None else augment.unflatten(0, (count, views))
-    return lambda: decode_crop_resize_batch(
-        jpegs, boxes, SIZE, indexes=indexes, flip=flip, augment=augment, out=out
-    )
-
-
 def each_operation() -> dict[str, Tensor]:
     """Returns a batch with the same operation everywhere."""
     values: dict[str, tuple[float, ...]] = {
@@ -161,10 +143,13 @@ def each_operation() -> dict[str, Tensor]:
 
 def policy_times(files: list[bytes], boxes: Tensor) -> dict[str, float]:
     tensors = [tensor(data) for data in files]
-    works: dict[str, Work] = {PLAIN: this_operator(tensors, boxes, None)}
+    indexes = [index_jpeg(data) for data in tensors]
+    works: dict[str, Work] = {PLAIN: this_operator(tensors, boxes, indexes)}
     for name, policy in POLICIES.items():
         table, several = drawn_table(policy), boxes.view(-1, policy.views, 4)
-        works[OURS.format(name)] = this_operator(tensors, boxes, table, policy.views)
+        works[OURS.format(name)] = this_operator(
+            tensors, boxes, indexes, augment=table, views=policy.views
+        )
         others = baselines(files, several, policy)
         if policy.word:
             others |= peers(policy.word, files, several)
@@ -179,7 +164,11 @@ def operation_times() -> dict[str, float]:
     """
     files = [tensor(data) for data in photographs(SIZE // 2, SIZE // 2)]
     boxes = torch.tensor([[0, 0, SIZE // 2, SIZE // 2]]).repeat(BATCH, 1)
-    works = {name: this_operator(files, boxes, table) for name, table in each_operation().items()}
+    indexes = [index_jpeg(data) for data in files]
+    works = {
+        name: this_operator(files, boxes, indexes, augment=table)
+        for name, table in each_operation().items()
+    }
     seconds = measure.alternate(measure.timed(works, time.process_time), ROUNDS)
     added = {name: np.subtract(times, seconds["identity"]) for name, times in seconds.items()}
     return {name: 1e6 * float(np.median(times)) / BATCH for name, times in added.items()}
@@ -191,11 +180,6 @@ def policy_table(times: dict[str, float]) -> str:
         ours = times[OURS.format(name.partition(", ")[2])]
         rows.append((name, ms, ms / times[PLAIN], ms / ours))
     return measure.table(("pipeline", "CPU ms", "plain = 1", "x this operator"), rows)
-
-
-def operation_table(times: dict[str, float]) -> str:
-    rows = [(name, us) for name, us in times.items() if name != "identity"]
-    return measure.table(("one operation", "CPU us more than none"), rows)
 
 
 def main() -> None:
@@ -216,7 +200,8 @@ def main() -> None:
         "erase. The times of single operations are medians of differences within a round, on "
         "images of 112x112 pixels."
     )
-    tables = [policy_table(times), operation_table(operation_times())]
+    added = [(name, us) for name, us in operation_times().items() if name != "identity"]
+    tables = [policy_table(times), measure.table(("one operation", "CPU us more than none"), added)]
     packages = ("Pillow", "torchvision", "kornia", "albumentations", "nvidia-dali-cuda130")
     measure.write("op-augment", "op", TITLE, method, tables, packages)
 

@@ -5,7 +5,6 @@ Decoders that are not installed are left out.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import random
 import subprocess
@@ -41,7 +40,7 @@ def whole_decoders(files: list[bytes], tensors: list[Tensor]) -> dict[str, Decod
         "Pillow": lambda i, corner: np.asarray(crop_image(files[i], corner)),
         "torchvision": lambda i, corner: cut(decode_jpeg(tensors[i]), corner),
     }
-    if importlib.util.find_spec("cv2"):
+    if measure.installed("cv2"):
         import cv2
 
         cv2.setNumThreads(1)
@@ -53,13 +52,13 @@ def whole_decoders(files: list[bytes], tensors: list[Tensor]) -> dict[str, Decod
             return image[corner[0] : corner[0] + SIZE, corner[1] : corner[1] + SIZE].copy()
 
         found["OpenCV"] = crop_by_opencv
-    if importlib.util.find_spec("simplejpeg"):
+    if measure.installed("simplejpeg"):
         import simplejpeg
 
         found["simplejpeg"] = lambda i, corner: simplejpeg.decode_jpeg(files[i])[
             corner[0] : corner[0] + SIZE, corner[1] : corner[1] + SIZE
         ].copy()
-    if importlib.util.find_spec("torchcodec"):
+    if measure.installed("torchcodec"):
         from torchcodec import decoders
 
         found["torchcodec"] = lambda i, corner: cut(decoders.decode_jpeg(tensors[i]), corner)
@@ -126,13 +125,9 @@ def every(decode: Decode, count: int, corners: list[tuple[int, int]]) -> Callabl
     return work
 
 
-def plot(times: dict[str, float]) -> None:
+def report(times: dict[str, float], files: int) -> None:
     title = f"A random {SIZE}x{SIZE} crop of a 533x800 JPEG, one thread"
     measure.bars("op-crop", title, "CPU ms per crop", times)
-
-
-def report(times: dict[str, float], files: int) -> None:
-    plot(times)
     whole, published, own = times["torchvision"], times[PUBLISHED], times[OWN_BLOCKS]
     bound = min(ms for name, ms in times.items() if name.startswith(BOUND))
     rows = [

@@ -8,21 +8,15 @@ import torch
 from torch import Tensor
 
 from benchmarks import measure
-from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes
+from benchmarks.operator.op_resized import BATCH, SIZE, random_boxes, this_operator
 from benchmarks.sample_photographs import many_photographs, tensor
-from custom_op import decode_crop_resize_batch, index_jpeg
+from custom_op import index_jpeg
 from custom_op.ops import MAX_SHARE
 
 SHARES = (0.003, 0.006, MAX_SHARE, 0.02, 1.0)
 """The largest size of the index, as a share of the file's; the last one leaves room for every entry
 that decoding can use."""
 INDEX, PLAIN = "side index of {:.2%}", "plain file"
-
-
-def resized(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:
-    out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=torch.uint8)
-    out = out.contiguous(memory_format=torch.channels_last)
-    return lambda: decode_crop_resize_batch(files, boxes, SIZE, indexes=indexes, out=out)
 
 
 def build_milliseconds(files: list[Tensor], share: float) -> float:
@@ -42,11 +36,11 @@ def main() -> None:
     distinct = [tensor(data) for data in many_photographs()]
     files = [distinct[i % len(distinct)] for i in range(BATCH)]
     boxes, total = random_boxes(533, 800), sum(map(len, files))
-    works, sizes = {PLAIN: resized(files, boxes)}, {}
+    works, sizes = {PLAIN: this_operator(files, boxes, flips=False)}, {}
     for most in SHARES:
         indexes = [index_jpeg(data, max_share=most) for data in files]
         sizes[most] = sum(map(len, indexes)) / total
-        works[INDEX.format(sizes[most])] = resized(files, boxes, indexes)
+        works[INDEX.format(sizes[most])] = this_operator(files, boxes, indexes, flips=False)
     times = measure.cpu_milliseconds(works, works=BATCH)
     rows = []
     for most, share in sizes.items():

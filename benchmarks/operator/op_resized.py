@@ -5,11 +5,10 @@ Libraries that are not installed are left out.
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -49,7 +48,7 @@ def random_boxes(height: int, width: int) -> Tensor:
 def tensor_decoders() -> dict[str, Decode]:
     """Returns what decodes uint8 tensors to tensors, for torchvision's transforms v2."""
     found: dict[str, Decode] = {"torchvision v2 on tensors": decode_jpeg}
-    if importlib.util.find_spec("torchcodec"):
+    if measure.installed("torchcodec"):
         from torchcodec import decoders
 
         found["torchcodec, v2 on tensors"] = decoders.decode_jpeg
@@ -94,7 +93,7 @@ def baselines(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 
 def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
-    if not importlib.util.find_spec("cv2"):
+    if not measure.installed("cv2"):
         return {}
     import cv2
 
@@ -114,7 +113,7 @@ def opencv(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
 
 def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """SPDL's FFmpeg filters."""
-    if not importlib.util.find_spec("spdl") or not importlib.util.find_spec("spdl.io"):
+    if not measure.installed("spdl.io"):
         return {}
     import spdl.io
 
@@ -130,10 +129,6 @@ def spdl(files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     return {"SPDL": work}
 
 
-def has_dali() -> bool:
-    return bool(importlib.util.find_spec("nvidia") and importlib.util.find_spec("nvidia.dali"))
-
-
 def dali_crops(files: list[bytes], count: int) -> Any:
     """Returns the resized crops in a DALI pipeline. It draws its own boxes, from the same
     distribution."""
@@ -147,30 +142,43 @@ def dali_crops(files: list[bytes], count: int) -> Any:
     return fn.resize(images, size=[SIZE, SIZE], interp_type=types.INTERP_LINEAR, antialias=True)
 
 
-def dali(files: list[bytes]) -> dict[str, Work]:
-    if not has_dali():
+def dali(
+    files: list[bytes], count: int = BATCH, augment: Callable[[Any], Any] | None = None
+) -> dict[str, Work]:
+    """Random crops and flips of `count` images, then what `augment` adds to DALI's pipeline."""
+    if not measure.installed("nvidia.dali"):
         return {}
     from nvidia.dali import fn, pipeline_def
 
     @pipeline_def(
-        batch_size=BATCH, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
-        prefetch_queue_depth=1,
+        batch_size=count, num_threads=1, device_id=None, exec_async=False, exec_pipelined=False,
+        prefetch_queue_depth=1, enable_conditionals=augment is not None,
     )  # fmt: skip
-    def pipeline() -> object:
-        return fn.flip(dali_crops(files, BATCH), horizontal=fn.random.coin_flip())
+    def pipeline() -> Any:
+        images = fn.flip(dali_crops(files, count), horizontal=fn.random.coin_flip())
+        return images if augment is None else augment(images)
 
     built = pipeline()
     built.build()
     return {"DALI (CPU)": built.run}
 
 
-def this_operator(files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None) -> Work:
-    jpegs = [files[i % len(files)] for i in range(BATCH)]
-    of_batch = indexes and [indexes[i % len(files)] for i in range(BATCH)]
-    flip = torch.arange(BATCH) % 2 == 0
-    out = torch.empty((BATCH, 3, SIZE, SIZE), dtype=torch.uint8, memory_format=torch.channels_last)
+def this_operator(
+    files: list[Tensor], boxes: Tensor, indexes: list[Tensor] | None = None, *,
+    flips: bool = True, augment: Tensor | None = None, views: int = 1,
+) -> Work:  # fmt: skip
+    """Returns a batch of `BATCH` crops of `files` in turns; several views are of as many images
+    less."""
+    count = BATCH // views
+    jpegs = [files[i % len(files)] for i in range(count)]
+    of_batch = indexes and [indexes[i % len(files)] for i in range(count)]
+    shape = (count, views) if views > 1 else (count,)
+    flip = (torch.arange(BATCH) % 2 == 0).view(shape) if flips else None
+    out = torch.empty((BATCH, SIZE, SIZE, 3), dtype=torch.uint8).movedim(-1, -3)
+    out, boxes = out.unflatten(0, shape), boxes.view(*shape, 4)
+    augment = None if augment is None else augment.unflatten(0, shape)
     return lambda: decode_crop_resize_batch(
-        jpegs, boxes, SIZE, indexes=of_batch, flip=flip, out=out
+        jpegs, boxes, SIZE, indexes=of_batch, flip=flip, augment=augment, out=out
     )
 
 
@@ -239,27 +247,14 @@ def phones() -> list[tuple[str, float, float]]:
     return [(name, ms, times["Pillow"] / ms) for name, ms in times.items()]
 
 
-def thread_speedup(files: list[bytes], boxes: Tensor) -> float:
+def thread_speedup(files: list[Tensor], boxes: Tensor, indexes: list[Tensor]) -> float:
     """Wall-clock time of a batch divided by half that of two batches in two threads; best round of
     each."""
-    plain = [tensor(data) for data in files]
-    indexes = [index_jpeg(data) for data in plain]
-    works = [this_operator(plain, boxes, indexes) for _ in range(2)]
+    works = [this_operator(files, boxes, indexes) for _ in range(2)]
     with ThreadPoolExecutor(2) as pool:
         both = {"1": works[0], "2": lambda: list(pool.map(lambda work: work(), works))}
         seconds = measure.alternate(measure.timed(both, time.perf_counter), 51)
     return 2 * min(seconds["1"]) / min(seconds["2"])
-
-
-def contenders(files: list[bytes], boxes: Tensor) -> Iterator[tuple[str, Work]]:
-    yield from baselines(files, boxes).items()
-    yield from opencv(files, boxes).items()
-    yield from spdl(files, boxes).items()
-    yield from dali(files).items()
-    plain = [tensor(data) for data in files]
-    indexes = [index_jpeg(data) for data in plain]
-    yield PLAIN, this_operator(plain, boxes)
-    yield INDEXED, this_operator(plain, boxes, indexes)
 
 
 def main() -> None:
@@ -267,11 +262,20 @@ def main() -> None:
     torch.set_num_threads(1)
     files = many_photographs()
     boxes = random_boxes(533, 800)
-    works = dict(contenders(files, boxes))
+    plain = [tensor(data) for data in files]
+    indexes = [index_jpeg(data) for data in plain]
+    works = {
+        **baselines(files, boxes),
+        **opencv(files, boxes),
+        **spdl(files, boxes),
+        **dali(files),
+        PLAIN: this_operator(plain, boxes),
+        INDEXED: this_operator(plain, boxes, indexes),
+    }
     times = measure.cpu_milliseconds(works, works=BATCH, rounds=21)
     rows = [(name, ms, ms / times[INDEXED], ms / times[PLAIN]) for name, ms in times.items()]
-    plot(times)
-    threads = f"Two threads do {thread_speedup(files, boxes):.2f} times the work of one.\n"
+    measure.bars("op-resized", f"{TITLE}, one thread", "CPU ms per image", times)
+    threads = f"Two threads do {thread_speedup(plain, boxes, indexes):.2f} times the work of one.\n"
     measure.write(
         "op-resized",
         "op",
@@ -293,10 +297,6 @@ def main() -> None:
             "nvidia-dali-cuda130",
         ),
     )
-
-
-def plot(times: dict[str, float]) -> None:
-    measure.bars("op-resized", f"{TITLE}, one thread", "CPU ms per image", times)
 
 
 if __name__ == "__main__":

@@ -3,14 +3,13 @@
     python -m benchmarks.pipelines.bench [data.root=PATH] [seconds=0.5] [rounds=2] ...
 
 Each engine runs with one worker and with as many as there are cores; what it is compared with, only
-with as many. Each run is a new process, and rounds alternate. The medians go into tables, a plot
-and an HTML page under `output`, with the recommended settings. publish=true also writes
+with as many. Each run is a new process, and rounds alternate. The medians go into a page
+and a plot under `output`, with the recommended settings. publish=true also writes
 docs/results/pipelines.md and its pictures, and first compares what other loaders deliver.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -27,7 +26,7 @@ from omegaconf import OmegaConf
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 
-from benchmarks.measure import PLOTS, RESULTS, turns
+from benchmarks.measure import PLOTS, RESULTS, installed, turns
 from benchmarks.pipelines.compare import Compared, compare, references
 from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
 from benchmarks.pipelines.page import PHONES_BATCH, Page
@@ -254,11 +253,31 @@ def _name(case: Case) -> str:
     return case.shown or case.way
 
 
-def installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:
-        return False
+def measure(config: BenchConfig, work: Path) -> tuple[Page, int]:
+    """Returns the results, and how many runs Ctrl-C has left out."""
+    images = prepare(Path(config.data.root) if config.data.root else None, config.images, work)
+    todo = cases(config, images)
+    compared: dict[str, Compared] = {}
+    phones: list[Measurement] = []
+    if images.files is not None:
+        write_formats(todo, images.files)
+        if config.publish:
+            todo, compared = agreeing(todo, images.files)
+    _say(
+        f"{len(todo) * config.rounds} runs; shorten with ways=[threads,pillow], workers=[4,8] or "
+        "rounds=1; Ctrl-C shows what was measured until then"
+    )
+    measured, left_out = measure_all(todo, config.rounds, needs_all=config.publish)
+    if config.publish:
+        phones, of_phones = measure_phones(config, work)
+        compared |= of_phones
+    described = images.described
+    if augment := config.augment.describe():
+        described += f"; augment: {augment}"
+    if left_out:
+        described += f"; stopped by Ctrl-C, {counted(left_out, 'run')} missing"
+    size = (config.batch_size, config.image_size, config.rounds)
+    return Page(described, *size, measured, phones, compared), left_out
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -267,45 +286,21 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     try:
         config = read_config(arguments)
-        root = Path(config.data.root) if config.data.root else None
         with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as work:
             # LitData and MosaicML Streaming leave files there.
             tempfile.tempdir = os.environ["TMPDIR"] = work
-            images = prepare(root, config.images, Path(work))
-            todo = cases(config, images)
-            if images.files is not None:
-                write_formats(todo, images.files)
-            _say(
-                f"{len(todo) * config.rounds} runs; shorten with ways=[threads,pillow], "
-                "workers=[4,8] or rounds=1; Ctrl-C shows what was measured until then"
-            )
-            compared: dict[str, Compared] = {}
-            phones: list[Measurement] = []
-            if config.publish and images.files is not None:
-                todo, compared = agreeing(todo, images.files)
-            measured, left_out = measure_all(todo, config.rounds, needs_all=config.publish)
-            if config.publish:
-                phones, of_phones = measure_phones(config, Path(work))
-                compared |= of_phones
+            page, left_out = measure(config, Path(work))
     except (ConfigError, DataError) as error:
         _say(f"bench: {error}")
         return 2
-    if not measured:
+    if not page.measured:
         _say("bench: stopped before the first result" if left_out else "bench: every run failed")
         return INTERRUPTED if left_out else 1
-    described = images.described
-    if augment := config.augment.describe():
-        described += f"; augment: {augment}"
-    if left_out:
-        described += f"; stopped by Ctrl-C, {counted(left_out, 'run')} missing"
-    size = (config.batch_size, config.image_size, config.rounds)
-    page = Page(described, *size, measured, phones, compared)
     output = Path(config.output)
     sys.stdout.write(page.write(output, output.parent))
-    page.write_html(output)
     if config.publish:
         page.write(RESULTS / "pipelines", PLOTS)
-        write_pictures(measured, phones, PLOTS)
+        write_pictures(page.measured, page.phones, PLOTS)
     return INTERRUPTED if left_out else 0
 
 

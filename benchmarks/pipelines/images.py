@@ -54,13 +54,11 @@ def prepare(root: Path | None, most: int, work: Path) -> Images:
 
 def write_phone_photographs(root: Path) -> Path:
     """Write 36 JPEGs of 12 megapixels under root/train; returns root."""
-    from benchmarks.sample_photographs import phone_photographs  # of the tests' packages
+    # They need the tests' packages.
+    from benchmarks.sample_photographs import phone_photographs, write_classes
 
-    folder = root / "train" / "photograph"
-    folder.mkdir(parents=True)
-    for step in range(6):
-        for number, jpeg in enumerate(phone_photographs(zoom=1 + 0.08 * step)):
-            (folder / f"{step}{number}.jpg").write_bytes(jpeg)
+    jpegs = [jpeg for step in range(6) for jpeg in phone_photographs(zoom=1 + 0.08 * step)]
+    write_classes(root / "train", jpegs, len(jpegs), classes=1)
     return root
 
 

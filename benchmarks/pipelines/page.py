@@ -1,14 +1,12 @@
-"""The pipelines' results: a plot, a Markdown page and a self-contained HTML page."""
+"""The pipelines' results: a plot and a Markdown page."""
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import matplotlib
-from markdown import markdown
 
 from benchmarks.measure import color, measured_by
 from benchmarks.pipelines.compare import COMPARISON, Compared, compared_table
@@ -29,12 +27,6 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 
 TITLE = "Pipeline engines: throughput, CPU time and memory"
-_STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em}"
-    "table{border-collapse:collapse}td,th{padding:.2em .7em;border-bottom:1px solid #ccc;"
-    "text-align:right}td:first-child,th:first-child{text-align:left}img{max-width:100%}"
-    "h1+p{padding:.7em 1em;background:#eef6ee;border-left:4px solid #393}"
-)
 PHONES_BATCH = 8
 PHONES = (
     "36 photographs as phones make them (3000x4000, quality 95, 4:2:0, 3.6 MB each), in batches "
@@ -72,18 +64,19 @@ class Page:
         plots.mkdir(parents=True, exist_ok=True)
         picture = plots / f"{stem.name}.png"
         plot(self.measured, picture)
-        text = self.markdown(str(picture.relative_to(stem.parent)))
+        parts = [
+            f"# {TITLE}\n\n**Recommendation.** {advice(self.measured)}\n",
+            f"![{TITLE}]({picture.relative_to(stem.parent)})\n",
+            rates_table(self.measured),
+            ratios_table(self.measured),
+        ]
+        if self.phones:
+            parts += [PHONES, rates_table(self.phones), ratios_table(self.phones)]
+        if self.compared:
+            parts += [COMPARISON, compared_table(self.compared)]
+        text = "\n".join([*parts, f"{self._method()}\n"])
         stem.with_suffix(".md").write_text(text)
         return text
-
-    def write_html(self, stem: Path) -> None:
-        """Write STEM.html, the Markdown page with STEM.png inside."""
-        picture = base64.b64encode(stem.with_suffix(".png").read_bytes()).decode()
-        text = self.markdown(f"data:image/png;base64,{picture}")
-        head = f'<meta charset="utf-8"><title>{TITLE}</title><style>{_STYLE}</style>'
-        body = markdown(text, extensions=["tables"])
-        page = f"<!doctype html><html><head>{head}</head><body>{body}</body></html>\n"
-        stem.with_suffix(".html").write_text(page)
 
     def _method(self) -> str:
         return (
@@ -98,19 +91,6 @@ class Page:
             f"template's engines. {DALI_WAYS} {PEER_WAYS} "
             + measured_by('make bench ARGS="publish=true seconds=1 rounds=3"', _PACKAGES)
         )
-
-    def markdown(self, plot_address: str) -> str:
-        parts = [
-            f"# {TITLE}\n\n**Recommendation.** {advice(self.measured)}\n",
-            f"![{TITLE}]({plot_address})\n",
-            rates_table(self.measured),
-            ratios_table(self.measured),
-        ]
-        if self.phones:
-            parts += [PHONES, rates_table(self.phones), ratios_table(self.phones)]
-        if self.compared:
-            parts += [COMPARISON, compared_table(self.compared)]
-        return "\n".join([*parts, f"{self._method()}\n"])
 
 
 def plot(measured: Sequence[Measurement], file: Path) -> None:

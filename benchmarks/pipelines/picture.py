@@ -51,18 +51,18 @@ def write_pictures(
         "CPU ms/image (less is better)",
         "images/s, 12 megapixels",
     )
-    spoken = [_sentence(one) for one in shown]
+    spoken = [
+        f"{one.label}: {one.rate:.0f} images per second, {one.cpu_ms:.1f} CPU ms per image"
+        for one in shown
+    ]
     spoken += [f"{one.label}, 12 megapixels: {one.rate:.0f} images per second" for one in phones]
-    write_bars(folder / "pipelines", titles, rows, "; ".join(spoken))
-
-
-def write_bars(stem: Path, titles: tuple[str, ...], rows: Sequence[Row], spoken: str) -> None:
-    """Write STEM-light.svg and STEM-dark.svg: a panel of bars per title, and the same `spoken`."""
     for theme in INK:
-        stem.with_name(f"{stem.name}-{theme}.svg").write_text(_bars(titles, rows, spoken, theme))
+        picture = _bars(titles, rows, "; ".join(spoken), theme)
+        (folder / f"pipelines-{theme}.svg").write_text(picture)
 
 
 def _bars(titles: tuple[str, ...], rows: Sequence[Row], spoken: str, theme: str) -> str:
+    """Returns a panel of bars per title, and the same `spoken`."""
     ink, small = INK[theme]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {48 + ROW * len(rows)}" '
@@ -89,7 +89,3 @@ def _bars(titles: tuple[str, ...], rows: Sequence[Row], spoken: str, theme: str)
                 x = left + width + 7 * bool(width)
                 parts.append(f'<text x="{x:.1f}" y="{y + 16}">{row.texts[panel]}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
-
-
-def _sentence(one: Measurement) -> str:
-    return f"{one.label}: {one.rate:.0f} images per second, {one.cpu_ms:.1f} CPU ms per image"

@@ -22,16 +22,16 @@ def cpu_seconds(root: int | None = None) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def private_megabytes(root: int | None = None) -> float:
-    """Memory of `root`, or this process, and its descendants that the kernel cannot drop; shared
-    memory counts once.
+def private_megabytes() -> float:
+    """Memory of this process and its descendants that the kernel cannot drop; shared memory counts
+    once.
 
     This is the proportional set size without mapped files, which the page cache holds anyway.
     """
     if not _AVAILABLE:
         return math.nan
     kilobytes = 0
-    for pid in _tree(root):
+    for pid in _tree():
         try:
             lines = (_PROC / pid / "smaps_rollup").read_text().splitlines()
         except OSError:  # the process has just ended

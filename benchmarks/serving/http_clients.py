@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
 
-_MOST_HEADER_BYTES = 2**16
 TYPES = {".jpg": "image/jpeg", ".json": "application/json"}
 
 
@@ -75,7 +74,7 @@ def _ask(connection: socket.socket, request: bytes) -> None:
     """Send a request and read its answer."""
     connection.sendall(request)
     answer = b""
-    while b"\r\n\r\n" not in answer and len(answer) < _MOST_HEADER_BYTES:
+    while b"\r\n\r\n" not in answer:
         answer += _receive(connection)
     header, _, body = answer.partition(b"\r\n\r\n")
     if not header.startswith(b"HTTP/1.1 200 "):

@@ -100,15 +100,18 @@ def free_rows(found: Figures) -> list[list[object]]:
     return [
         [
             count, rate(rounds), latency(rounds, 50), latency(rounds, 99),
-            *(float(np.median([getattr(each, name) for each in rounds]))
-              for name in ("cpu_ms", "loop_cpu_ms", "client_cpu_ms")),
+            *(median(rounds, name) for name in ("cpu_ms", "loop_cpu_ms", "client_cpu_ms")),
         ]
         for (_, count), rounds in found.items()
     ]  # fmt: skip
 
 
+def median(rounds: list[Round], name: str) -> float:
+    return float(np.median([getattr(each, name) for each in rounds]))
+
+
 def rate(rounds: list[Round]) -> float:
-    return float(np.median([each.per_second for each in rounds]))
+    return median(rounds, "per_second")
 
 
 def latency(rounds: list[Round], percent: float) -> float:
@@ -121,11 +124,9 @@ def rows(found: Figures) -> list[list[object]]:
     base = rate(found[PLAIN, None])
     lines: list[list[object]] = []
     for (name, count), rounds in found.items():
-        cpu = float(np.median([each.cpu_ms for each in rounds]))
-        client = float(np.median([each.client_cpu_ms for each in rounds]))
         speed = [rate(rounds), rate(rounds) / base, latency(rounds, 50), latency(rounds, 99)]
-        where: list[object] = ["in process", ""] if count is None else [count, client]
-        lines.append([name, where[0], *speed, cpu, where[1]])
+        clients = ("in process", "") if count is None else (count, median(rounds, "client_cpu_ms"))
+        lines.append([name, clients[0], *speed, median(rounds, "cpu_ms"), clients[1]])
     return lines
 
 
@@ -155,7 +156,7 @@ def goals(small: Figures, free: Figures, starts: list[list[object]]) -> list[lis
     one, others = latency(small[ours, 1], 99), latency(small[PLAIN, None], 99)
     first = max(float(str(line[-1])) for line in starts)
     limit = f"at most the plain way's {others:.3g}"
-    loop = float(np.median([each.loop_cpu_ms for each in free[alone, 16]]))
+    loop = median(free[alone, 16], "loop_cpu_ms")
     per_second, own = rate(free[alone, 16]), latency(free[alone, 1], 50)
     return [
         ["64 clients: of the plain way's requests/s", "at least 2", speedup, _said(speedup >= 2)],

@@ -13,9 +13,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
@@ -46,17 +47,31 @@ FULL = (
     "optim.mixup_alpha=0.2 optim.cutmix_alpha=1.0"
 ).split()
 
+METHOD = (
+    f"scikit-learn's digits as JPEGs, 400 to train on (150 in the short run) and {VAL} to "
+    "validate; a network of three convolutions with batch normalization; 20 epochs (30 with "
+    f"all of the recipe, 10 in the short run); seeds {', '.join(map(str, SEEDS))}. "
+    "`benchmarks/training/torchvision_loop.py` shares no code with the template: Pillow, "
+    "ImageFolder, transforms v2, RASampler, torch's schedulers and AveragedModel. The second "
+    "recipe adds repeated augmentation, TrivialAugment, random erasing, MixUp and CutMix. On "
+    "one rank, RASampler makes an image's repeats neighbors, which v2.MixUp and v2.CutMix then "
+    "blend with themselves: a weaker augmentation than on eight ranks. torchvision's way "
+    "therefore shuffles each batch here, and is also shown without. The averages of "
+    "torchvision's way also average batch statistics; those here are measured for the averaged "
+    "weights. The curves and bands are mean and range over the seeds, of the raw weights."
+)
+
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run adds to PLAIN here, and to the defaults of torchvision_loop there."""
+    """What a run adds to PLAIN here, and to the defaults of torchvision_loop's Options there."""
 
     name: str
     images: int
     epochs: int
     ema_decay: float
     overrides: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 RECIPES = (
@@ -67,7 +82,7 @@ RECIPES = (
         30,
         0.9,
         tuple(FULL),
-        ("--repeats=4", "--augment", "--mix", "--apart"),
+        {"repeats": 4, "augment": True, "mix": True, "apart": True},
     ),
     Recipe("a short run, long averages", 150, 10, 0.99),
 )
@@ -121,10 +136,12 @@ def accuracy(recipe: Recipe, data: Path, seed: int, decay: str) -> list[float]:
 
 def reference(recipe: Recipe, data: Path, seed: int, loop: str) -> Run:
     """Returns the same in torchvision's way."""
-    options = [option for option in recipe.options if loop != NEIGHBORS or option != "--apart"]
+    options = {"seed": seed, "epochs": recipe.epochs, "ema_decay": recipe.ema_decay}
+    options |= recipe.options
+    if loop == NEIGHBORS:
+        options["apart"] = False
     command = [sys.executable, "-m", "benchmarks.training.torchvision_loop", str(data)]
-    command += [*options, f"--ema-decay={recipe.ema_decay}"]
-    command += [f"--seed={seed}", f"--epochs={recipe.epochs}"]
+    command.append(json.dumps(options))
     output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     records = [json.loads(line) for line in output.splitlines()]
     raw, averaged = ([record[key] for record in records] for key in ("raw", "averaged"))
@@ -210,9 +227,14 @@ def main() -> None:
             write_digits(data, recipe.images)
             for seed in SEEDS:
                 runs.append(reference(recipe, data, seed, TORCHVISION))
-                if "--apart" in recipe.options:
+                if "apart" in recipe.options:
                     runs.append(reference(recipe, data, seed, NEIGHBORS))
                 runs.append(job(recipe, data, seed))
+    plot(runs)
+    write_page(runs)
+
+
+def write_page(runs: Sequence[Run]) -> None:
     rows = []
     for recipe in RECIPES:
         for loop in LOOPS:
@@ -223,36 +245,20 @@ def main() -> None:
             rows.append((recipe.name, loop, *map(summary, curves)))
     batches = {HERE: dealt(), "RASampler": dealt_by_ra_sampler()}
     rotations = {HERE: rotated(), "timm's rand-m9-mstd0.5-inc1": rotated_by_timm()}
-    plot(runs)
+    blended = "with themselves (%)"
+    header = ["", "images, 1 rank", blended, "images, 8 ranks", blended]
     measure.write(
         "train-parity",
         "train",
         "Recipes here and in a loop written torchvision's way",
-        f"scikit-learn's digits as JPEGs, 400 to train on (150 in the short run) and {VAL} to "
-        "validate; a network of three convolutions with batch normalization; 20 epochs (30 with "
-        f"all of the recipe, 10 in the short run); seeds {', '.join(map(str, SEEDS))}. "
-        "`benchmarks/training/torchvision_loop.py` shares no code with the template: Pillow, "
-        "ImageFolder, transforms v2, RASampler, torch's schedulers and AveragedModel. The second "
-        "recipe adds repeated augmentation, TrivialAugment, random erasing, MixUp and CutMix. On "
-        "one rank, RASampler makes an image's repeats neighbors, which v2.MixUp and v2.CutMix then "
-        "blend with themselves: a weaker augmentation than on eight ranks. torchvision's way "
-        "therefore shuffles each batch here, and is also shown without. The averages of "
-        "torchvision's way also average batch statistics; those here are measured for the averaged "
-        "weights. The curves and bands are mean and range over the seeds, of the raw weights.",
+        METHOD,
         [
             measure.table(
                 ["recipe", "loop", "accuracy, raw weights (%)", "averaged weights (%)"], rows
             ),
             "A batch of 128 with `data.repeats=4`, and how many of its images MixUp or CutMix "
             "blends with themselves:\n\n"
-            + measure.table(
-                [
-                    "",
-                    *("images, 1 rank", "with themselves (%)"),
-                    *("images, 8 ranks", "with themselves (%)"),
-                ],
-                [(name, *found) for name, found in batches.items()],
-            ),
+            + measure.table(header, [(name, *found) for name, found in batches.items()]),
             "The median rotation that `experiment=deit_small` draws:\n\n"
             + measure.table(["", "degrees"], [*rotations.items()]),
         ],

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.operator.op_crop_skip import crop_skip
-from benchmarks.sample_photographs import photographs
+from benchmarks.sample_photographs import photographs, write_classes
 from custom_op import jpeg_headers
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.train_config import TrainConfig, load_train_config
@@ -38,13 +38,10 @@ CONTENDERS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def write_data(root: Path, images: int = IMAGES) -> None:
+def write_data(root: Path) -> None:
     """Write root/folder/train, 533x800 JPEGs of six photographs, and root/shards, packed."""
     files = photographs()
-    for number in range(images):
-        folder = root / "folder" / "train" / str(number % len(files))
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / f"{number}.jpg").write_bytes(files[number % len(files)])
+    write_classes(root / "folder" / "train", files, IMAGES, len(files))
     pack(root / "folder", root / "shards", OptimizeConfig())
 
 

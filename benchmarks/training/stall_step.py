@@ -156,11 +156,6 @@ def _ratio(results: Mapping[str, Rounds], slower: str, faster: str) -> float:
     return round(results[slower].milliseconds("step") / results[faster].milliseconds("step"), 2)
 
 
-def plot(steps: Mapping[str, float], device: str) -> None:
-    label = f"ms per step of {BATCH} images on the {device.upper()}, model almost free"
-    measure.bars("stall", f"{TITLE}: random crop, random mask, YCbCr", label, steps)
-
-
 def main() -> None:
     torch.set_num_threads(1)
     devices = [torch.device("cpu")]
@@ -173,7 +168,9 @@ def main() -> None:
         for device in devices:
             some, free = measure_device(device, root)
             tables += some
-    plot({name: rounds.milliseconds("step") for name, rounds in free.items()}, devices[-1].type)
+    label = f"ms per step of {BATCH} images on the {devices[-1].type.upper()}, model almost free"
+    steps = {name: rounds.milliseconds("step") for name, rounds in free.items()}
+    measure.bars("stall", f"{TITLE}: random crop, random mask, YCbCr", label, steps)
     measure.write(
         "stall",
         "stall",

@@ -2,17 +2,16 @@
 
 Pillow, ImageFolder and a DataLoader; torchvision's transforms, MixUp, CutMix and RASampler; torch's
 SGD, schedulers and AveragedModel. It shares no line with the template, and is what the template is
-compared with. Prints one line of JSON per epoch.
+compared with. Takes a folder and Options as JSON; prints one line of JSON per epoch.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import math
 import random
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,19 @@ from torchvision.datasets import ImageFolder
 from torchvision.transforms import v2
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+SIZE, RESIZE, BATCH, WARMUP_EPOCHS, LR, WEIGHT_DECAY = 32, 36, 50, 2, 0.1, 5e-5
+
+
+@dataclass(frozen=True)
+class Options:
+    seed: int
+    epochs: int
+    ema_decay: float
+    repeats: int = 1
+    augment: bool = False
+    mix: bool = False
+    apart: bool = False
+    """As on eight ranks, where an image's repeats go to different ones: they are not blended."""
 
 
 def digits_net(classes: int) -> nn.Module:
@@ -52,17 +64,17 @@ class RASampler(Sampler[int]):
         return iter(order[: self.count].tolist())
 
 
-def transforms(size: int, resize: int, augment: bool) -> tuple[v2.Transform, v2.Transform]:
+def transforms(augment: bool) -> tuple[v2.Transform, v2.Transform]:
     """As references/classification/presets.py, in torchvision's order."""
     tensor = [v2.PILToTensor(), v2.ToDtype(torch.float32, scale=True), v2.Normalize(MEAN, STD)]
     train = [
-        v2.RandomResizedCrop(size, scale=(0.35, 1.0), antialias=True),
+        v2.RandomResizedCrop(SIZE, scale=(0.35, 1.0), antialias=True),
         v2.RandomHorizontalFlip(),
         *([v2.TrivialAugmentWide(interpolation=v2.InterpolationMode.BILINEAR)] if augment else []),
         *tensor,
         *([v2.RandomErasing(0.1)] if augment else []),
     ]
-    return v2.Compose(train), v2.Compose([v2.Resize(resize), v2.CenterCrop(size), *tensor])
+    return v2.Compose(train), v2.Compose([v2.Resize(RESIZE), v2.CenterCrop(SIZE), *tensor])
 
 
 def split_decay(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -83,12 +95,8 @@ def evaluate(model: nn.Module, loader: DataLoader[Any]) -> float:
     return right / len(loader.dataset)  # type: ignore[arg-type]
 
 
-def train(options: argparse.Namespace) -> None:
-    torch.set_num_threads(1)
-    for seed in (torch.manual_seed, random.seed, np.random.seed):
-        seed(options.seed)
-    for_train, for_val = transforms(options.size, options.resize, options.augment)
-    dataset = ImageFolder(options.data / "train", for_train)
+def train_loader(data: Path, options: Options, transform: v2.Transform) -> DataLoader[Any]:
+    dataset = ImageFolder(data / "train", transform)
     classes = len(dataset.classes)
     mixes = [v2.MixUp(alpha=0.2, num_classes=classes), v2.CutMix(alpha=1.0, num_classes=classes)]
     mix = v2.RandomChoice(mixes)
@@ -100,28 +108,29 @@ def train(options: argparse.Namespace) -> None:
             images, labels = images[order], labels[order]
         return mix(images, labels) if options.mix else (images, labels)
 
-    loader = DataLoader(
-        dataset,
-        options.batch_size,
-        sampler=RASampler(len(dataset), options.repeats),
-        collate_fn=collate,
-        drop_last=True,
-    )
-    val = DataLoader(ImageFolder(options.data / "val", for_val), 100)
-    model = digits_net(classes)
+    sampler = RASampler(len(dataset), options.repeats)
+    return DataLoader(dataset, BATCH, sampler=sampler, collate_fn=collate, drop_last=True)
+
+
+def train(data: Path, options: Options) -> None:
+    torch.set_num_threads(1)
+    for seed in (torch.manual_seed, random.seed, np.random.seed):
+        seed(options.seed)
+    for_train, for_val = transforms(options.augment)
+    loader = train_loader(data, options, for_train)
+    val = DataLoader(ImageFolder(data / "val", for_val), 100)
+    model = digits_net(len(val.dataset.classes))  # type: ignore[attr-defined]
     averaged = AveragedModel(
         model, multi_avg_fn=get_ema_multi_avg_fn(options.ema_decay), use_buffers=True
     )
-    optimizer = torch.optim.SGD(
-        split_decay(model, options.weight_decay), options.lr, momentum=0.9, nesterov=True
-    )
-    steps, warmup = len(loader), options.warmup_epochs * len(loader)
+    groups = split_decay(model, WEIGHT_DECAY)
+    optimizer = torch.optim.SGD(groups, LR, momentum=0.9, nesterov=True)
+    steps, warmup = len(loader), WARMUP_EPOCHS * len(loader)
     rising = LinearLR(optimizer, 1 / warmup, total_iters=warmup - 1)
     falling = CosineAnnealingLR(optimizer, options.epochs * steps - warmup)
     schedule = SequentialLR(optimizer, [rising, falling], [warmup])
     criterion = nn.CrossEntropyLoss(label_smoothing=0.1)
     for _ in range(options.epochs):
-        losses = []
         for images, labels in loader:
             loss = criterion(model(images), labels)
             optimizer.zero_grad()
@@ -129,26 +138,9 @@ def train(options: argparse.Namespace) -> None:
             optimizer.step()
             schedule.step()
             averaged.update_parameters(model)
-            losses.append(float(loss.detach()))
-        record = {
-            "loss": math.fsum(losses) / len(losses),
-            "raw": evaluate(model, val),
-            "averaged": evaluate(averaged.module, val),
-        }
+        record = {"raw": evaluate(model, val), "averaged": evaluate(averaged.module, val)}
         sys.stdout.write(json.dumps(record) + "\n")
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("data", type=Path)
-    for name, default in [("seed", 0), ("size", 32), ("resize", 36), ("batch-size", 50)]:
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, default in [("epochs", 20), ("warmup-epochs", 2), ("repeats", 1)]:
-        parser.add_argument(f"--{name}", type=int, default=default)
-    for name, rate in [("lr", 0.1), ("weight-decay", 5e-5), ("ema-decay", 0.9)]:
-        parser.add_argument(f"--{name}", type=float, default=rate)
-    parser.add_argument("--mix", action="store_true")
-    # As on eight ranks, where an image's repeats go to different ones: they are not blended.
-    parser.add_argument("--apart", action="store_true")
-    parser.add_argument("--augment", action="store_true")
-    train(parser.parse_args())
+    train(Path(sys.argv[1]), Options(**json.loads(sys.argv[2])))

@@ -34,13 +34,8 @@ def test_dalis_reader_gives_each_class_its_images(photo_folder: Path) -> None:
 
 
 def test_dalis_reader_feeds_a_job(tmp_path: Path, photo_folder: Path) -> None:
-    job = [
-        sys.executable,
-        "-m",
-        "benchmarks.gpu.peer_jobs",
-        "dali-cpu",
-        f"data.root={photo_folder}",
-    ]
+    job = [sys.executable, "-m", "benchmarks.gpu.gpu_jobs", "dali-cpu"]
+    job += [f"data.root={photo_folder}"]
     environment = {**os.environ, "ML_ROOT": str(tmp_path)}
     subprocess.run([*job, *TINY], env=environment, check=True, timeout=120)
     assert [record["epoch"] for record in read_records(tmp_path) if "val_loss" in record] == [0, 1]

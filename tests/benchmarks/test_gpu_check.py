@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,6 @@ from benchmarks.gpu.gpu_check import (
     Case,
     main,
     make_data,
-    origin,
     run_case,
     run_part,
 )
@@ -39,7 +38,9 @@ from benchmarks.gpu.gpu_page import (
     SKIPPED,
     TESTS,
     Outcome,
+    Result,
     judge,
+    sources_hash,
     write_page,
 )
 from entry_point.job.program import UserError
@@ -51,9 +52,9 @@ Fault = tuple[str, int, dict[str, Any]]
 """A case, its round, and what is otherwise than in a run that keeps every promise."""
 
 
-def planted(part: str, *faults: Fault) -> dict[str, Any]:
+def planted(part: str, *faults: Fault) -> dict[str, Result]:
     """Results of a part whose jobs keep every promise, but for the faults."""
-    outcomes = []
+    result = Result(part, "abc", "a CPU", "NVIDIA H100", "-", "torch")
     for case in PARTS[part](FULL):
         step = 60.0 if case.name == COMPILED else 91.0
         values = {
@@ -69,18 +70,18 @@ def planted(part: str, *faults: Fault) -> dict[str, Any]:
             "passed": 21,
             "said": "21 passed",
         }
-        outcome = asdict(Outcome(case.name, case.round, case.estimate, seconds=20, values=values))
+        outcome = Outcome(case.name, case.round, case.estimate, seconds=20, values=values)
         for name, number, changes in faults:
             if (name, number) == (case.name, case.round):
-                outcome |= {key: changes[key] for key in changes if key in outcome}
-                outcome["values"] |= {key: changes[key] for key in changes if key in values}
-        outcomes.append(outcome)
-    of = {"files": "abc", "machine": "a CPU", "gpu": "NVIDIA H100", "date": "-", "system": "torch"}
-    return {part: {"part": part, **of, "outcomes": outcomes}}
+                values |= {key: changes[key] for key in changes if key in values}
+                of_outcome = {key: changes[key] for key in changes if key not in values}
+                outcome = replace(outcome, **of_outcome)
+        result.outcomes.append(outcome)
+    return {part: result}
 
 
-def words(results: dict[str, Any], promise: str = "") -> set[str]:
-    return {found.word for found in judge(results) if found.promise.startswith(promise)}
+def words(results: dict[str, Result], promise: str = "") -> set[str]:
+    return {word for judged, word, _ in judge(results) if judged.startswith(promise)}
 
 
 def test_real_jobs_measure_what_the_verdicts_and_the_page_read(
@@ -89,31 +90,53 @@ def test_real_jobs_measure_what_the_verdicts_and_the_page_read(
     plan, out = replace(DRY, work=tmp_path / "work"), tmp_path / "out"
     make_data(plan)
 
-    def run(part: str, number: int) -> dict[str, Any]:
+    def run(part: str, number: int) -> Outcome:
         case = replace(PARTS[part](plan)[number], estimate=150)
-        (outcome,) = run_part(plan, part, [case], out)["outcomes"]
-        return outcome
+        run_part(plan, part, [case], out)
+        return Result.read(out / f"{part}.json").outcomes[0]
 
-    # Processes of the check's own: it measures the cores that are busy; the server forks clients.
-    own, server = run("goal", 0), run("serving", 0)
     with forked_python(tmp_path / "python"):
         monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-        peer = run("peers", -1)
-    assert {one["ended"] for one in (own, peer, server)} == {"exit code 0"}, (own, peer, server)
-    assert len(own["values"]["step_ms_p50"]) == 2 and len(own["values"]["losses"]) == 1
-    assert own["values"]["headspace"][0] > 0
-    cores = own["values"].get("cores")  # none if all lines of this small job were read at once
-    assert cores is None or 0 <= cores[0] < 2 * (os.cpu_count() or 1)
-    assert peer["values"]["images_per_s"][0] > 0
-    assert server["values"]["times one client"] > 0
+        own, peer, server = run("goal", 0), run("peers", -1), run("serving", 0)
+    assert {one.ended for one in (own, peer, server)} == {"exit code 0"}, (own, peer, server)
+    assert len(own.values["step_ms_p50"]) == 2 and len(own.values["losses"]) == 1
+    assert own.values["headspace"][0] > 0
+    assert peer.values["images_per_s"][0] > 0
+    assert server.values["times one client"] > 0
     assert main(["page", f"out={out}"]) in (0, 1)  # a dry run's figures may break promises
     text = (out / "gpu.md").read_text()
-    assert "A dry run" in text and f"files {origin('cpu')['files']}, commit " in text
+    assert "A dry run" in text and f"files {sources_hash()}, commit " in text
 
 
-def option_rows(results: dict[str, Any], folder: Path) -> dict[str, list[str]]:
+JOB = """
+import json, os, pathlib, sys, time
+folder = pathlib.Path(os.environ["ML_ROOT"], "output", "data")
+folder.mkdir(parents=True)
+with (folder / "metrics.jsonl").open("w", buffering=1) as records:
+    for line in range(8):
+        ends = time.process_time() + float(sys.argv[-1])
+        while time.process_time() < ends: pass
+        record = {"epoch": line // 2, "images_per_s": 100 + line, "data_wait_pct": line, "loss": 1}
+        records.write(json.dumps(record) + "\\n")
+"""
+
+
+def test_figures_leave_out_the_first_epoch_and_the_one_from_memory(tmp_path: Path) -> None:
+    def run(*arguments: str) -> dict[str, Any]:
+        case = Case("a job", ("-c", JOB, *arguments), 30, cores=1)
+        outcome = run_case(replace(DRY, work=tmp_path), case, time.monotonic() + 60, tmp_path)
+        return outcome.values
+
+    values = run("memory", "0.15")
+    assert values["images_per_s"] == [102.5, 104.5] and values["data_wait_pct"] == [2.5, 4.5]
+    assert values["headspace"] == [106.5 / 103.5] and values["losses"] == [1, 1]
+    assert 0 < values["cores"][0] < 1.5  # it is busy on one
+    assert run("0")["images_per_s"] == [102.5, 104.5, 106.5]
+
+
+def option_rows(results: dict[str, Result], folder: Path) -> dict[str, list[str]]:
     """Option -> the cells of its row on the page of a dry run."""
-    results["options"]["gpu"] = ""
+    results["options"].gpu = ""
     write_page(results, folder)
     section = (folder / "gpu-options.md").read_text().partition("## Options\n")[2]
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line[:1] == "|"]
@@ -200,9 +223,9 @@ def test_a_test_run_is_judged_by_its_exit_code_and_its_last_line(
     options = ("-q", "--noconftest", f"--rootdir={tmp_path}", "-c", "/dev/null")
     case = Case(TESTS, ("-m", "pytest", *options, str(file)), 60, timed=False)
     result = run_part(replace(DRY, work=tmp_path / "work"), "tests", [case], tmp_path / "out")
-    assert result["outcomes"][0]["values"]["passed"] == 1
-    found = judge({"tests": result})[0]
-    assert found.word == BROKEN and "exit code 1: 1 failed, 1 passed" in found.reason
+    assert result.outcomes[0].values["passed"] == 1
+    _, word, reason = judge({"tests": result})[0]
+    assert word == BROKEN and "exit code 1: 1 failed, 1 passed" in reason
 
 
 HANGS = "import subprocess; subprocess.run(['sleep', '1000'])"
@@ -231,7 +254,7 @@ def test_cases_run_on_their_cores_and_untimed_ones_beside_each_other(tmp_path: P
         Case("other", ("-c", MEETS, str(tmp_path), "b", "a"), 60, timed=False),
     ]
     result = run_part(replace(DRY, work=tmp_path / "work"), "tests", cases, tmp_path)
-    cores = [one["values"]["cores"] for one in result["outcomes"]]
+    cores = [one.values["cores"] for one in result.outcomes]
     assert cores == [1, len(os.sched_getaffinity(0))]
 
 
@@ -246,7 +269,7 @@ def test_a_page_is_of_one_code_and_a_part_of_it_replaces_no_whole_one(
     text = (tmp_path / "gpu-h100.md").read_text()
     assert f"| {GOAL} | 2800 |" in text and "files abc, which this clone no longer has" in text
     assert write_page(results | planted("goal", (GOAL, 3, FAILS)), tmp_path) == 1
-    results["peers"]["files"] = "other"
+    results["peers"].files = "other"
     with pytest.raises(UserError, match="the parts recipes and peers differ: files abc and other"):
         write_page(results, tmp_path)
 

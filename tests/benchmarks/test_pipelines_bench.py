@@ -1,14 +1,14 @@
 """The benchmark of the pipelines: its cases, its advice and its pages."""
 
 import json
-import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
+import time
 from collections import defaultdict
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -18,7 +18,7 @@ import torch
 from benchmarks.pipelines import bench
 from benchmarks.pipelines.bench import cases, read_config, worker_counts, write_formats
 from benchmarks.pipelines.compare import Compared
-from benchmarks.pipelines.images import prepare
+from benchmarks.pipelines.images import Images, prepare
 from benchmarks.pipelines.page import Page
 from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.picture import write_pictures
@@ -26,6 +26,12 @@ from benchmarks.pipelines.run_case import Case, Result, endless_loader
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
 from entry_point.config.config_errors import ConfigError
 from tests import forkserver
+
+
+@pytest.fixture(scope="module")
+def images(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Images:
+    """20 photographs, as they are read."""
+    return prepare(photo_folder, 20, tmp_path_factory.mktemp("images"))
 
 
 def _measured(way: str, workers: int, rate: float, cpu_ms: float = 1.0) -> Measurement:
@@ -68,11 +74,9 @@ def test_the_pages_contain_the_plot_and_all_measurements(tmp_path: Path) -> None
     results = Page("photographs", 32, 224, 1, measured, phones, compared)
     assert "](plots/pipelines.png)" in results.write(tmp_path / "pipelines", tmp_path / "plots")
     results.write(tmp_path / "out" / "pipelines", tmp_path / "out")
-    results.write_html(tmp_path / "out" / "pipelines")
-    page = (tmp_path / "out" / "pipelines.html").read_text()
-    assert "data:image/png;base64," in page and 'src="pipelines' not in page
-    assert "<td>123</td>" in page and "<td>456</td>" in page and "num_workers=2" in page
     text = (tmp_path / "out" / "pipelines.md").read_text()
+    assert "](pipelines.png)" in text and (tmp_path / "out" / "pipelines.png").exists()
+    assert "| 123 |" in text and "num_workers=2" in text
     assert "| threads | 2 | 912 | 456 | 456 |" in text and "| threads | 2 | 156 | 78 | 78 |" in text
     assert "medians of 1 alternating round, " in text
     assert "| turboloader | 127 of 128 | 3.00 | 4.00 | 9 | NO |" in text
@@ -96,9 +100,8 @@ def test_the_pictures_are_small_svg_files_with_every_figure_as_text(tmp_path: Pa
 
 
 def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes(
-    photo_folder: Path, tmp_path: Path
+    images: Images,
 ) -> None:
-    images = prepare(photo_folder, 20, tmp_path)
     assert images.count == 20 and images.files is not None
     assert len({file.parent.name for file in images.files.rglob("*.jpg")}) == 8
     config = read_config(["ways=[threads,pillow]", "workers=[1,2]", "batch_size=4"])
@@ -113,7 +116,8 @@ def test_a_folder_is_read_packed_and_as_files_each_with_and_without_side_indexes
         ("threads", 1, "folder", ON_FILES),
         ("threads", 2, "folder", ON_FILES),
     ]
-    indexes = {folder.name for folder in tmp_path.iterdir() if list(folder.rglob("*index.s*"))}
+    work = images.shards.parent
+    indexes = {folder.name for folder in work.iterdir() if list(folder.rglob("*index.s*"))}
     assert indexes == {"shards", "indexed"}
 
 
@@ -129,14 +133,13 @@ def test_what_engines_are_compared_with_is_measured_on_all_cores_unless_more_is_
     given: str,
     engines: list[int],
     others: list[int],
-    photo_folder: Path,
-    tmp_path: Path,
+    images: Images,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(bench, "usable_cores", lambda: 4)
     config = read_config(["ways=[threads,dali,imagefolder,turboloader]", "batch_size=4", given])
     counts = defaultdict(list)
-    for case in cases(config, prepare(photo_folder, 20, tmp_path)):
+    for case in cases(config, images):
         counts[case.shown or case.way].append(case.workers)
     assert counts.pop("threads") == counts.pop("dali") == engines
     assert counts.pop("turboloader") == [4]  # its threads are as many as the cores
@@ -188,31 +191,39 @@ def test_nothing_is_published_without_a_loader_that_was_to_be_measured(
     assert not (tmp_path / "results").exists()
 
 
+def _run_cases_by(python: Path) -> None:
+    sys.executable = str(python)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_what_was_measured_and_no_signal_leaves_copies_of_images(
     number: signal.Signals, photo_folder: Path, tmp_path: Path
 ) -> None:
+    result = json.dumps(asdict(Result([1.0] * 3, [1.0] * 3, 2.0, 1.0)))
+    python = tmp_path / "python"  # its first case ends at once, the second does not
+    python.write_text(f"#!/bin/sh\nmkdir {tmp_path}/ran && echo '{result}' || exec sleep 60\n")
+    python.chmod(0o755)
     settings = ["ways=[pillow]", "workers=[1]", "batch_size=4", "images=20", "rounds=99"]
-    command = [sys.executable, "-m", "benchmarks.pipelines.bench", f"data.root={photo_folder}"]
-    # Short: the paths of sockets below it have at most 107 characters.
-    work = Path(tempfile.mkdtemp(dir="/tmp"))
-    job = subprocess.Popen(
-        [*command, *settings, "seconds=0.05", f"output={tmp_path}/out/pipelines"],
-        env={**os.environ, "TMPDIR": str(work)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    settings += [f"data.root={photo_folder}", f"output={tmp_path}/out/pipelines"]
+    (work := tmp_path / "work").mkdir()
+    errors = tmp_path / "errors"
+    job = forkserver.start(
+        ["-m", "benchmarks.pipelines.bench", *settings],
+        tmp_path / "log",
+        errors=errors,
+        environment={"TMPDIR": str(work)},
+        prepare=partial(_run_cases_by, python),
     )
-    assert job.stderr is not None
-    line = next(line for line in job.stderr if " of 99 runs, " in line)
-    assert re.fullmatch(r"1 of 99 runs, \d+ .+ left\n", line)
+    while not re.search(r"^1 of 99 runs, \d+ .+ left$", errors.read_text(), re.MULTILINE):
+        assert job.poll() is None, errors.read_text()
+        time.sleep(0.01)
     job.send_signal(number)
     output, _ = job.communicate(timeout=60)
     assert job.returncode == 128 + number
     work.rmdir()  # empty
     kept = number == signal.SIGINT
     assert ("stopped by Ctrl-C, 98 runs missing" in output and "pillow" in output) is kept
-    assert (tmp_path / "out" / "pipelines.html").exists() is kept
+    assert (tmp_path / "out" / "pipelines.md").exists() is kept
 
 
 def test_all_loaders_are_published_or_the_missing_ones_named(
@@ -249,19 +260,13 @@ def test_unknown_or_invalid_settings_are_errors_that_name_them() -> None:
         read_config(["workers=[1,0]"])
 
 
-def test_fewer_images_than_a_batch_are_an_error_before_anything_runs(
-    photo_folder: Path, tmp_path: Path
-) -> None:
+def test_fewer_images_than_a_batch_are_an_error_before_anything_runs(images: Images) -> None:
     config = read_config(["batch_size=64"])
-    images = prepare(photo_folder, config.images, tmp_path)
-    with pytest.raises(ConfigError, match=r"batch_size=64: .*number of training images, 48"):
+    with pytest.raises(ConfigError, match=r"batch_size=64: .*number of training images, 20"):
         cases(config, images)
 
 
-def test_a_policy_is_measured_with_the_engines_that_take_it(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    images = prepare(photo_folder, 20, tmp_path)
+def test_a_policy_is_measured_with_the_engines_that_take_it(images: Images) -> None:
     config = read_config(["images=20", "batch_size=4", "augment.name=trivial", "workers=[1]"])
     todo = cases(config, images)
     assert {case.way for case in todo} == {"pillow", "workers", "threads"}
@@ -271,23 +276,23 @@ def test_a_policy_is_measured_with_the_engines_that_take_it(
 
 
 def test_other_loaders_read_plain_files_or_what_is_written_from_them(
-    photo_folder: Path, tmp_path: Path
+    images: Images, tmp_path: Path
 ) -> None:
-    plain = prepare(photo_folder, 20, tmp_path)
     ways = "ways=[dali,dali.fn,webdataset]"
     config = read_config([ways, "workers=[2]", "batch_size=4", "images=20"])
-    todo = cases(config, plain)
+    todo = cases(config, images)
     found = [(case.way, case.format, case.root) for case in todo]
-    files, shards, tars = str(plain.files), str(plain.shards), str(tmp_path / "webdataset")
+    files, shards = str(images.files), str(images.shards)
+    tars = str(images.shards.with_name("webdataset"))
     assert found == [
         ("dali", "shards", shards),
         ("dali.fn", "folder", files),
         ("webdataset", "folder", tars),
     ]
-    assert plain.files is not None
-    write_formats(todo, plain.files)
+    assert images.files is not None
+    write_formats(todo, images.files)
     assert [file.name for file in Path(tars).iterdir()] == ["000000.tar"]
-    packed = prepare(plain.shards, 20, tmp_path / "none")
+    packed = prepare(images.shards, 20, tmp_path)
     with pytest.raises(ConfigError, match=r"^ways=.*dali\.fn.*: the data is packed"):
         cases(config, packed)
     every = read_config(["batch_size=4", "images=20"])
