@@ -181,15 +181,16 @@ test: ## All tests, or ONLY=changed|launch|gpu|container|...
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
 # that need neither a container nor a GPU.
-FIGURES := op stall data train serve job-start gpu
+FIGURES := op stall data train serve job-start deaths gpu
 figures-op := operator.op_crop operator.op_index operator.op_resized operator.op_augment
 figures-stall := training.stall_step
 figures-data := data.data_formats data.data_reading data.data_index data.data_phones
 figures-train := training.train_overhead training.parity
 figures-serve := serving.serve_speed
 figures-job-start := job_start
+figures-deaths := training.train_interruptions
 figures-gpu := gpu.gpu_check
-figures- := $(foreach name,op stall data train serve,$(figures-$(name)))
+figures- := $(foreach name,op stall data train serve deaths,$(figures-$(name)))
 figure-installs-op := bench
 figure-installs-train := timm
 figure-installs-stall := bench

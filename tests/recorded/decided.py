@@ -13,7 +13,6 @@ RENAMED: dict[str, str] = {}
 says the same now."""
 
 DIFFERS: dict[str, str] = {
-    "command: docs/maintaining.md: make figures ONLY=deaths ARGS=50": "benchmarks: chaos has it",
     "command: docs/results/launch.md: make figures ONLY=launch": "a page that nobody quoted",
     "request: removed_and_added_keys": "settings: no +key and ~key on SageMaker",
     "weights: averaged weights": "training: the average alone is evaluated",
