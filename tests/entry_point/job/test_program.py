@@ -19,6 +19,19 @@ def raising(error: BaseException) -> int:
     raise error
 
 
+def test_exit_codes_are_the_numbers_that_scripts_and_platforms_read() -> None:
+    """Other tests name them."""
+    assert {code.name: int(code) for code in ExitCode} == {
+        "FINISHED": 0,
+        "FAILED": 1,
+        "USAGE": 2,
+        "STOPPED": 75,
+        "INTERRUPTED": 130,
+        "NO_READER": 141,
+        "TERMINATED": 143,
+    }
+
+
 @pytest.mark.parametrize("kind", [ConfigError, ContractError, DataError])
 def test_an_error_that_a_user_can_fix_is_one_line_and_the_reason(
     kind: type[Exception], tmp_path: Path, capsys: pytest.CaptureFixture[str]
