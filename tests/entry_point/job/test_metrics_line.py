@@ -26,7 +26,7 @@ def found(line: str) -> dict[str, float]:
     return {name: float(match[1]) for name, match in matches.items() if match}
 
 
-def test_golden_training_line() -> None:
+def test_every_number_of_a_training_line_is_found() -> None:
     assert found(TRAINING_LINE) == {
         "epoch": 2,
         "step": 140,

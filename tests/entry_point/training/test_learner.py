@@ -141,7 +141,9 @@ def gradients(some: Learner) -> list[torch.Tensor]:
         ),
     ],
 )
-def test_golden_losses(overrides: tuple[str, ...], golden: list[float]) -> None:
+def test_losses_of_a_fixed_batch_are_those_that_were_recorded(
+    overrides: tuple[str, ...], golden: list[float]
+) -> None:
     some = learner("optim.warmup_epochs=0", *overrides)
     losses = []
     for step in range(len(golden)):

@@ -34,7 +34,7 @@ def measuring() -> Task:
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(1, 4))
-def test_classification(seed: int, count: int, levels: int) -> None:
+def test_metrics_of_classes_are_those_of_scikit_learn(seed: int, count: int, levels: int) -> None:
     draw = np.random.default_rng(seed)
     # Few levels give ties, and classes that never occur or are never predicted.
     outputs = torch.tensor(
@@ -75,7 +75,7 @@ def test_classification(seed: int, count: int, levels: int) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 60), st.integers(2, 40))
-def test_multilabel(seed: int, count: int, levels: int) -> None:
+def test_metrics_of_labels_are_those_of_scikit_learn(seed: int, count: int, levels: int) -> None:
     draw = np.random.default_rng(seed)
     # Of few levels, many probabilities are equal.
     outputs = torch.tensor(draw.integers(-levels, levels, (count, LABELS)) / 4).float()
@@ -105,7 +105,7 @@ def test_multilabel(seed: int, count: int, levels: int) -> None:
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32 - 1), st.integers(2, 60))
-def test_regression(seed: int, count: int) -> None:
+def test_metrics_of_numbers_are_those_of_scikit_learn(seed: int, count: int) -> None:
     draw = np.random.default_rng(seed)
     outputs = torch.tensor(draw.normal(size=(count, 2))).float()
     targets = torch.tensor(draw.normal(size=(count, 2)) * [1, 100]).float()
