@@ -46,6 +46,11 @@ from tests.recorded.observed import MINIMAL
 
 FILE = Path(__file__).with_name("commands.json")
 ADAPT = "docs/adapt.md"
+APART = (
+    *("docs/launch.md", "docs/maintaining.md", "docs/samples.md", "docs/settings.md"),
+    "project/README.md",
+)
+"""Documents whose commands need nothing that those of others have made."""
 PROGRAMS = (
     r"(?:make|sudo|docker|podman|python3?|\.venv/bin/[\w.]+|pip|uv|aws|brew|xcode-select|apt-get"
     r"|dpkg|cp|tar|mlflow|wandb|torchrun|nvidia-ctk)"
@@ -252,17 +257,20 @@ def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int
 
 
 def replay_all(commands: list[Command], tree: Path) -> Iterator[tuple[Command, int | None, str]]:
-    """The recipes of adapt.md in one copy of the tree, and at the same time the rest in another."""
-    chains = [[], []]  # type: list[list[Command]]
+    """The recipes of adapt.md, the documents apart, and the rest: at the same time, each in a copy
+    of the tree."""
+    chains: dict[str, list[Command]] = {"rest": [], "apart": [], "adapt": []}
     for command in commands:
-        chains[command.document == ADAPT].append(command)
-    copies = [tree, tree.with_name(f"{tree.name}-adapt")]
-    shutil.copytree(tree, copies[1], symlinks=True)
+        chain = "apart" if command.document in APART else "rest"
+        chains["adapt" if command.document == ADAPT else chain].append(command)
+    chains = {name: chain for name, chain in chains.items() if chain}
+    copies = [tree.with_name(f"{tree.name}-{name}") for name in chains]
     for copy in copies:
+        shutil.copytree(tree, copy, symlinks=True)
         prepare(copy)
-    with ThreadPoolExecutor(2) as threads:
-        both = threads.map(lambda chain, copy: list(replayed(chain, copy)), chains, copies)
-        for results in both:
+    with ThreadPoolExecutor(len(chains)) as threads:
+        ends = threads.map(lambda *each: list(replayed(*each)), chains.values(), copies)
+        for results in ends:
             yield from results
 
 
