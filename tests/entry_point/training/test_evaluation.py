@@ -97,7 +97,13 @@ def test_before_the_first_update_the_rate_is_not_to_blame(tmp_path: Path) -> Non
 class _FirstPixel(nn.Module):
     """Predicts the class that the first pixel holds."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes: list[bool] = []
+        """`training` at each call."""
+
     def forward(self, images: torch.Tensor) -> torch.Tensor:
+        self.modes.append(self.training)
         return nn.functional.one_hot(images[:, 0, 0, 0].round().long(), 3).float() * 10
 
 
@@ -123,11 +129,13 @@ def test_evaluation_counts_every_sample_and_finds_the_worst_mistake(stop: StopRe
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_a_model_is_left_in_the_mode_in_which_it_came(training: bool, stop: StopRequest) -> None:
+def test_a_model_is_evaluated_in_eval_mode_and_left_in_the_mode_in_which_it_came(
+    training: bool, stop: StopRequest
+) -> None:
     identity, model = Normalize([0, 0, 0], [1 / 255] * 3), _FirstPixel().train(training)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
     evaluate(model, task_of(classes(3)), batches, CPU, samples=5, stop=stop)
-    assert model.training is training
+    assert model.modes == [False, False] and model.training is training
 
 
 def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopRequest) -> None:
