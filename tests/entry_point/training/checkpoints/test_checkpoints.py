@@ -155,6 +155,14 @@ def test_the_checkpoint_of_the_highest_step_that_is_whole_is_taken(
     assert newest is not None and newest["step"] == expected
 
 
+def test_a_damaged_best_checkpoint_hides_no_whole_one(tmp_path: Path) -> None:
+    """Its step is in it, and cannot be read."""
+    save(tmp_path, [1, 2, 3], best=1)
+    damage(tmp_path / "best.pt")
+    newest = load_newest(tmp_path)
+    assert newest is not None and newest["step"] == 3
+
+
 def test_only_damaged_checkpoints_are_an_error_not_a_restart(tmp_path: Path) -> None:
     assert load_newest(tmp_path) is None
     save(tmp_path, [1, 2])
@@ -229,13 +237,15 @@ def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(
 
 
 @pytest.mark.parametrize("part", ["model", "ema"])
-def test_nan_weights_are_not_saved(part: str, tmp_path: Path) -> None:
+def test_nan_weights_are_not_saved_and_the_next_save_says_so(part: str, tmp_path: Path) -> None:
     save(tmp_path, [1], best=1)
     checkpoints = Checkpoints(tmp_path, None, 1, writes=True)
     learner = {**state(2)["learner"], part: {"weight": torch.tensor([1.0, float("nan")])}}
     checkpoints.save({"learner": learner}, 2)
     where = f"from model.weights={tmp_path / 'best.pt'}"
     with pytest.raises(CheckpointError, match=f"weight of the {part} .* after step 2.* {where}$"):
+        checkpoints.save(state(3), 3)
+    with pytest.raises(CheckpointError, match="after step 2"):
         checkpoints.close()
     assert names(tmp_path) == ["best.pt", "step-000000001.pt"]
 
