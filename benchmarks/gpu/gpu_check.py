@@ -50,6 +50,7 @@ from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.packing.pack import pack
 from entry_point.job.program import UserError, run_program
+from entry_point.job.run_folder import RunFolder
 
 MINUTES = 9.5
 """For one part: what does not fit into them is skipped."""
@@ -306,8 +307,8 @@ def _run(plan: Plan, case: Case, patience: float, out: Path, outcome: Outcome) -
 
 
 def _records(folder: Path, key: str) -> list[dict[str, float]]:
-    """Returns the job's records that have the key."""
-    path = folder / "output" / "data" / "metrics.jsonl"
+    """Returns the job's records that have the key, also while it runs."""
+    path = RunFolder(folder).metrics
     lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
     records = [json.loads(line) for line in lines if line.endswith("}")]
     return [record for record in records if key in record]

@@ -109,10 +109,11 @@ def test_real_jobs_measure_what_the_verdicts_and_the_page_read(
 
 
 JOB = """
-import json, os, pathlib, sys, time
-folder = pathlib.Path(os.environ["ML_ROOT"], "output", "data")
-folder.mkdir(parents=True)
-with (folder / "metrics.jsonl").open("w", buffering=1) as records:
+import json, sys, time
+from entry_point.job.run_folder import RunFolder
+path = RunFolder.from_environment().metrics
+path.parent.mkdir()
+with path.open("w", buffering=1) as records:
     for line in range(8):
         ends = time.process_time() + float(sys.argv[-1])
         while time.process_time() < ends: pass
