@@ -176,7 +176,7 @@ test-installs-dali := timm bench
 test-installs-gpu := timm bench
 test-installs-container := launch launch-v2 launch-v3
 test: ## All tests, or ONLY=changed|launch|gpu|container|...
-	$(call check_only,$(TESTS))@$(READY) job dev $(test-installs-$(ONLY))
+	$(call check_only,$(TESTS))@$(if $(filter fuzz,$(ONLY)),,$(READY) job dev $(test-installs-$(ONLY)))
 	@$(test-runs-$(ONLY)) $(ARGS)
 
 # The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
