@@ -167,7 +167,7 @@ test-runs-arm64 := PYTHON=$(PY) tests/fuzz/arm64.sh
 test-runs-chaos := CHAOS_S=$(or $(SECONDS),200) CHAOS_SEED=$(or $(SEED),1) \
 	$(PARALLEL) -rP tests/chaos
 test-runs-documents := TEST_DOCUMENTS=1 $(PARALLEL) -rP \
-	tests/recorded/test_recorded_commands.py tests/test_recipes.py
+	tests/test_printed_commands.py tests/test_recipes.py
 test-installs-documents := timm bench
 test-installs- := timm mlflow wandb bench
 test-installs-launch := launch-v2 launch-v3

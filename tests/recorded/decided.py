@@ -13,7 +13,6 @@ RENAMED: dict[str, str] = {}
 says the same now."""
 
 DIFFERS: dict[str, str] = {
-    "command: docs/results/launch.md: make figures ONLY=launch": "a page that nobody quoted",
     "request: removed_and_added_keys": "settings: no +key and ~key on SageMaker",
     "weights: averaged weights": "training: the average alone is evaluated",
 }
@@ -28,13 +27,6 @@ def today(overrides: Iterable[str]) -> list[str]:
         key, equals, value = override.partition("=")
         words.append(RENAMED.get(override, f"{RENAMED.get(key, key)}{equals}{value}"))
     return words
-
-
-def python_today(text: str) -> str:
-    """Python of 1.1.0 as one writes it now."""
-    for old, new in RENAMED.items():
-        text = text.replace(old, new)
-    return text
 
 
 def row_of(name: str) -> str | None:

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from tests.recorded import decided
-from tests.recorded.commands import FILE, Command, tiny
 
 
 @pytest.mark.parametrize(
@@ -41,14 +38,3 @@ def test_a_renamed_setting_is_typed_as_today(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(decided, "RENAMED", {"data=manifest": "data=table", "data.images": "at"})
     given = ["data=manifest", "data.images=photos", "data=folder", "--wait"]
     assert decided.today(given) == ["data=table", "at=photos", "data=folder", "--wait"]
-
-
-def test_the_commands_of_the_record_are_replayed_without_an_account_or_an_engine() -> None:
-    commands = [Command(**row) for row in json.loads(FILE.read_text())]
-    assert len(commands) > 150
-    assert sum(command.exit is None for command in commands) < len(commands) / 4
-    for command in commands:
-        assert (command.exit is None) == bool(command.skipped)
-        text = tiny(command.text)
-        if not command.skipped and "sagemaker-" in text:
-            assert text.startswith(("DRY_RUN=1 ", "make -n ", "from ", "import "))

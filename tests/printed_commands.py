@@ -1,19 +1,13 @@
 """Replay the commands of README, docs and examples in a fresh copy of this tree.
 
-`python -m tests.recorded.commands [WORD]` replays those that the documents of 1.1.0 printed, or
-those with WORD, and compares the exit codes; then those that they print now, which must succeed.
-tests/test_recipes.py runs those of docs/adapt.md as they are printed now.
-Training is tiny; a job on AWS is a dry run; what needs a container engine or hours is `make -n`,
-which knows targets and variables; what installs packages is not replayed. A command that is decided
-to differ is a row of `decided.py`.
-
-`python -m tests.recorded.commands record` wrote `commands.json`: the texts by reading the documents
-of 1.1.0, the exit codes by replaying them with its code.
+`python -m tests.printed_commands [WORD]` replays those that the documents print, or those with
+WORD; each must succeed. tests/test_recipes.py runs those of docs/adapt.md. Training is tiny; a job
+on AWS is a dry run; what needs a container engine or hours is `make -n`, which knows targets and
+variables; what installs packages is not replayed.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -31,8 +25,7 @@ from torchvision.models import ResNet50_Weights, resnet50
 
 from tests.boxed_shapes import write_boxes
 from tests.photographs import write_photo_folder
-from tests.recorded.decided import Report, python_today
-from tests.recorded.frozen import HERE, extracted
+from tests.recorded.frozen import HERE
 from tests.recorded.layouts import (
     CLASSES,
     class_of,
@@ -44,7 +37,6 @@ from tests.recorded.layouts import (
 )
 from tests.recorded.observed import MINIMAL
 
-FILE = Path(__file__).with_name("commands.json")
 ADAPT = "docs/adapt.md"
 APART = (
     *("docs/launch.md", "docs/maintaining.md", "docs/samples.md", "docs/settings.md"),
@@ -63,9 +55,9 @@ NOT_REPLAYED = {
     r"make weights": "needs a network; tests/entry_point/training/test_pretrained.py has a server",
     r"docker|podman|nvidia-ctk|python3 -m launch.docker": "needs a container engine",
     r"aws|torchrun|tar|python -m compileall": "is a form, or a program of others",
-    r"python -m (launch.settings|tests.settings_page)": "a test compares what it prints",
+    r"python -m tests.settings_page": "a test compares what it prints",
     r"mlflow|wandb": "needs this package",
-    r".*tests\.recorded": "is this program",
+    r".*tests\.(recorded|printed_commands)": "compares two commits, or is this program",
     r"make dataset .*source=OLD": "needs a dataset of version 1; test_converting.py has one",
     r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
     r"import torch\nfrom torchvision": "downloads weights",
@@ -105,8 +97,6 @@ class Command(NamedTuple):
     document: str
     text: str
     """Of a shell; or Python, which is written where its first line says, or run."""
-    exit: int | None = None
-    """Exit code in version 1.1.0; None: not replayed."""
 
     @property
     def name(self) -> str:
@@ -116,6 +106,11 @@ class Command(NamedTuple):
     @property
     def is_python(self) -> bool:
         return bool(re.match(r"#|from |import ", self.text))
+
+    @property
+    def exit_code(self) -> int:
+        """What it must end with: `timeout` ends a server."""
+        return 124 if self.text.startswith("make serve") else 0
 
     @property
     def skipped(self) -> str | None:
@@ -157,16 +152,6 @@ def _outside(text: str) -> Iterator[str]:
     for match in sorted(found, key=lambda match: match.start()):
         if match[0].startswith(("    ", "`", "python -m examples")):
             yield match[1].replace(r"\|", "|").strip()
-
-
-def all_commands() -> list[Command]:
-    """Those of 1.1.0, then those that are new in the documents, which must succeed; a server
-    serves until `timeout` ends it."""
-    recorded = [Command(**row) for row in json.loads(FILE.read_text())]
-    known = {command.text for command in recorded}
-    new = [command for command in printed(HERE) if command.text not in known]
-    codes = [124 if command.text.startswith("make serve") else 0 for command in new]
-    return recorded + [new[i]._replace(exit=code) for i, code in enumerate(codes)]
 
 
 def tiny(command: str) -> str:
@@ -236,11 +221,11 @@ def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int
         if command.skipped:
             yield command, None, command.skipped
         elif file:
-            (copy / file[1]).write_text(python_today(command.text), encoding="utf-8")
+            (copy / file[1]).write_text(command.text, encoding="utf-8")
             yield command, 0, ""
         else:
             shell = ["bash", "-euo", "pipefail", "-c", tiny(command.text)]
-            python = [str(copy / ".venv" / "bin" / "python"), "-c", python_today(command.text)]
+            python = [str(copy / ".venv" / "bin" / "python"), "-c", command.text]
             done = subprocess.run(
                 python if command.is_python else shell,
                 cwd=copy,
@@ -285,38 +270,30 @@ def copied(copy: Path) -> Path:
     return copy
 
 
-def record(folder: Path) -> None:
-    tree = extracted(folder / "tree")
-    results = replay_all(list(printed(tree)), tree)
-    rows = []
-    for command, code, output in results:
-        sys.stdout.write(f"{code} {command.name}\n" + (f"{output}\n" if code else ""))
-        sys.stdout.flush()
-        rows.append(json.dumps(command._replace(exit=code)._asdict()))
-    FILE.write_text("[\n  " + ",\n  ".join(rows) + "\n]\n")
-
-
 def main(word: str = "", *, recipes: bool = True) -> int:
-    """`recipes`: those of adapt.md, too."""
+    """`recipes`: those of adapt.md, too. Returns how many failed; 1 if no command was chosen."""
+    chosen = [command for command in printed(HERE) if word in command.name]
+    if not recipes:
+        chosen = [command for command in chosen if command.document != ADAPT]
+    left, failed = Counter[str](), 0
     with tempfile.TemporaryDirectory() as temporary:
-        if word == "record":
-            record(Path(temporary))
-            return 0
-        report, left = Report(), Counter[str]()
-        chosen = [command for command in all_commands() if word in command.name]
-        if not recipes:
-            chosen = [command for command in chosen if command.document != ADAPT]
         for command, code, output in replay_all(chosen, copied(Path(temporary, "tree"))):
             if code is None:
                 left[output] += 1
                 continue
-            same = code == command.exit
-            report.add(
-                command.name, "" if same else f"exit code {code}, not {command.exit}\n{output}"
-            )
-        for reason, count in left.items():
-            report.say(f"{count} not replayed: {reason}")
-        return report.end()
+            is_right = code == command.exit_code
+            failed += not is_right
+            end = "" if is_right else f": exit code {code}\n{output}"
+            say(f"{'ok' if is_right else 'FAILED'}: {command.name}{end}")
+    for reason, count in left.items():
+        say(f"{count} not replayed: {reason}")
+    say(f"{len(chosen) - left.total()} replayed, {failed} failed")
+    return failed if chosen else 1
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":
