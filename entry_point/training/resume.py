@@ -128,7 +128,8 @@ def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
     # With data.access=stream, another number of ranks may take another number of steps.
     if progress["step"] or state[IDENTITY][STEPS] != settings[IDENTITY][STEPS]:
         _refuse_difference(state["order"], settings["order"])
-    _refuse_difference(_compared(state[IDENTITY]), _compared(settings[IDENTITY]))
+    saved, now = state[IDENTITY], settings[IDENTITY]
+    _refuse_difference(_compared(saved), _compared(now), _names_of_images(saved, now))
     if progress["step"] and "training" in _changed_images(state, settings):
         raise DataError(
             "the dataset has changed since the checkpoint, within epoch "
@@ -151,15 +152,25 @@ def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:
     return [name for name, found in settings["images"].items() if saved[name] != found]
 
 
-def _refuse_difference(saved: Settings, configured: Settings) -> None:
-    """Raise ConfigError for the first setting that differs."""
+def _names_of_images(saved: Settings, configured: Settings) -> str:
+    """Returns the settings of the checkpoint that name its images, if they are others now."""
+    free = [key for key in saved if key.startswith("data.") and is_free(key)]
+    return " ".join(
+        f"{key}={shown(saved[key])}" for key in free if saved[key] != configured.get(key)
+    )
+
+
+def _refuse_difference(saved: Settings, configured: Settings, names_of_images: str = "") -> None:
+    """Raise ConfigError for the first setting, or fact of the images, that differs."""
     for key in saved | configured:
         was, now = saved.get(key), configured.get(key)
         if was != now:
+            is_fact = "." not in key
+            restored = names_of_images if is_fact and names_of_images else "that value"
             raise ConfigError(
                 key,
                 now,
-                f"the checkpoint was made with {key}={shown(was)}; restore that value, or "
+                f"the checkpoint was made with {key}={shown(was)}; restore {restored}, or "
                 "use another name to restart from scratch",
             )
 

@@ -29,7 +29,7 @@ _SMALL_GAP = 1e-6
 """Between numbers, as a share of their range: no model tells them apart."""
 _BRACKETS = r"(?s)^\s*\[.*\]\s*$"
 _ITEM = r"""'[^']*'|"[^"]*"|[^\s,'"\[\]]+"""
-_WHOLE = r"^[+-]?\d{1,18}$"
+_WHOLE = r"^[+-]?\d+$"
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 """As programs write whole numbers in a column with gaps."""
 

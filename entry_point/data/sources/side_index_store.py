@@ -49,6 +49,8 @@ _PAGE_BYTES = 8192
 _LARGE, _PAGE_BYTES_OF_LARGE = 1600, 1024
 """Indexes that take more bytes on average leave up to 40 % of large pages unused."""
 _UNUSED_DAYS = 30
+_PATIENCE_S = 60.0
+"""How long a connection waits for others of this host."""
 _MOST_VARIABLES = 500
 """Of a query; old versions of SQLite take 999."""
 
@@ -184,9 +186,9 @@ class SideIndexStore:
         status = folder.lstat()
         if status.st_uid != os.getuid() or status.st_mode & 0o022:
             raise PermissionError(f"other users can change {folder}; remove it")
-        database = sqlite3.connect(self.file, timeout=60)
+        database = sqlite3.connect(self.file, timeout=_PATIENCE_S)
         database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
-        database.execute("PRAGMA journal_mode=WAL")
+        _keep_a_log(database)
         # Only a power failure can damage the database then. Waiting for the disk costs more.
         database.execute("PRAGMA synchronous=OFF")
         database.execute(f"PRAGMA max_page_count={MOST_BYTES // _PAGE_BYTES}")
@@ -262,6 +264,24 @@ def write_folder_index(file: Path, root: str | Path, rows: Iterable[tuple[str, b
         database.execute("INSERT INTO made.side_indexes SELECT * FROM side_indexes ORDER BY path")
         database.execute("INSERT INTO made.paths VALUES (?)", (np.unique(hashes).tobytes(),))
         database.commit()
+
+
+def _keep_a_log(database: sqlite3.Connection) -> None:
+    """Have writers append to a log, for which readers do not wait.
+
+    SQLite's timeout does not count here: where several connections open a new file, all but one may
+    be told at once that it is locked.
+    """
+    end = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            database.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            is_busy = error.sqlite_errorcode == sqlite3.SQLITE_BUSY
+            if not is_busy or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 @contextlib.contextmanager
