@@ -37,6 +37,8 @@ from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import StreamSource
+from entry_point.job.run_folder import data_channels
+from entry_point.job.text import printable
 
 CHANNEL = "training"
 # DALI's host threads only parse JPEGs when a GPU decodes; its own default is 4 to 8.
@@ -155,9 +157,15 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
         return folder
     if channels.is_dir() and "train" in split_folders(Tree(channels)):
         return channels
+    missing = f"data.root is not set and there is no input channel {CHANNEL!r}"
+    if others := data_channels(path.name for path in channels.glob("*")):
+        raise DataError(
+            f"{missing}, but {printable(', '.join(others))}: add data.root={channels / others[0]}, "
+            "or data=demo for generated images"
+        )
     raise DataError(
-        f"data.root is not set and there is no input channel {CHANNEL!r}: add data.root=FOLDER, or "
-        f"in a container the channel {CHANNEL!r}, or one for each split, train and validation"
+        f"{missing}: add data.root=FOLDER, or in a container the channel {CHANNEL!r}, or one for "
+        "each split, train and validation"
     )
 
 

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,6 +39,8 @@ NEW_RUN = "TRAIN_NEW_RUN"
 """Environment variable: set to the run folder that this start has created."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
+_NO_DATA = re.compile(r"code(-[0-9a-f]+)?|pretrained|\..*")
+"""Channels of your own code, also as `make docker-train` keeps it, and of weights."""
 SHARDED = "ShardedByS3Key"
 """How S3 gives each host a share of a channel."""
 
@@ -88,6 +92,11 @@ def require_model(folder: Path) -> None:
     raise ContractError(f"model_dir={folder}: {why}{to}; {way}")
 
 
+def data_channels(channels: Iterable[str]) -> list[str]:
+    """Returns those of the input channels that may hold a dataset, in alphabetical order."""
+    return sorted(name for name in channels if not _NO_DATA.fullmatch(name))
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Paths under one ml root. Nothing is created until `create()`."""
@@ -118,8 +127,8 @@ class RunFolder:
 
     @property
     def has_data(self) -> bool:
-        """Whether an input channel holds a dataset, or the split `train` of one."""
-        return any((self.channels / name).is_dir() for name in ("training", "train"))
+        """Whether an input channel may hold a dataset, which a job must not leave for the demo."""
+        return bool(data_channels(path.name for path in self.channels.glob("*") if path.is_dir()))
 
     def check_channels(self, hosts: int) -> None:
         """Check that every channel in inputdataconfig.json has a folder, and all its files on each

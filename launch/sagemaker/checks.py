@@ -16,14 +16,16 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, TrainConfig, check_ranks
 from entry_point.job import own_code
 from entry_point.job.program import UserError
-from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED
+from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, data_channels
 from launch.sagemaker.aws import aws_client, region_of
 from launch.sagemaker.config import LaunchConfig
-from launch.sagemaker.plan import DATA_CHANNEL, Plan, holds_data
+from launch.sagemaker.plan import Plan
 from launch.sagemaker.s3 import require_bucket, require_objects
 from launch.sagemaker.training_request import KEPT, WRITTEN, is_gpu
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
+DATA_CHANNEL = "training"
+"""The channel that the job reads when data.root is null; `train` does, too, as a split."""
 _HINTS = {
     "target.image": "`make push` prints its URI",
     "job.role": "`make setup-aws` creates one",
@@ -143,7 +145,8 @@ def machine_problems(
         remedy = f"push it there, or set AWS_DEFAULT_REGION={match['region']}"
         yield f"{image_key}={uri}: must be in the job's region, {region}; {remedy}"
     if not kind.startswith("ml."):
-        yield f"{type_key}={kind}: must be a type of SageMaker's; did you mean ml.{kind.lower()}?"
+        meant = f"ml.{kind.lower().removeprefix('ml.')}"
+        yield f"{type_key}={kind}: must be a type of SageMaker's; did you mean {meant}?"
         return
     device, other = ("GPU", "CPU") if is_gpu(kind) else ("CPU", "GPU")
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
@@ -229,11 +232,13 @@ def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[s
     """Inputs that no channel provides. Other absolute paths may exist in your own image."""
     data, weights = train.data, train.model.weights
     if data.format != "demo":
-        if data.root is None and not holds_data(channels):
-            yield (
-                f"data={data.format}: data.root is not set and there is no channel {DATA_CHANNEL}; "
-                f"add {_channel(DATA_CHANNEL)}"
-            )
+        if data.root is None and not {DATA_CHANNEL, "train"} & {*channels}:
+            missing = f"data.root is not set and there is no channel {DATA_CHANNEL}"
+            others = data_channels(channels)
+            remedy = _channel(DATA_CHANNEL)
+            if others:
+                remedy = f"data.root={CHANNELS / others[0]}, or data=demo for generated images"
+            yield f"data={data.format}: {missing}; add {remedy}"
         for key in ("root", "index_root", "images"):
             if (value := getattr(data, key)) is not None:
                 yield from _missing_path(f"data.{key}", value, channels)

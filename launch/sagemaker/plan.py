@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +11,7 @@ from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job import own_code
 from entry_point.job.metrics_line import metric_regexes
 from entry_point.job.program import UserError
-from entry_point.job.run_folder import PER_JOB
+from entry_point.job.run_folder import PER_JOB, data_channels
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker.aws import aws_client
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
@@ -20,8 +20,6 @@ from launch.sagemaker.s3 import send_code
 from launch.sagemaker.training_request import BASE_NAME, build, require_types, stamped
 
 CODE_TAG = "code"
-DATA_CHANNEL = "training"
-"""The channel that the job reads when data.root is null."""
 
 
 @dataclass(frozen=True)
@@ -120,12 +118,7 @@ def _as_read_by_the_job(request: dict[str, Any]) -> TrainConfig:
     if "ContainerEntrypoint" not in algorithm:
         overrides += algorithm.get("ContainerArguments", [])[1:]
     channels = [each["ChannelName"] for each in request.get("InputDataConfig", [])]
-    return load_train_config(overrides, has_channels=holds_data(channels))[0]
-
-
-def holds_data(channels: Collection[str]) -> bool:
-    """Returns whether a job finds a dataset in these channels, see `RunFolder.has_data`."""
-    return DATA_CHANNEL in channels or "train" in channels
+    return load_train_config(overrides, has_channels=bool(data_channels(channels)))[0]
 
 
 def upload_code(planned: Plan, session: Any) -> None:

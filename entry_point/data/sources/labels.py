@@ -228,7 +228,7 @@ class _Reader(NamedTuple):
             names = [f"{names[0]} {i}" for i in range(len(columns))] if several else names
         values = np.empty((len(columns[0]), len(columns)), np.float32)
         for i, column in enumerate(columns):
-            values[:, i] = self._checked(names[i], column, kind)
+            values[:, i] = self._checked(names[i], column, kind, several=len(columns) > 1)
         if kind is None and np.isin(values, (0, 1)).all():
             kind = "class" if (values.sum(1) == 1).all() else "labels"
             log.info(
@@ -246,13 +246,15 @@ class _Reader(NamedTuple):
             return Labels(kind, names, values.astype(np.uint8))
         return Labels("numbers", names, values)
 
-    def _checked(self, name: str, column: pl.Series, kind: Kind | None) -> NDArray[np.float32]:
-        """Returns a column's numbers. Raises DataError for other text, and for other numbers than
-        0 and 1 if they must be labels."""
+    def _checked(
+        self, name: str, column: pl.Series, kind: Kind | None, *, several: bool
+    ) -> NDArray[np.float32]:
+        """Returns the numbers of a column, of one or `several`. Raises DataError for other text,
+        and for other numbers than 0 and 1 if they must be labels."""
         numbers = _as_numbers(column)
         narrow = numbers.cast(pl.Float32)
         wrong = ~narrow.is_finite().fill_null(False)
-        other = "name one column" if kind == "class" else "set data.table.kind=class"
+        other = "name one column" if several or kind == "class" else "set data.table.kind=class"
         message = f"correct it, remove the row, or {other}"
         shown = quoted(column[wrong.arg_max() or 0])
         self.refuse(wrong, f"the label {shown} is not a finite number: {message}")

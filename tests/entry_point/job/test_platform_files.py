@@ -8,6 +8,8 @@ import pytest
 from entry_point.config import hyperparameters
 from entry_point.config.hyperparameters import read_overrides
 from entry_point.config.train_config import load_train_config
+from entry_point.data.errors import DataError
+from entry_point.data.loader import dataset_root
 from entry_point.job.run_folder import ContractError, RunFolder
 
 
@@ -81,3 +83,26 @@ def test_the_sdks_other_keys_are_ignored(tmp_path: Path) -> None:
     }
     write(tmp_path, "hyperparameters", sent)
     assert read_overrides(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("channels", "is_demo"),
+    [
+        ([], True),
+        (["pretrained", "code", "code-0a1b"], True),
+        (["training"], False),
+        (["photos"], False),
+    ],
+)
+def test_the_demo_is_trained_where_no_channel_may_hold_a_dataset(
+    channels: list[str], is_demo: bool, tmp_path: Path
+) -> None:
+    """A channel of any name was given for its images."""
+    run = RunFolder(tmp_path)
+    for channel in channels:
+        (run.channels / channel).mkdir(parents=True)
+    config, _ = load_train_config([], has_channels=run.has_data)
+    assert (config.data.format == "demo") is is_demo
+    if channels == ["photos"]:
+        with pytest.raises(DataError, match=f"but photos: add data.root={run.channels}/photos, or"):
+            dataset_root(config.data, run.channels)
