@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,55 +14,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from entry_point.config.data_config import FORMATS, OF_FORMATS, DataConfig
 from entry_point.config.resolve import resolve
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.dataset import Dataset, gap_lines, open_dataset
+from entry_point.data.sources.dataset import gap_lines
 from entry_point.data.sources.splits import WHOLE
 from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
-
-NAMES = [f"{name}/{number}.jpg" for name in ("cat", "dog") for number in range(20)]
-
-
-def write(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(jpeg())
-    return root
-
-
-def splits(root: Path, *words: str) -> Path:
-    return write(root, *(f"{word}/{name}" for word in words for name in NAMES))
-
-
-def table(file: Path, rows: Sequence[str], header: str = "path,label") -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join([header, *rows, ""]))
-    return file
-
-
-def labeled(*names: str) -> list[str]:
-    return [f"{name},{name.split('/')[-2]}" for name in names]
-
-
-def opened(root: Path, *, for_training: bool = True, **data: Any) -> Dataset:
-    return open_dataset(DataConfig(root=str(root), **data), root, for_training=for_training)
-
-
-def counts(dataset: Dataset) -> dict[str, int]:
-    return {split: len(dataset.source(split)) for split in dataset.splits}
+from tests.entry_point.data.sources.small_datasets import (
+    NAMES,
+    counts,
+    jpeg,
+    keys,
+    labeled,
+    members,
+    opened,
+    refusal,
+    splits,
+    table,
+    write,
+    write_tar,
+)
 
 
 def _tars(root: Path) -> Path:
     for split in ("train", "val"):
-        members = [(f"{i}.{kind}", content) for i in range(20) for kind, content in
-                   (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
-        write_tar(root / f"{split}.tar", *members)
+        write_tar(root / f"{split}.tar", *members([0, 1] * 10))
     return root
 
 
@@ -98,12 +77,9 @@ FORMS: dict[str, tuple[Callable[[Path], Path], str]] = {
 
 
 def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    splits(tmp_path / "photos", "train", "val")
-    root = tmp_path / "packed"
-    assert pack(tmp_path / "photos", root) == 0
-    device = root.stat().st_dev
+    device = packed.stat().st_dev
     mounts = tmp_path / "mounts"
     monkeypatch.setattr("entry_point.data.sources.dataset.MOUNTS", mounts)
     for kind, access in (("fuse.s3", "stream"), ("fuse", "stream"), ("ext4", "map")):
@@ -111,12 +87,11 @@ def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
         other = "23 28 0:1 / /proc rw shared:14 - fuse proc rw"
         mounts.write_text(f"{other}\n36 35 {number} / /mnt rw,noatime - {kind} source rw\n")
         for word in ("auto", "shards"):
-            assert opened(root, format=word).data.access == access
+            assert opened(packed, format=word).data.access == access
         for chosen in ("map", "stream"):
-            assert opened(root, access=chosen).data.access == chosen
-    assert opened(tmp_path / "photos").data.access == "auto"
+            assert opened(packed, access=chosen).data.access == chosen
     mounts.unlink()  # as on macOS
-    assert opened(root).data.access == "map"
+    assert opened(packed).data.access == "map"
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -133,8 +108,7 @@ def test_what_lies_there_is_found_and_said(
     assert " for train, " in line and line.endswith("2 classes")
     named = opened(root, format=expected)
     for split in ("train", "val"):
-        one, other = dataset.source(split), named.source(split)
-        assert [*map(one.key, range(len(one)))] == [*map(other.key, range(len(other)))]
+        assert keys(dataset.source(split)) == keys(named.source(split))
 
 
 def test_the_demos_pixels_never_meet_the_users_photographs(tmp_path: Path) -> None:
@@ -146,15 +120,17 @@ def test_the_demos_pixels_never_meet_the_users_photographs(tmp_path: Path) -> No
     assert load_train_config([], has_channels=True)[0].data.image_size == 224
 
 
+@pytest.mark.parametrize("place", ["labels.csv", "train/metadata.csv"])
 def test_two_readings_are_said_with_the_setting_that_chooses(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = write(tmp_path, *NAMES)
-    table(root / "labels.csv", labeled(*NAMES))
+    root = splits(tmp_path, "train", "val")
+    rows = [f"train/{name}" if place == "labels.csv" else name for name in NAMES]
+    table(root / place, labeled(*rows))
     with caplog.at_level(logging.INFO):
         assert opened(root).data.format == "folder"
     assert "may also be read as a table (data.format=manifest)" in caplog.text
-    assert opened(root, format="manifest").data.format == "manifest"
+    assert opened(root, format="manifest", for_training=False).data.format == "manifest"
 
 
 def test_a_set_of_no_split_is_whole_except_for_training(tmp_path: Path) -> None:
@@ -176,6 +152,8 @@ def test_what_is_missing_for_training_names_the_way_out(tmp_path: Path) -> None:
     root = splits(tmp_path, "train", "test")
     with pytest.raises(DataError, match=r"no images for val, only 40 images for train, 40 for"):
         opened(root).source("val")
+    with pytest.raises(DataError, match=r"no images for test, only .* \(no splits\); leave split"):
+        opened(root / "train", for_training=False).source("test")
     found = counts(opened(root, val_fraction=0.2))
     assert found["train"] + found["val"] == 40 and found["test"] == 40
 
@@ -213,46 +191,6 @@ def test_classes_without_images_are_named_and_allowed(tmp_path: Path) -> None:
     assert "the model cannot learn them: add images" in lines[0]
 
 
-@pytest.mark.parametrize(
-    ("header", "cells", "kind", "classes"),
-    [
-        ("path,labels", ["cat", "dog"], "class", ["cat", "dog"]),
-        ("path,labels", ["cat", ""], "labels", ["cat"]),
-        ("path,labels", ["cat|dog", "dog"], "labels", ["cat", "dog"]),
-        ("path,label", ["0.0", "1.0"], "class", ["0", "1"]),
-        ("path,label", ["0.5", "1.0"], "numbers", ["label"]),
-    ],
-)
-def test_cells_say_what_labels_are(
-    tmp_path: Path, header: str, cells: list[str], kind: str, classes: list[str]
-) -> None:
-    write(tmp_path, *NAMES)
-    rows = [f"{name},{cells[i % 2]}" for i, name in enumerate(NAMES)]
-    source = opened(table(tmp_path / "t.csv", rows, header)).source("train")
-    assert (source.kind, source.classes) == (kind, classes)
-
-
-def test_labels_of_parquet_are_float32_as_those_of_tables(tmp_path: Path) -> None:
-    images = [{"bytes": jpeg(), "path": None}] * 20
-    rows = pa.table({"image": images, "label": [["cat"], ["cat", "dog"]] * 10})
-    pq.write_table(rows, tmp_path / "train.parquet")
-    source = opened(tmp_path).source("train")
-    assert source.kind == "labels" and source.labels.dtype == torch.float32
-    assert source.labels[:2].tolist() == [[1, 0], [1, 1]]
-
-
-def test_cells_of_several_names_name_the_separator(tmp_path: Path) -> None:
-    write(tmp_path, *NAMES)
-    cells = ["cat", "dog", '"cat, dog"', '"dog, cat"']
-    rows = [f"{name},{cells[i % 4]}" for i, name in enumerate(NAMES)]
-    file = table(tmp_path / "t.csv", rows)
-    with pytest.raises(DataError, match=r"row 3: .*data\.table\.separator=','.*kind=class"):
-        opened(file)
-    places = ['"Paris, France"', '"Lyon, France"']
-    rows = [f"{name},{places[i % 2]}" for i, name in enumerate(NAMES)]
-    assert len(opened(table(file, rows)).source("train").classes) == 2
-
-
 def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
     tmp_path: Path,
 ) -> None:
@@ -261,15 +199,15 @@ def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
     form = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     rows = pa.table({"image": pa.array(paths, form), "label": ["cat", "dog"] * 10})
     pq.write_table(rows, tmp_path / "rows/train.parquet")
-    with pytest.raises(DataError, match=r"has paths, not the images' bytes.*embed_table_storage"):
-        opened(tmp_path / "rows")
+    message = refusal(tmp_path / "rows")
+    assert "has paths, not the images' bytes" in message and "embed_table_storage" in message
     saved = tmp_path / "saved"
     saved.mkdir()
     (saved / "state.json").write_text("{}")
     (saved / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
     for form in ("auto", "folder", "parquet", "manifest"):
-        with pytest.raises(DataError, match=r"Arrow files.*load_from_disk.*to_parquet"):
-            opened(saved, format=form)
+        message = refusal(saved, format=form)
+        assert "Arrow files" in message and f"load_from_disk('{saved}').to_parquet" in message
 
 
 @pytest.mark.parametrize("write_form", [_tars, _parquet])

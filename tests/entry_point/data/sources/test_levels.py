@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
 import subprocess
 import tarfile
@@ -14,25 +15,24 @@ import pytest
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import require_shared_classes
 from entry_point.data.sources.folder import Tree
-from tests.entry_point.data.sources.test_dataset import counts, opened, table, write
-from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
+from tests.entry_point.data.sources.small_datasets import (
+    counts,
+    keys,
+    opened,
+    refusal,
+    table,
+    write,
+)
 
 
 def filled(root: Path, *folders: str, count: int = 20) -> Path:
     return write(root, *(f"{folder}/{i}.jpg" for folder in folders for i in range(count)))
 
 
-def refusal(root: Path, **data: Any) -> str:
-    with pytest.raises(DataError) as error:
-        opened(root, **data)
-    return str(error.value)
-
-
 def of_splits(*folders: str) -> list[str]:
     return [f"{folder}/{name}" for folder in folders for name in ("sea", "wood")]
 
 
-@pytest.mark.parametrize("data", [{}, {"format": "folder"}])
 @pytest.mark.parametrize(
     ("folders", "splits"),
     [
@@ -56,15 +56,15 @@ def of_splits(*folders: str) -> list[str]:
     ],
 )
 def test_folders_above_and_in_the_class_folders_are_no_classes(
-    tmp_path: Path, folders: list[str], splits: list[str], data: dict[str, Any]
+    tmp_path: Path, folders: list[str], splits: list[str]
 ) -> None:
     root = filled(tmp_path, *folders, count=2)
-    dataset = opened(root, for_training=False, **data)
-    assert dataset.data.format == "folder"
-    assert [*dataset.splits] == splits
+    dataset = opened(root, for_training=False)
+    assert dataset.data.format == "folder" and [*dataset.splits] == splits
     source = dataset.source("all")
     assert source.classes == ["sea", "wood"]
-    names = [source.key(i) for i in range(len(source))]
+    names = keys(source)
+    assert names == keys(opened(root, for_training=False, format="folder").source("all"))
     labels = [source.classes[label] for label in source.labels.tolist()]
     assert all(label in Path(name).parts for label, name in zip(labels, names, strict=True))
     assert all(Path(name).is_file() for name in names)
@@ -92,16 +92,17 @@ def test_a_test_set_without_a_class_of_train_is_named_and_adds_no_class(
     assert opened(alone, for_training=False).source("test").classes == ["sea", "wood"]
 
 
-@pytest.mark.parametrize("data", [{}, {"format": "folder"}])
-@pytest.mark.parametrize("name", ["train", "test", "val"])
+@pytest.mark.parametrize("names", [("bus", "car", "train"), ("bus", "car", "val"), ("dev", "x")])
 def test_a_class_called_as_a_split_beside_others_is_a_class(
-    tmp_path: Path, name: str, data: dict[str, Any]
+    tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    root = filled(tmp_path, "bus", "car", name)
-    assert opened(root, **data).source("train").classes == sorted(["bus", "car", name])
-    inside = filled(tmp_path / "set", *(f"{split}/{kind}" for split in ("train", "val")
-                                        for kind in ("bus", "car", name)))  # fmt: skip
-    assert opened(inside).source("val").classes == sorted(["bus", "car", name])
+    root = filled(tmp_path / "flat", *names)
+    for data in ({}, {"format": "folder"}):
+        assert opened(root, **data).source("train").classes == sorted(names)
+    inside = filled(
+        tmp_path / "set", *(f"{split}/{n}" for split in ("train", "val") for n in names)
+    )
+    assert opened(inside).source("val").classes == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,7 @@ def test_a_level_that_may_be_two_things_is_refused_in_words(
 ) -> None:
     root = filled(tmp_path, *folders, count=2)
     for data in ({}, {"format": "folder"}):
-        with pytest.raises(DataError, match=words):
-            opened(root, for_training=False, **data)
+        assert re.search(words, refusal(root, for_training=False, **data))
 
 
 def test_what_the_refusal_of_two_levels_says_to_type_works(tmp_path: Path) -> None:
@@ -204,8 +204,7 @@ def test_an_archive_in_the_place_of_a_dataset_names_what_unpacks_it(tmp_path: Pa
         (channel / name).write_bytes(b"PK")
         assert f"unpack with `{program}" in refusal(channel)
         assert shlex.quote(str(channel / name)) in refusal(channel / name)
-        with pytest.raises(DataError, match="archives are not read"):
-            opened(channel, format="folder")
+        assert "archives are not read" in refusal(channel, format="folder")
         (channel / name).unlink()
 
 
@@ -265,25 +264,3 @@ def test_labels_in_a_table_of_each_split_are_read(tmp_path: Path) -> None:
     dataset = opened(root, table=data)
     assert counts(dataset) == {"train": 20, "val": 20}
     assert dataset.source("val").labels[11].tolist() == [1, 1]
-
-
-def test_masks_beside_their_images_are_found(tmp_path: Path) -> None:
-    names = [f"{split}/{i}{end}" for split in ("train", "valid") for i in range(4)
-             for end in (".jpg", "_mask.png")]  # fmt: skip
-    root = write(tmp_path, *names)
-    (root / "classes.txt").write_text("no\nyes\n")
-    dataset = opened(root)
-    assert dataset.data.format == "masks" and counts(dataset) == {"train": 4, "val": 4}
-    source: Any = dataset.source("val")
-    assert source.key(1) == f"{root}/valid/1.jpg"
-    assert source.mask_file(1) == f"{root}/valid/1_mask.png"
-    assert "masks, not classes" in refusal(root, format="folder")
-
-
-def test_heic_in_a_tar_file_is_named_with_its_way_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_tar(tmp_path / "a.tar", ("0.jpg", jpeg()), ("0.cls", b"1"), ("1.heic", b"?"))
-    with caplog.at_level(logging.WARNING):
-        opened(tmp_path, for_training=False)
-    assert "ignored: 1 .heic; HEIC is not read: convert it" in caplog.text

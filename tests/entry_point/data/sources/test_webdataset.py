@@ -21,6 +21,7 @@ from entry_point.data.sources.webdataset import expanded
 from entry_point.job.program import ExitCode
 from tests import commands
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.sources.small_datasets import jpeg, write_tar
 
 SPLITS = ("train", "val")
 
@@ -42,21 +43,6 @@ def write_tars(photographs: Path, folder: Path, suffix: str = "cls", per_tar: in
                 image = {file.suffix.removeprefix("."): file.read_bytes()}
                 writer.write({"__key__": f"{number:04d}", **image, suffix: labels[suffix]})
     return folder
-
-
-def write_tar(file: Path, *members: tuple[str, bytes]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(file, "w") as tar:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-
-
-def jpeg() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(file, "JPEG")
-    return file.getvalue()
 
 
 def open_tars(root: Path | str, split: str = "train", **data: Any) -> Source:

@@ -72,6 +72,24 @@ def test_lists_of_names_may_be_text() -> None:
     assert read(["[cat]", "[dog]"], kind="class").names == ["[cat]", "[dog]"]
 
 
+@pytest.mark.parametrize(
+    ("name", "cells", "kind", "classes"),
+    [
+        ("labels", ["cat", "dog"], "class", ["cat", "dog"]),
+        ("labels", ["cat", ""], "labels", ["cat"]),
+        ("labels", ["cat|dog", "dog"], "labels", ["cat", "dog"]),
+        ("label", ["0.0", "1.0"], "class", ["0", "1"]),
+        ("label", ["0.5", "1.0"], "numbers", ["label"]),
+        ("label", ["Paris, France", "Lyon, France"], "class", ["Lyon, France", "Paris, France"]),
+    ],
+)
+def test_cells_say_what_labels_are(
+    name: str, cells: list[str], kind: str, classes: list[str]
+) -> None:
+    found = read(cells, names=[name])
+    assert (found.kind, found.names) == (kind, classes)
+
+
 def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixture) -> None:
     """As it is printed, and as it arrives once a shell has taken the quotes."""
     cells, caught = ["dog,round", "cat,square"] * 3, []
@@ -83,7 +101,8 @@ def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixtu
         none = "no row has several labels; data.table.separator=| separates them in a cell"
         assert (none in caplog.text) == (kind == "labels")
         caught += re.findall(r"set (\S+)", caplog.text)
-    with pytest.raises(DataError, match="'dog,cat' of the column 'label' looks like several") as e:
+    several = "row 3: the label 'dog,cat' of the column 'label' looks like several.*kind=class"
+    with pytest.raises(DataError, match=several) as e:
         read(["dog", "cat", "dog,cat"])
     caught += re.findall(r"set (\S+'),", str(e.value))
     assert len(caught) == 3
