@@ -20,7 +20,6 @@ from entry_point.config.resolve import resolve
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.dataset import gap_lines
 from entry_point.data.sources.splits import WHOLE
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.small_datasets import (
@@ -176,19 +175,11 @@ def test_channels_called_as_splits_are_the_dataset(tmp_path: Path) -> None:
     assert len(open_source(DataConfig(), "val", tmp_path)) == 40
 
 
-def test_classes_without_images_are_named_and_allowed(tmp_path: Path) -> None:
-    root = splits(tmp_path, "train", "val")
-    write(root, "train/emu/1.jpg")
+def test_classes_of_all_splits_are_the_classes_of_each(tmp_path: Path) -> None:
+    root = write(splits(tmp_path, "train", "val"), "train/emu/1.jpg", "test/cat/1.jpg")
     (root / "val/fox").mkdir()
-    dataset = opened(root)
-    train, val = dataset.source("train"), dataset.source("val")
-    assert train.classes == val.classes == ["cat", "dog", "emu", "fox"]
-    lines = [*gap_lines({"train": train, "val": val})]
-    assert [line.partition(": ")[0] for line in lines] == [
-        "train has no images of 1 of 4 classes (fox)",
-        "val has no images of 2 of 4 classes (emu, fox)",
-    ]
-    assert "the model cannot learn them: add images" in lines[0]
+    for split in ("train", "val", "test"):
+        assert opened(root).source(split).classes == ["cat", "dog", "emu", "fox"]
 
 
 def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(

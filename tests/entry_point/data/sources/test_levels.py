@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import shlex
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -143,21 +144,21 @@ def test_what_the_refusal_of_two_levels_says_to_type_works(tmp_path: Path) -> No
 def test_a_folder_of_other_files_is_no_class_and_an_empty_one_or_one_of_heic_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = filled(tmp_path / "set", "sea", "wood")
+    root = filled(tmp_path, "sea", "wood")
     (root / "fox").mkdir()
-    for name in ("notes/a.txt", "rare/1.heic"):
-        (root / name).parent.mkdir()
-        (root / name).write_text("")
+    table(root / "notes/a.txt", [])
+    table(root / "rare/1.heic", [])
     with caplog.at_level(logging.WARNING):
         assert opened(root).source("train").classes == ["fox", "rare", "sea", "wood"]
     assert "no classes, because they hold files but no images: notes" in caplog.text
+
+
+def test_images_beside_annotations_are_a_level_or_no_classes(tmp_path: Path) -> None:
     breeds = filled(tmp_path / "breeds", "images")
-    (breeds / "annotations").mkdir()
-    (breeds / "annotations/list.txt").write_text("pug_0 1\n")
-    assert "images in images and other files in annotations" in refusal(breeds)
     pets = filled(tmp_path / "pets", "images/cat", "images/dog")
-    (pets / "annotations").mkdir()
-    (pets / "annotations/list.txt").write_text("")
+    for root in (breeds, pets):
+        table(root / "annotations/list.txt", ["pug_0 1"])
+    assert "images in images and other files in annotations" in refusal(breeds)
     assert opened(pets).source("train").classes == ["cat", "dog"]
 
 
@@ -186,26 +187,23 @@ def test_folders_of_systems_are_neither_classes_nor_images(
 
 
 def test_an_archive_in_the_place_of_a_dataset_names_what_unpacks_it(tmp_path: Path) -> None:
-    photos = filled(tmp_path / "photos", "cat", "dog")
     channel = tmp_path / "a channel"
     channel.mkdir()
-    for form in ("w:gz", "w"):
-        file = channel / ("photos.tgz" if form == "w:gz" else "photos.tar")
-        with tarfile.open(file, form) as tar:
-            tar.add(photos, ".")
-        for root in (channel, file):
-            message = refusal(root)
-            command, folder = message.split("`")[1], message.split("data.root=")[1]
-            assert "tar -xf" in command and folder == f"{channel}/photos"
-        subprocess.run(["bash", "-c", command], check=True)
-        assert opened(Path(folder)).source("train").classes == ["cat", "dog"]
-        subprocess.run(["rm", "-r", folder, str(file)], check=True)
-    for name, program in {"a.zip": "unzip", "b.7z": "7z x", "c.rar": "unar"}.items():
-        (channel / name).write_bytes(b"PK")
-        assert f"unpack with `{program}" in refusal(channel)
-        assert shlex.quote(str(channel / name)) in refusal(channel / name)
-        assert "archives are not read" in refusal(channel, format="folder")
-        (channel / name).unlink()
+    for name in ("a.zip", "b.7z", "c.rar", "photos.tgz", "photos.tar"):
+        file = channel / name
+        mode = "w:gz" if file.suffix == ".tgz" else "w"
+        with tarfile.open(file, mode) as tar:
+            tar.add(filled(tmp_path / "photos", "cat", "dog"), ".")
+        program = {"a.zip": "unzip -q", "b.7z": "7z x", "c.rar": "unar"}.get(name, "mkdir -p")
+        for message in (refusal(channel), refusal(file), refusal(channel, format="folder")):
+            assert f"`{program}" in message and "unpack" in message
+            assert shlex.quote(str(file)) in message
+        if "tar" in message:
+            folder = Path(message.split("data.root=")[1])
+            subprocess.run(["bash", "-c", message.split("`")[1]], check=True)
+            assert opened(folder).source("train").classes == ["cat", "dog"]
+            shutil.rmtree(folder)
+        file.unlink()
 
 
 def test_a_wrapped_dataset_of_another_form_names_its_folder(tmp_path: Path) -> None:
@@ -217,24 +215,21 @@ def test_a_wrapped_dataset_of_another_form_names_its_folder(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("train", "val", "words"),
+    ("folders", "words"),
     [
-        (("Cat", "Dog"), ("cat", "dog"), "differ in case only: Cat and cat, Dog and dog; rename"),
-        (("n01", "n02"), ("images",), r"no class of val \(images\) is one of train \(n01, n02\)"),
+        (("train/Cat", "val/cat"), "differ in case only: Cat and cat; rename them"),
+        (
+            ("train/n01", "train/n02", "val/images"),
+            r"no class of val \(images\) is one of train \(n01, n02\): give both the same classes",
+        ),
     ],
 )
 def test_a_val_without_a_class_of_train_ends_the_job(
-    tmp_path: Path, train: tuple[str, ...], val: tuple[str, ...], words: str
+    tmp_path: Path, folders: tuple[str, ...], words: str
 ) -> None:
-    names = {"train": train, "val": val}
-    folders = [f"{split}/{name}" for split, found in names.items() for name in found]
-    of_folders = opened(filled(tmp_path, *folders))
-    rows = [f"{name}/{i}.jpg,{name.split('/')[1]},{name.split('/')[0]}" for name in folders
-            for i in range(20)]  # fmt: skip
-    of_table = opened(table(tmp_path / "t.csv", rows, "path,label,split"))
-    for dataset in (of_folders, of_table):
-        with pytest.raises(DataError, match=words):
-            require_shared_classes(dataset.source("train"), dataset.source("val"))
+    dataset = opened(filled(tmp_path, *folders))
+    with pytest.raises(DataError, match=words):
+        require_shared_classes(dataset.source("train"), dataset.source("val"))
 
 
 def test_classes_that_differ_in_case_only_are_named(
