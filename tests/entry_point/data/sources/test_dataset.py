@@ -65,12 +65,21 @@ def _tables(root: Path) -> Path:
     return root
 
 
+def _masks(root: Path) -> Path:
+    for split in ("train", "val"):
+        write(root, *(f"{split}/{kind}/{i}.png" for kind in ("images", "masks") for i in range(20)))
+    (root / "classes.txt").write_text("ground\ndisc\n")
+    return root
+
+
 FORMS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "class folders": (lambda root: splits(root, "train", "val"), "folder"),
     "class folders called otherwise": (lambda root: splits(root, "Training", "dev"), "folder"),
+    "class folders in a folder": (lambda root: splits(root / "a", "train", "val").parent, "folder"),
     "tables of splits": (_tables, "manifest"),
     "tars": (_tars, "webdataset"),
     "parquet": (_parquet, "parquet"),
+    "masks": (_masks, "masks"),
     "packed": (_packed, "shards"),
 }
 
@@ -94,20 +103,28 @@ def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_lies_there_is_found_and_said(
-    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
+def test_what_lies_there_is_found_and_said_and_each_folder_listed_once(
+    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where folders are on S3, each listing is a request."""
     write_form, expected = FORMS[form]
-    root = write_form(tmp_path / "data")
+    root, listed, scandir = write_form(tmp_path / "data"), Counter[str](), os.scandir
+
+    def counted(folder: Path) -> Any:
+        listed[str(folder)] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
     with caplog.at_level(logging.INFO):
         dataset = opened(root)
+    found = {split: keys(dataset.source(split)) for split in ("train", "val")}
+    assert {*listed.values()} == {1}
     assert dataset.data.format == expected and [*dataset.splits] == ["train", "val"]
-    assert [*counts(dataset).values()] in ([40, 40], [20, 20])
-    (line,) = [r.getMessage() for r in caplog.records if str(root) in r.getMessage()][-1:]
+    assert [*map(len, found.values())] in ([40, 40], [20, 20])
+    line = [line for line in caplog.messages if str(root) in line][-1]
     assert " for train, " in line and line.endswith("2 classes")
     named = opened(root, format=expected)
-    for split in ("train", "val"):
-        assert keys(dataset.source(split)) == keys(named.source(split))
+    assert found == {split: keys(named.source(split)) for split in found}
 
 
 def test_the_demos_pixels_never_meet_the_users_photographs(tmp_path: Path) -> None:
@@ -235,44 +252,6 @@ def test_an_own_source_has_train_and_val_and_no_test_that_is_kept_out(tmp_path: 
     assert [*dataset.splits] == ["train", "val"]
     with pytest.raises(DataError, match="no images for test, only those of train and val"):
         dataset.source("test")
-
-
-def _masks(root: Path) -> Path:
-    write(root, *(f"{split}/{kind}/0.png" for split in ("train", "val") for kind in MASKED))
-    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
-    return root
-
-
-MASKED = ("images", "masks")
-LISTED: dict[str, Callable[[Path], Path]] = {
-    "class folders": lambda root: splits(root, "train", "val"),
-    "class folders in a folder": lambda root: splits(root / "data", "train", "val").parent,
-    "tar files": _tars,
-    "masks": _masks,
-    "tables": lambda root: (
-        table(
-            splits(root, "photos") / "labels.csv", labeled(*(f"photos/{name}" for name in NAMES))
-        ).parent
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LISTED)
-def test_a_folder_is_listed_once(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where folders are on S3, each listing is a request."""
-    root, seen, scandir = LISTED[name](tmp_path / "root"), Counter[str](), os.scandir
-
-    def counted(folder: Path) -> Any:
-        seen[str(folder)] += 1
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", counted)
-    dataset = opened(root)
-    assert len(dataset.source("train"))
-    assert len(seen) > 1 or name == "tar files"
-    assert {*seen.values()} == {1}
 
 
 @pytest.mark.parametrize("name", FORMATS)

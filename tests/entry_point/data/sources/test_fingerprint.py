@@ -39,11 +39,6 @@ class WithoutFiles(FileSource):
         return self.samples.key(index)
 
 
-def by_folder(root: Path, split: str) -> FileSource:
-    own = Keyed(root, split)
-    return FileSource(own.files, own.labels, own.classes)
-
-
 def write_table(folder: Path, output: Path) -> Path:
     shutil.copytree(folder, output)
     write(output / "labels.csv", rows_of(folder))
@@ -58,7 +53,6 @@ WAYS: dict[str, tuple[Callable[[Path, Path], object], dict[str, str]]] = {
     "parquet": (lambda *at: write_others("parquet", *at), {"format": "parquet"}),
     "shards": (pack_photos, {"format": "shards"}),
     "stream": (pack_photos, {"format": "shards", "access": "stream"}),
-    "own files": (shutil.copytree, {"format": f"{OWN}by_folder"}),
     "own keys": (shutil.copytree, {"format": f"{OWN}Keyed"}),
     "own without files": (shutil.copytree, {"format": f"{OWN}WithoutFiles"}),
 }

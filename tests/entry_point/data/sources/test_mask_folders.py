@@ -80,9 +80,7 @@ LAYOUTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "splits", LAYOUTS, ids=lambda splits: " ".join(next(iter(splits.values()))[0])
-)
+@pytest.mark.parametrize("splits", LAYOUTS)
 def test_masks_are_found(tmp_path: Path, splits: Pairs) -> None:
     assert found(write_pairs(tmp_path, splits)) == splits
 

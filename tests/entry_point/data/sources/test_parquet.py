@@ -158,14 +158,6 @@ def test_threads_read_a_shard_once_although_nothing_reads_ahead(
     assert reads == source.split_shards and len(reads) > 2
 
 
-def test_a_column_of_bytes_and_labels_of_text_are_read(tmp_path: Path) -> None:
-    for split in ("train", "test", "val"):
-        write(tmp_path / f"{split}.parquet", [b"x"] * 4, ["dog", "cat"] * 2, image=pa.binary())
-    source = open_parquet(tmp_path)
-    assert (len(source), source.classes, source.labels.tolist()) == (4, NAMES, [1, 0, 1, 0])
-    assert source.key(2) == f"{tmp_path}/train.parquet, row 2"
-
-
 @pytest.mark.parametrize(
     ("cells", "names", "expected"),
     [

@@ -22,16 +22,11 @@ from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import chosen_for_val
 from tests import commands
 from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources import test_parquet
 from tests.entry_point.data.sources.small_datasets import (
-    jpeg,
     keys,
-    labeled,
-    members,
     opened,
     table,
     write,
-    write_tar,
 )
 
 SIZES = {"cat": 60, "dog": 48, "emu": 15, "fox": 2}
@@ -134,25 +129,6 @@ def test_a_fraction_of_train_has_the_share_of_its_classes(tmp_path: Path) -> Non
     counts = val_counts(keys(dataset.source("val")))
     assert all(counts[name] >= count / 4 for name, count in SIZES.items()) and counts["fox"] == 1
     assert len(dataset.source("test")) == 2
-
-
-def test_a_table_is_divided_as_the_folder_in_any_order_of_its_rows(tmp_path: Path) -> None:
-    rows = labeled(*NAMES)[::-1]
-    listed = opened(table(write(tmp_path, *NAMES) / "labels.csv", rows)).source("val")
-    assert sorted(keys(listed)) == keys(opened(tmp_path, format="folder").source("val"))
-
-
-def test_tars_and_parquet_files_have_their_share_in_every_class(tmp_path: Path) -> None:
-    write_tar(tmp_path / "tars/photos.tar", *members([name[:3] for name in NAMES]))
-    images = [{"bytes": jpeg(), "path": name} for name in NAMES]
-    labels = classes_of(NAMES).tolist()
-    test_parquet.write(tmp_path / "rows/photos.parquet", images, labels, [*SIZES])
-    for folder in ("tars", "rows"):
-        splits = {split: opened(tmp_path / folder).source(split) for split in ("train", "val")}
-        counts = np.bincount(splits["val"].labels).tolist()
-        assert splits["val"].classes == [*SIZES]
-        assert all(count >= share for count, share in zip(counts, (6, 5, 2, 1), strict=True))
-        assert len(splits["train"]) + sum(counts) == len(NAMES)
 
 
 @pytest.mark.parametrize("cells", ["cat|dog", "0.5"])

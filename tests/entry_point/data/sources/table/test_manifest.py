@@ -48,46 +48,6 @@ def test_every_format_gives_the_images_and_labels_of_its_rows(
         assert source.labels.dtype == torch.float32 and source.labels[:3].tolist() == labels
 
 
-def test_a_folder_with_a_metadata_table_per_split_is_a_table(tmp_path: Path) -> None:
-    """Hugging Face's imagefolder."""
-    for split in ("train", "validation"):
-        names = [f"images/{split}-{i}.jpg" for i in range(4)]
-        rows = [f"{name},{'ab'[i % 2]}" for i, name in enumerate(names)]
-        small_datasets.write(tmp_path / split, *names)
-        table = small_datasets.table(tmp_path / split / "metadata.csv", rows, "file_name,label")
-    dataset = small_datasets.opened(tmp_path)
-    assert dataset.data.format == "manifest" and [*dataset.splits] == ["train", "val"]
-    source = dataset.source("val")
-    assert keys(source) == [f"{tmp_path}/validation/{name}" for name in names]
-    assert source.labels.tolist() == [0, 1, 0, 1]
-    table.write_text("file_name,label\n../a.jpg,x\n,x\n")
-    message = small_datasets.refusal(tmp_path)
-    assert f"{table}, row 2: the path 'validation/' is empty" in message
-
-
-def test_sagemakers_augmented_manifest_is_read_as_ground_truth_writes_it(tmp_path: Path) -> None:
-    numbers = {"cat": 0, "dog": 1}
-    names = small_datasets.NAMES
-    rows = [
-        {
-            "source-ref": f"s3://bucket/photos/{name}",
-            "animal": numbers[name[:3]],
-            "animal-metadata": {
-                "class-name": name[:3],
-                "confidence": 0.95,
-                "human-annotated": "yes",
-            },
-        }
-        for name in names
-    ]
-    file = write(small_datasets.write(tmp_path, *names) / "output.manifest", rows)
-    train, val = opened(file, table=TableConfig(prefix="s3://bucket/photos/"), val_fraction=0.3)
-    assert train.classes == ["cat", "dog"] and len(train) + len(val) == len(rows)
-    for source in (train, val):
-        for label, key in zip(source.labels.tolist(), keys(source), strict=True):
-            assert key.startswith(f"{tmp_path}/{source.classes[label]}/")
-
-
 def test_a_multilabel_manifest_of_ground_truth_names_its_labels(tmp_path: Path) -> None:
     names = small_datasets.NAMES
     rows = [
