@@ -14,7 +14,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_file
 from entry_point.data.sources.shards import ShardIndex
 from entry_point.data.sources.stream import PackedStream
-from tests.entry_point.data.engines.every_engine import ENGINES, Way
+from tests.entry_point.data.engines.every_engine import DALI, ENGINES, Way
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
 
@@ -77,7 +77,7 @@ def _maps(file: Path) -> int:
     return Path("/proc/self/maps").read_bytes().count(os.fsencode(file))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["pillow", "threads", DALI])
 def test_error_for_a_damaged_sample_names_its_shard_and_key(
     packed: Path, tmp_path: Path, engine: Way
 ) -> None:
