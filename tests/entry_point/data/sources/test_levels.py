@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +97,8 @@ def test_a_class_called_as_a_split_beside_others_is_a_class(
     tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     root = filled(tmp_path / "flat", *names)
-    for data in ({}, {"format": "folder"}):
-        assert opened(root, **data).source("train").classes == sorted(names)
+    for form in ("auto", "folder"):
+        assert opened(root, format=form).source("train").classes == sorted(names)
     inside = filled(
         tmp_path / "set", *(f"{split}/{n}" for split in ("train", "val") for n in names)
     )
@@ -125,8 +124,8 @@ def test_a_level_that_may_be_two_things_is_refused_in_words(
     tmp_path: Path, folders: list[str], words: str
 ) -> None:
     root = filled(tmp_path, *folders, count=2)
-    for data in ({}, {"format": "folder"}):
-        assert re.search(words, refusal(root, for_training=False, **data))
+    for form in ("auto", "folder"):
+        assert re.search(words, refusal(root, for_training=False, format=form))
 
 
 def test_what_the_refusal_of_two_levels_says_to_type_works(tmp_path: Path) -> None:
@@ -187,13 +186,12 @@ def test_folders_of_systems_are_neither_classes_nor_images(
 
 
 def test_an_archive_in_the_place_of_a_dataset_names_what_unpacks_it(tmp_path: Path) -> None:
-    channel = tmp_path / "a channel"
+    photos, channel = filled(tmp_path / "photos", "cat", "dog"), tmp_path / "a channel"
     channel.mkdir()
     for name in ("a.zip", "b.7z", "c.rar", "photos.tgz", "photos.tar"):
         file = channel / name
-        mode = "w:gz" if file.suffix == ".tgz" else "w"
-        with tarfile.open(file, mode) as tar:
-            tar.add(filled(tmp_path / "photos", "cat", "dog"), ".")
+        form = "gztar" if file.suffix == ".tgz" else "tar"
+        Path(shutil.make_archive(str(channel / "packed"), form, photos)).rename(file)
         program = {"a.zip": "unzip -q", "b.7z": "7z x", "c.rar": "unar"}.get(name, "mkdir -p")
         for message in (refusal(channel), refusal(file), refusal(channel, format="folder")):
             assert f"`{program}" in message and "unpack" in message
