@@ -22,6 +22,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.splits import WHOLE
 from tests.entry_point.data.packing.pack_command import pack
+from tests.entry_point.data.sources.pipes import pipe_at
 from tests.entry_point.data.sources.small_datasets import (
     NAMES,
     counts,
@@ -231,11 +232,9 @@ def test_a_file_that_is_replaced_while_it_is_read_is_named(
 
 
 def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    root = _parquet(tmp_path)
-    (root / "train-00000-of-00001.parquet").unlink()
-    os.mkfifo(root / "train-00000-of-00001.parquet")
-    with pytest.raises(OSError, match="is not a regular file"):
-        opened(root)
+    pipe = pipe_at(_parquet(tmp_path) / "train-00000-of-00001.parquet")
+    with pipe, pytest.raises(OSError, match="is not a regular file"):
+        opened(tmp_path)
 
 
 def test_links_to_themselves_and_to_nothing_do_not_hide_a_dataset(tmp_path: Path) -> None:

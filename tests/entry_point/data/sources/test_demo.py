@@ -101,11 +101,12 @@ def test_killed_generation_restarts_and_makes_the_same_bytes(tmp_path: Path) -> 
     )
     root = tmp_path / "demo"
     process = forkserver.start(["-c", code, str(root)], tmp_path / "log")
-    while not list(tmp_path.glob(".demo.unfinished/train/*/*.jpg")):
+    while not (drawn := [*tmp_path.glob(".demo.unfinished/train/*/*.jpg")]):
         assert process.poll() is None
         time.sleep(0.02)
     process.kill()
     process.wait()
+    drawn[0].with_name("04999.jpg").touch()  # as if it had been killed later
     assert not root.exists()
     ensure_demo(root, SMALL)
     ensure_demo(tmp_path / "undisturbed", SMALL)
