@@ -122,8 +122,8 @@ def test_what_lies_there_is_found_and_said_and_each_folder_listed_once(
     assert {*listed.values()} == {1}
     assert dataset.data.format == expected and [*dataset.splits] == ["train", "val"]
     assert [*map(len, found.values())] in ([40, 40], [20, 20])
-    line = [line for line in caplog.messages if str(root) in line][-1]
-    assert " for train, " in line and line.endswith("2 classes")
+    said = [line for line in caplog.messages if line.startswith(str(root))]
+    assert any(" for train, " in line and line.endswith("2 classes") for line in said)
     named = opened(root, format=expected)
     assert found == {split: keys(named.source(split)) for split in found}
 

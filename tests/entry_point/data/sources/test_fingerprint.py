@@ -45,6 +45,11 @@ def write_table(folder: Path, output: Path) -> Path:
     return output
 
 
+def by_folder(root: Path, split: str) -> FileSource:
+    own = Keyed(root, split)
+    return FileSource(own.files, own.labels, own.classes)
+
+
 OWN = f"{__name__}."
 WAYS: dict[str, tuple[Callable[[Path, Path], object], dict[str, str]]] = {
     "folder": (shutil.copytree, {"format": "folder"}),
@@ -53,6 +58,7 @@ WAYS: dict[str, tuple[Callable[[Path, Path], object], dict[str, str]]] = {
     "parquet": (lambda *at: write_others("parquet", *at), {"format": "parquet"}),
     "shards": (pack_photos, {"format": "shards"}),
     "stream": (pack_photos, {"format": "shards", "access": "stream"}),
+    "own files": (shutil.copytree, {"format": f"{OWN}by_folder"}),
     "own keys": (shutil.copytree, {"format": f"{OWN}Keyed"}),
     "own without files": (shutil.copytree, {"format": f"{OWN}WithoutFiles"}),
 }

@@ -16,7 +16,7 @@ from entry_point.data.sources.source import Source
 from entry_point.data.sources.webdataset import expanded
 from tests import commands
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
-from tests.entry_point.data.sources.small_datasets import keys, members, write_tar
+from tests.entry_point.data.sources.small_datasets import keys, members, refusal, write_tar
 
 SPLITS = ("train", "val")
 
@@ -109,9 +109,12 @@ def test_tars_are_packed_indexed_and_checked(
 def test_braces_of_a_pattern_count_and_choose(tmp_path: Path) -> None:
     found = ["a-08-x.tar", "a-08-y.tar", "a-09-x.tar", "a-09-y.tar", "a-10-x.tar", "a-10-y.tar"]
     assert expanded("a-{08..10}-{x,y}.tar") == found
-    write_tar(tmp_path / "a-1.tar", *members([0, 1]))
+    write_tar(tmp_path / "a-1.tar", *members([0, 0]))
     with pytest.raises(DataError, match=r"no such file: .*/a-2\.tar"):
         open_tars(f"{tmp_path}/a-{{1..2}}.tar")
+    assert len(open_tars(f"{tmp_path}/a-{{1..1}}.tar")) == 1
+    write_tar(tmp_path / "a-1.tar", ("notes.md", b"words"))
+    assert "holds no images" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -141,8 +141,10 @@ def test_rows_of_other_splits_need_no_labels(tmp_path: Path) -> None:
     assert table.splits.unused == "; not used: 1 of split 'extra'"
 
 
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_and_a_column_twice_are_refused(tmp_path: Path) -> None:
     assert "no such table" in complaint(tmp_path / "gone.csv")
+    twice = small_datasets.table(tmp_path / "twice.csv", ["a,b,c"], "path,label,label")
+    assert "FILE has two columns 'label': rename one" in complaint(twice)
     (tmp_path / "labels.xlsx").touch()
     assert "must end in one of .csv, .tsv, .parquet" in complaint(tmp_path / "labels.xlsx")
     (tmp_path / "folder.csv").mkdir()
