@@ -66,6 +66,7 @@ def test_tars_give_the_samples_of_the_folder_that_they_were_made_of(
         assert len(source) == len(folder)
         names = [str(n) for n in range(8)] if suffix == "cls" else folder.classes
         assert source.classes == names and source.labels.tolist() == folder.labels.tolist()
+        assert all(torch.equal(source.read(i), folder.read(i)) for i in range(len(folder)))
         if split == "train":
             for ours, theirs in zip(samples(source, engine), samples(folder, engine), strict=True):
                 assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])

@@ -91,7 +91,7 @@ def test_every_row_is_accounted_for(
         f"{file}: a table: 48 images for train, 24 for val (by the column 'split'); not used: 1 of "
         "split 'extra', 1 of no split; 8 classes"
     )
-    assert (len(train), len(val)) == (48, 24)
+    assert (len(train), len(val)) == (48, 24) and val.place(0) == "row 49: "
 
 
 def test_a_missing_file_stops_the_job_unless_damage_is_skipped(
