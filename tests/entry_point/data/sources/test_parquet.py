@@ -95,6 +95,8 @@ def test_the_images_are_those_of_the_folder_and_each_is_taken_once(
         assert source.labels.tolist() == folder.labels.tolist()
         for i in range(len(folder)):
             assert torch.equal(source.read(i), folder.read(i))
+        last = len(folder) // 2 - 1  # of the first file
+        assert source.key(last) == f"{root / FILES[split].format(0)}, row {last}"
         numbers = torch.cat([numbers for numbers, _ in epoch(source, split, engine)]).tolist()
         assert sorted(numbers) == list(range(len(folder)))
         assert (numbers == sorted(numbers)) == (split == "val")
