@@ -25,7 +25,7 @@ from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.tasks.build_task import build_task
 from tests import commands
 from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
+from tests.entry_point.data.sources.small_datasets import jpeg, write_tar
 
 Overrides = list[str]
 MAKE = re.compile(r'`make ([a-z-]+) ARGS="([^`]*)"`')

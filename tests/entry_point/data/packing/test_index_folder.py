@@ -38,7 +38,7 @@ from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
 from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
 from tests.entry_point.data.sources.packed_loaders import epoch_of
-from tests.entry_point.data.sources.test_webdataset import write_tar
+from tests.entry_point.data.sources.small_datasets import write_tar
 from tests.photographs import write_photo_folder
 
 

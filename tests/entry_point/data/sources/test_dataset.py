@@ -6,7 +6,7 @@ import inspect
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,55 +14,34 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 
 from entry_point.config.data_config import FORMATS, OF_FORMATS, DataConfig
 from entry_point.config.resolve import resolve
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
-from entry_point.data.sources.dataset import Dataset, gap_lines, open_dataset
 from entry_point.data.sources.splits import WHOLE
 from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
-
-NAMES = [f"{name}/{number}.jpg" for name in ("cat", "dog") for number in range(20)]
-
-
-def write(root: Path, *names: str) -> Path:
-    for name in names:
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_bytes(jpeg())
-    return root
-
-
-def splits(root: Path, *words: str) -> Path:
-    return write(root, *(f"{word}/{name}" for word in words for name in NAMES))
-
-
-def table(file: Path, rows: Sequence[str], header: str = "path,label") -> Path:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("\n".join([header, *rows, ""]))
-    return file
-
-
-def labeled(*names: str) -> list[str]:
-    return [f"{name},{name.split('/')[-2]}" for name in names]
-
-
-def opened(root: Path, *, for_training: bool = True, **data: Any) -> Dataset:
-    return open_dataset(DataConfig(root=str(root), **data), root, for_training=for_training)
-
-
-def counts(dataset: Dataset) -> dict[str, int]:
-    return {split: len(dataset.source(split)) for split in dataset.splits}
+from tests.entry_point.data.sources.pipes import pipe_at
+from tests.entry_point.data.sources.small_datasets import (
+    NAMES,
+    counts,
+    jpeg,
+    keys,
+    labeled,
+    members,
+    opened,
+    refusal,
+    splits,
+    table,
+    write,
+    write_tar,
+)
 
 
 def _tars(root: Path) -> Path:
     for split in ("train", "val"):
-        members = [(f"{i}.{kind}", content) for i in range(20) for kind, content in
-                   (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
-        write_tar(root / f"{split}.tar", *members)
+        write_tar(root / f"{split}.tar", *members([0, 1] * 10))
     return root
 
 
@@ -87,23 +66,29 @@ def _tables(root: Path) -> Path:
     return root
 
 
+def _masks(root: Path) -> Path:
+    for split in ("train", "val"):
+        write(root, *(f"{split}/{kind}/{i}.png" for kind in ("images", "masks") for i in range(20)))
+    (root / "classes.txt").write_text("ground\ndisc\n")
+    return root
+
+
 FORMS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "class folders": (lambda root: splits(root, "train", "val"), "folder"),
     "class folders called otherwise": (lambda root: splits(root, "Training", "dev"), "folder"),
+    "class folders in a folder": (lambda root: splits(root / "a", "train", "val").parent, "folder"),
     "tables of splits": (_tables, "manifest"),
     "tars": (_tars, "webdataset"),
     "parquet": (_parquet, "parquet"),
+    "masks": (_masks, "masks"),
     "packed": (_packed, "shards"),
 }
 
 
 def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    packed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    splits(tmp_path / "photos", "train", "val")
-    root = tmp_path / "packed"
-    assert pack(tmp_path / "photos", root) == 0
-    device = root.stat().st_dev
+    device = packed.stat().st_dev
     mounts = tmp_path / "mounts"
     monkeypatch.setattr("entry_point.data.sources.dataset.MOUNTS", mounts)
     for kind, access in (("fuse.s3", "stream"), ("fuse", "stream"), ("ext4", "map")):
@@ -111,30 +96,36 @@ def test_packed_images_are_streamed_from_a_file_system_that_a_program_shows(
         other = "23 28 0:1 / /proc rw shared:14 - fuse proc rw"
         mounts.write_text(f"{other}\n36 35 {number} / /mnt rw,noatime - {kind} source rw\n")
         for word in ("auto", "shards"):
-            assert opened(root, format=word).data.access == access
+            assert opened(packed, format=word).data.access == access
         for chosen in ("map", "stream"):
-            assert opened(root, access=chosen).data.access == chosen
-    assert opened(tmp_path / "photos").data.access == "auto"
+            assert opened(packed, access=chosen).data.access == chosen
     mounts.unlink()  # as on macOS
-    assert opened(root).data.access == "map"
+    assert opened(packed).data.access == "map"
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_lies_there_is_found_and_said(
-    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture
+def test_what_lies_there_is_found_and_said_and_each_folder_listed_once(
+    tmp_path: Path, form: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where folders are on S3, each listing is a request."""
     write_form, expected = FORMS[form]
-    root = write_form(tmp_path / "data")
+    root, listed, scandir = write_form(tmp_path / "data"), Counter[str](), os.scandir
+
+    def counted(folder: Path) -> Any:
+        listed[str(folder)] += 1
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counted)
     with caplog.at_level(logging.INFO):
         dataset = opened(root)
+    found = {split: keys(dataset.source(split)) for split in ("train", "val")}
+    assert {*listed.values()} == {1}
     assert dataset.data.format == expected and [*dataset.splits] == ["train", "val"]
-    assert [*counts(dataset).values()] in ([40, 40], [20, 20])
-    (line,) = [r.getMessage() for r in caplog.records if str(root) in r.getMessage()][-1:]
-    assert " for train, " in line and line.endswith("2 classes")
+    assert [*map(len, found.values())] in ([40, 40], [20, 20])
+    said = [line for line in caplog.messages if line.startswith(str(root))]
+    assert any(" for train, " in line and line.endswith("2 classes") for line in said)
     named = opened(root, format=expected)
-    for split in ("train", "val"):
-        one, other = dataset.source(split), named.source(split)
-        assert [*map(one.key, range(len(one)))] == [*map(other.key, range(len(other)))]
+    assert found == {split: keys(named.source(split)) for split in found}
 
 
 def test_the_demos_pixels_never_meet_the_users_photographs(tmp_path: Path) -> None:
@@ -146,15 +137,17 @@ def test_the_demos_pixels_never_meet_the_users_photographs(tmp_path: Path) -> No
     assert load_train_config([], has_channels=True)[0].data.image_size == 224
 
 
+@pytest.mark.parametrize("place", ["labels.csv", "train/metadata.csv"])
 def test_two_readings_are_said_with_the_setting_that_chooses(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, place: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = write(tmp_path, *NAMES)
-    table(root / "labels.csv", labeled(*NAMES))
+    root = splits(tmp_path, "train", "val")
+    rows = [f"train/{name}" if place == "labels.csv" else name for name in NAMES]
+    table(root / place, labeled(*rows))
     with caplog.at_level(logging.INFO):
         assert opened(root).data.format == "folder"
     assert "may also be read as a table (data.format=manifest)" in caplog.text
-    assert opened(root, format="manifest").data.format == "manifest"
+    assert opened(root, format="manifest", for_training=False).data.format == "manifest"
 
 
 def test_a_set_of_no_split_is_whole_except_for_training(tmp_path: Path) -> None:
@@ -176,6 +169,8 @@ def test_what_is_missing_for_training_names_the_way_out(tmp_path: Path) -> None:
     root = splits(tmp_path, "train", "test")
     with pytest.raises(DataError, match=r"no images for val, only 40 images for train, 40 for"):
         opened(root).source("val")
+    with pytest.raises(DataError, match=r"no images for test, only .* \(no splits\); leave split"):
+        opened(root / "train", for_training=False).source("test")
     found = counts(opened(root, val_fraction=0.2))
     assert found["train"] + found["val"] == 40 and found["test"] == 40
 
@@ -198,59 +193,11 @@ def test_channels_called_as_splits_are_the_dataset(tmp_path: Path) -> None:
     assert len(open_source(DataConfig(), "val", tmp_path)) == 40
 
 
-def test_classes_without_images_are_named_and_allowed(tmp_path: Path) -> None:
-    root = splits(tmp_path, "train", "val")
-    write(root, "train/emu/1.jpg")
+def test_classes_of_all_splits_are_the_classes_of_each(tmp_path: Path) -> None:
+    root = write(splits(tmp_path, "train", "val"), "train/emu/1.jpg", "test/cat/1.jpg")
     (root / "val/fox").mkdir()
-    dataset = opened(root)
-    train, val = dataset.source("train"), dataset.source("val")
-    assert train.classes == val.classes == ["cat", "dog", "emu", "fox"]
-    lines = [*gap_lines({"train": train, "val": val})]
-    assert [line.partition(": ")[0] for line in lines] == [
-        "train has no images of 1 of 4 classes (fox)",
-        "val has no images of 2 of 4 classes (emu, fox)",
-    ]
-    assert "the model cannot learn them: add images" in lines[0]
-
-
-@pytest.mark.parametrize(
-    ("header", "cells", "kind", "classes"),
-    [
-        ("path,labels", ["cat", "dog"], "class", ["cat", "dog"]),
-        ("path,labels", ["cat", ""], "labels", ["cat"]),
-        ("path,labels", ["cat|dog", "dog"], "labels", ["cat", "dog"]),
-        ("path,label", ["0.0", "1.0"], "class", ["0", "1"]),
-        ("path,label", ["0.5", "1.0"], "numbers", ["label"]),
-    ],
-)
-def test_cells_say_what_labels_are(
-    tmp_path: Path, header: str, cells: list[str], kind: str, classes: list[str]
-) -> None:
-    write(tmp_path, *NAMES)
-    rows = [f"{name},{cells[i % 2]}" for i, name in enumerate(NAMES)]
-    source = opened(table(tmp_path / "t.csv", rows, header)).source("train")
-    assert (source.kind, source.classes) == (kind, classes)
-
-
-def test_labels_of_parquet_are_float32_as_those_of_tables(tmp_path: Path) -> None:
-    images = [{"bytes": jpeg(), "path": None}] * 20
-    rows = pa.table({"image": images, "label": [["cat"], ["cat", "dog"]] * 10})
-    pq.write_table(rows, tmp_path / "train.parquet")
-    source = opened(tmp_path).source("train")
-    assert source.kind == "labels" and source.labels.dtype == torch.float32
-    assert source.labels[:2].tolist() == [[1, 0], [1, 1]]
-
-
-def test_cells_of_several_names_name_the_separator(tmp_path: Path) -> None:
-    write(tmp_path, *NAMES)
-    cells = ["cat", "dog", '"cat, dog"', '"dog, cat"']
-    rows = [f"{name},{cells[i % 4]}" for i, name in enumerate(NAMES)]
-    file = table(tmp_path / "t.csv", rows)
-    with pytest.raises(DataError, match=r"row 3: .*data\.table\.separator=','.*kind=class"):
-        opened(file)
-    places = ['"Paris, France"', '"Lyon, France"']
-    rows = [f"{name},{places[i % 2]}" for i, name in enumerate(NAMES)]
-    assert len(opened(table(file, rows)).source("train").classes) == 2
+    for split in ("train", "val", "test"):
+        assert opened(root).source(split).classes == ["cat", "dog", "emu", "fox"]
 
 
 def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
@@ -261,15 +208,15 @@ def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
     form = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     rows = pa.table({"image": pa.array(paths, form), "label": ["cat", "dog"] * 10})
     pq.write_table(rows, tmp_path / "rows/train.parquet")
-    with pytest.raises(DataError, match=r"has paths, not the images' bytes.*embed_table_storage"):
-        opened(tmp_path / "rows")
+    message = refusal(tmp_path / "rows")
+    assert "has paths, not the images' bytes" in message and "embed_table_storage" in message
     saved = tmp_path / "saved"
     saved.mkdir()
     (saved / "state.json").write_text("{}")
     (saved / "data-00000-of-00001.arrow").write_bytes(b"ARROW1")
     for form in ("auto", "folder", "parquet", "manifest"):
-        with pytest.raises(DataError, match=r"Arrow files.*load_from_disk.*to_parquet"):
-            opened(saved, format=form)
+        message = refusal(saved, format=form)
+        assert "Arrow files" in message and f"load_from_disk('{saved}').to_parquet" in message
 
 
 @pytest.mark.parametrize("write_form", [_tars, _parquet])
@@ -285,11 +232,9 @@ def test_a_file_that_is_replaced_while_it_is_read_is_named(
 
 
 def test_a_pipe_in_the_place_of_a_file_is_refused(tmp_path: Path) -> None:
-    root = _parquet(tmp_path)
-    (root / "train-00000-of-00001.parquet").unlink()
-    os.mkfifo(root / "train-00000-of-00001.parquet")
-    with pytest.raises(OSError, match="is not a regular file"):
-        opened(root)
+    pipe = pipe_at(_parquet(tmp_path) / "train-00000-of-00001.parquet")
+    with pipe, pytest.raises(OSError, match="is not a regular file"):
+        opened(tmp_path)
 
 
 def test_links_to_themselves_and_to_nothing_do_not_hide_a_dataset(tmp_path: Path) -> None:
@@ -306,44 +251,6 @@ def test_an_own_source_has_train_and_val_and_no_test_that_is_kept_out(tmp_path: 
     assert [*dataset.splits] == ["train", "val"]
     with pytest.raises(DataError, match="no images for test, only those of train and val"):
         dataset.source("test")
-
-
-def _masks(root: Path) -> Path:
-    write(root, *(f"{split}/{kind}/0.png" for split in ("train", "val") for kind in MASKED))
-    (root / "classes.txt").write_text("ground\ndisc\nsquare\n")
-    return root
-
-
-MASKED = ("images", "masks")
-LISTED: dict[str, Callable[[Path], Path]] = {
-    "class folders": lambda root: splits(root, "train", "val"),
-    "class folders in a folder": lambda root: splits(root / "data", "train", "val").parent,
-    "tar files": _tars,
-    "masks": _masks,
-    "tables": lambda root: (
-        table(
-            splits(root, "photos") / "labels.csv", labeled(*(f"photos/{name}" for name in NAMES))
-        ).parent
-    ),
-}
-
-
-@pytest.mark.parametrize("name", LISTED)
-def test_a_folder_is_listed_once(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where folders are on S3, each listing is a request."""
-    root, seen, scandir = LISTED[name](tmp_path / "root"), Counter[str](), os.scandir
-
-    def counted(folder: Path) -> Any:
-        seen[str(folder)] += 1
-        return scandir(folder)
-
-    monkeypatch.setattr(os, "scandir", counted)
-    dataset = opened(root)
-    assert len(dataset.source("train"))
-    assert len(seen) > 1 or name == "tar files"
-    assert {*seen.values()} == {1}
 
 
 @pytest.mark.parametrize("name", FORMATS)

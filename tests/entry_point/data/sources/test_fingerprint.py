@@ -39,15 +39,15 @@ class WithoutFiles(FileSource):
         return self.samples.key(index)
 
 
-def by_folder(root: Path, split: str) -> FileSource:
-    own = Keyed(root, split)
-    return FileSource(own.files, own.labels, own.classes)
-
-
 def write_table(folder: Path, output: Path) -> Path:
     shutil.copytree(folder, output)
     write(output / "labels.csv", rows_of(folder))
     return output
+
+
+def by_folder(root: Path, split: str) -> FileSource:
+    own = Keyed(root, split)
+    return FileSource(own.files, own.labels, own.classes)
 
 
 OWN = f"{__name__}."

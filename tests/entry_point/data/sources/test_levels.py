@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import shlex
+import shutil
 import subprocess
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +15,24 @@ import pytest
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import require_shared_classes
 from entry_point.data.sources.folder import Tree
-from tests.entry_point.data.sources.test_dataset import counts, opened, table, write
-from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
+from tests.entry_point.data.sources.small_datasets import (
+    counts,
+    keys,
+    opened,
+    refusal,
+    table,
+    write,
+)
 
 
 def filled(root: Path, *folders: str, count: int = 20) -> Path:
     return write(root, *(f"{folder}/{i}.jpg" for folder in folders for i in range(count)))
 
 
-def refusal(root: Path, **data: Any) -> str:
-    with pytest.raises(DataError) as error:
-        opened(root, **data)
-    return str(error.value)
-
-
 def of_splits(*folders: str) -> list[str]:
     return [f"{folder}/{name}" for folder in folders for name in ("sea", "wood")]
 
 
-@pytest.mark.parametrize("data", [{}, {"format": "folder"}])
 @pytest.mark.parametrize(
     ("folders", "splits"),
     [
@@ -56,15 +56,15 @@ def of_splits(*folders: str) -> list[str]:
     ],
 )
 def test_folders_above_and_in_the_class_folders_are_no_classes(
-    tmp_path: Path, folders: list[str], splits: list[str], data: dict[str, Any]
+    tmp_path: Path, folders: list[str], splits: list[str]
 ) -> None:
     root = filled(tmp_path, *folders, count=2)
-    dataset = opened(root, for_training=False, **data)
-    assert dataset.data.format == "folder"
-    assert [*dataset.splits] == splits
+    dataset = opened(root, for_training=False)
+    assert dataset.data.format == "folder" and [*dataset.splits] == splits
     source = dataset.source("all")
     assert source.classes == ["sea", "wood"]
-    names = [source.key(i) for i in range(len(source))]
+    names = keys(source)
+    assert names == keys(opened(root, for_training=False, format="folder").source("all"))
     labels = [source.classes[label] for label in source.labels.tolist()]
     assert all(label in Path(name).parts for label, name in zip(labels, names, strict=True))
     assert all(Path(name).is_file() for name in names)
@@ -92,16 +92,17 @@ def test_a_test_set_without_a_class_of_train_is_named_and_adds_no_class(
     assert opened(alone, for_training=False).source("test").classes == ["sea", "wood"]
 
 
-@pytest.mark.parametrize("data", [{}, {"format": "folder"}])
-@pytest.mark.parametrize("name", ["train", "test", "val"])
+@pytest.mark.parametrize("names", [("bus", "car", "train"), ("bus", "car", "val"), ("dev", "x")])
 def test_a_class_called_as_a_split_beside_others_is_a_class(
-    tmp_path: Path, name: str, data: dict[str, Any]
+    tmp_path: Path, names: tuple[str, ...]
 ) -> None:
-    root = filled(tmp_path, "bus", "car", name)
-    assert opened(root, **data).source("train").classes == sorted(["bus", "car", name])
-    inside = filled(tmp_path / "set", *(f"{split}/{kind}" for split in ("train", "val")
-                                        for kind in ("bus", "car", name)))  # fmt: skip
-    assert opened(inside).source("val").classes == sorted(["bus", "car", name])
+    root = filled(tmp_path / "flat", *names)
+    for form in ("auto", "folder"):
+        assert opened(root, format=form).source("train").classes == sorted(names)
+    inside = filled(
+        tmp_path / "set", *(f"{split}/{n}" for split in ("train", "val") for n in names)
+    )
+    assert opened(inside).source("val").classes == sorted(names)
 
 
 @pytest.mark.parametrize(
@@ -123,9 +124,8 @@ def test_a_level_that_may_be_two_things_is_refused_in_words(
     tmp_path: Path, folders: list[str], words: str
 ) -> None:
     root = filled(tmp_path, *folders, count=2)
-    for data in ({}, {"format": "folder"}):
-        with pytest.raises(DataError, match=words):
-            opened(root, for_training=False, **data)
+    for form in ("auto", "folder"):
+        assert re.search(words, refusal(root, for_training=False, format=form))
 
 
 def test_what_the_refusal_of_two_levels_says_to_type_works(tmp_path: Path) -> None:
@@ -143,21 +143,21 @@ def test_what_the_refusal_of_two_levels_says_to_type_works(tmp_path: Path) -> No
 def test_a_folder_of_other_files_is_no_class_and_an_empty_one_or_one_of_heic_is(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = filled(tmp_path / "set", "sea", "wood")
+    root = filled(tmp_path, "sea", "wood")
     (root / "fox").mkdir()
-    for name in ("notes/a.txt", "rare/1.heic"):
-        (root / name).parent.mkdir()
-        (root / name).write_text("")
+    table(root / "notes/a.txt", [])
+    table(root / "rare/1.heic", [])
     with caplog.at_level(logging.WARNING):
         assert opened(root).source("train").classes == ["fox", "rare", "sea", "wood"]
     assert "no classes, because they hold files but no images: notes" in caplog.text
+
+
+def test_images_beside_annotations_are_a_level_or_no_classes(tmp_path: Path) -> None:
     breeds = filled(tmp_path / "breeds", "images")
-    (breeds / "annotations").mkdir()
-    (breeds / "annotations/list.txt").write_text("pug_0 1\n")
-    assert "images in images and other files in annotations" in refusal(breeds)
     pets = filled(tmp_path / "pets", "images/cat", "images/dog")
-    (pets / "annotations").mkdir()
-    (pets / "annotations/list.txt").write_text("")
+    for root in (breeds, pets):
+        table(root / "annotations/list.txt", ["pug_0 1"])
+    assert "images in images and other files in annotations" in refusal(breeds)
     assert opened(pets).source("train").classes == ["cat", "dog"]
 
 
@@ -186,27 +186,22 @@ def test_folders_of_systems_are_neither_classes_nor_images(
 
 
 def test_an_archive_in_the_place_of_a_dataset_names_what_unpacks_it(tmp_path: Path) -> None:
-    photos = filled(tmp_path / "photos", "cat", "dog")
-    channel = tmp_path / "a channel"
+    photos, channel = filled(tmp_path / "photos", "cat", "dog"), tmp_path / "a channel"
     channel.mkdir()
-    for form in ("w:gz", "w"):
-        file = channel / ("photos.tgz" if form == "w:gz" else "photos.tar")
-        with tarfile.open(file, form) as tar:
-            tar.add(photos, ".")
-        for root in (channel, file):
-            message = refusal(root)
-            command, folder = message.split("`")[1], message.split("data.root=")[1]
-            assert "tar -xf" in command and folder == f"{channel}/photos"
-        subprocess.run(["bash", "-c", command], check=True)
-        assert opened(Path(folder)).source("train").classes == ["cat", "dog"]
-        subprocess.run(["rm", "-r", folder, str(file)], check=True)
-    for name, program in {"a.zip": "unzip", "b.7z": "7z x", "c.rar": "unar"}.items():
-        (channel / name).write_bytes(b"PK")
-        assert f"unpack with `{program}" in refusal(channel)
-        assert shlex.quote(str(channel / name)) in refusal(channel / name)
-        with pytest.raises(DataError, match="archives are not read"):
-            opened(channel, format="folder")
-        (channel / name).unlink()
+    for name in ("a.zip", "b.7z", "c.rar", "photos.tgz", "photos.tar"):
+        file = channel / name
+        form = "gztar" if file.suffix == ".tgz" else "tar"
+        Path(shutil.make_archive(str(channel / "packed"), form, photos)).rename(file)
+        program = {"a.zip": "unzip -q", "b.7z": "7z x", "c.rar": "unar"}.get(name, "mkdir -p")
+        for message in (refusal(channel), refusal(file), refusal(channel, format="folder")):
+            assert f"`{program}" in message and "unpack" in message
+            assert shlex.quote(str(file)) in message
+        if "tar" in message:
+            folder = Path(message.split("data.root=")[1])
+            subprocess.run(["bash", "-c", message.split("`")[1]], check=True)
+            assert opened(folder).source("train").classes == ["cat", "dog"]
+            shutil.rmtree(folder)
+        file.unlink()
 
 
 def test_a_wrapped_dataset_of_another_form_names_its_folder(tmp_path: Path) -> None:
@@ -218,24 +213,21 @@ def test_a_wrapped_dataset_of_another_form_names_its_folder(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("train", "val", "words"),
+    ("folders", "words"),
     [
-        (("Cat", "Dog"), ("cat", "dog"), "differ in case only: Cat and cat, Dog and dog; rename"),
-        (("n01", "n02"), ("images",), r"no class of val \(images\) is one of train \(n01, n02\)"),
+        (("train/Cat", "val/cat"), "differ in case only: Cat and cat; rename them"),
+        (
+            ("train/n01", "train/n02", "val/images"),
+            r"no class of val \(images\) is one of train \(n01, n02\): give both the same classes",
+        ),
     ],
 )
 def test_a_val_without_a_class_of_train_ends_the_job(
-    tmp_path: Path, train: tuple[str, ...], val: tuple[str, ...], words: str
+    tmp_path: Path, folders: tuple[str, ...], words: str
 ) -> None:
-    names = {"train": train, "val": val}
-    folders = [f"{split}/{name}" for split, found in names.items() for name in found]
-    of_folders = opened(filled(tmp_path, *folders))
-    rows = [f"{name}/{i}.jpg,{name.split('/')[1]},{name.split('/')[0]}" for name in folders
-            for i in range(20)]  # fmt: skip
-    of_table = opened(table(tmp_path / "t.csv", rows, "path,label,split"))
-    for dataset in (of_folders, of_table):
-        with pytest.raises(DataError, match=words):
-            require_shared_classes(dataset.source("train"), dataset.source("val"))
+    dataset = opened(filled(tmp_path, *folders))
+    with pytest.raises(DataError, match=words):
+        require_shared_classes(dataset.source("train"), dataset.source("val"))
 
 
 def test_classes_that_differ_in_case_only_are_named(
@@ -265,25 +257,3 @@ def test_labels_in_a_table_of_each_split_are_read(tmp_path: Path) -> None:
     dataset = opened(root, table=data)
     assert counts(dataset) == {"train": 20, "val": 20}
     assert dataset.source("val").labels[11].tolist() == [1, 1]
-
-
-def test_masks_beside_their_images_are_found(tmp_path: Path) -> None:
-    names = [f"{split}/{i}{end}" for split in ("train", "valid") for i in range(4)
-             for end in (".jpg", "_mask.png")]  # fmt: skip
-    root = write(tmp_path, *names)
-    (root / "classes.txt").write_text("no\nyes\n")
-    dataset = opened(root)
-    assert dataset.data.format == "masks" and counts(dataset) == {"train": 4, "val": 4}
-    source: Any = dataset.source("val")
-    assert source.key(1) == f"{root}/valid/1.jpg"
-    assert source.mask_file(1) == f"{root}/valid/1_mask.png"
-    assert "masks, not classes" in refusal(root, format="folder")
-
-
-def test_heic_in_a_tar_file_is_named_with_its_way_out(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    write_tar(tmp_path / "a.tar", ("0.jpg", jpeg()), ("0.cls", b"1"), ("1.heic", b"?"))
-    with caplog.at_level(logging.WARNING):
-        opened(tmp_path, for_training=False)
-    assert "ignored: 1 .heic; HEIC is not read: convert it" in caplog.text

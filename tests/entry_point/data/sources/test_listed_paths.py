@@ -2,7 +2,6 @@
 suffix find their images."""
 
 import json
-import logging
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,7 @@ from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.splits import WHOLE
-
-
-def write(root: Path, *files: str) -> Path:
-    for file in files:
-        (root / file).parent.mkdir(parents=True, exist_ok=True)
-        (root / file).touch()
-    return root
+from tests.entry_point.data.sources.small_datasets import write
 
 
 def listed(root: Path, *paths: str, max_bad_fraction: float = 1) -> list[str]:
@@ -49,14 +42,9 @@ def refusal(root: Path, *paths: str) -> str:
     ("path", "there", "said"),
     [
         ("photos/a.jpg", "photos/a.JPG", "FOLDER/photos holds a.JPG;"),
-        ("IMG_1.jpg", "img_1.jpg", "FOLDER holds img_1.jpg, other, photo;"),
         ("photos/a.jpg", "Photos/a.jpg", "FOLDER holds other, photo, Photos;"),
         ("caf\u00e9.jpg", "cafe\u0301.jpg", "FOLDER holds cafe\u0301.jpg, other, photo;"),
-        ("a.jpg", "a.jpeg", "FOLDER holds a.jpeg, other, photo;"),
         ("a.jpg ", "a.jpg", "FOLDER holds a.jpg, other, photo;"),
-        ("images/1.jpg", "1.jpg", "FOLDER holds 1.jpg, other, photo;"),
-        ("1.jpg", "images/1.jpg", "FOLDER holds images, other, photo;"),
-        ("x/y/1.jpg", "x/1.jpg", "FOLDER/x holds 1.jpg;"),
         ("photo/a.jpg", "1.jpg", "FOLDER/photo holds nothing;"),
         (f"{300 * 'x'}/a.jpg", "1.jpg", "FOLDER holds 1.jpg, other, photo;"),
         ("D:\\set\\a.jpg", "b\n\x1b.jpg", "FOLDER holds b\\n\\x1b.jpg, other, photo;"),
@@ -77,8 +65,8 @@ def test_of_many_names_the_nearest_are_shown(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_of_images_is_named(tmp_path: Path) -> None:
-    message = refusal(tmp_path / "images", "a/1.jpg", "a/2.jpg")
-    assert f"; there is no folder {tmp_path}/images; " in message
+    missing = f"; there is no folder {tmp_path}/images; "
+    assert missing in refusal(tmp_path / "images", "a/1.jpg", "a/2.jpg")
 
 
 def test_ids_without_suffix_find_their_images(
@@ -105,15 +93,6 @@ def test_paths_with_suffixes_are_not_completed(tmp_path: Path) -> None:
 def test_an_id_of_two_images_is_refused(tmp_path: Path) -> None:
     root = write(tmp_path / "images", "a/1.jpg", "a/1.png", "a/2.jpg")
     assert listed(root, "a/2") == ["a/2.jpg"]
-    with pytest.raises(
-        DataError, match=r"a/1.jpg and a/1.png are there, and the table names a/1: "
-    ):
+    two = "a/1.jpg and a/1.png are there, and the table names a/1: "
+    with pytest.raises(DataError, match=two):
         listed(root, "a/2", "a/1")
-
-
-def test_missing_files_are_not_called_images_of_another_format(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    with caplog.at_level(logging.INFO):
-        refusal(write(tmp_path / "photos", "below/im0.jpg", "below/im1.jpg"), "im0", "im1")
-    assert "not JPEGs" not in caplog.text

@@ -1,6 +1,5 @@
 """Your own source by its dotted path: project/sources.py, and what is wrong with a source."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -10,26 +9,6 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
 
 OWN = "project.sources.by_file_name"
-
-
-@pytest.fixture(scope="module")
-def flat(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All photographs in one folder, as `cat_train-003.jpg`."""
-    folder = tmp_path_factory.mktemp("flat")
-    for file in photo_folder.rglob("*.jpg"):
-        split, name = file.parts[-3:-1]
-        shutil.copy(file, folder / f"{name}_{split}-{file.name}")
-    return folder
-
-
-def test_the_example_of_project_splits_and_labels_by_file_name(flat: Path) -> None:
-    data = DataConfig(format=OWN, root=str(flat), kwargs={"val_fraction": 0.25})
-    train, val = (open_source(data, split, flat) for split in ("train", "val"))
-    assert len(train) + len(val) == 72 and 8 < len(val) < 30
-    assert len(train.classes) == 8 and train.classes == val.classes
-    for source in (train, val):
-        for i in range(len(source)):
-            assert Path(source.key(i)).name.startswith(f"{source.classes[int(source.labels[i])]}_")
 
 
 @pytest.mark.parametrize(

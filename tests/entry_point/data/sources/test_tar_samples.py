@@ -1,7 +1,6 @@
 """Samples in the tar files of others: every writer's layout is read, damage is refused."""
 
 import io
-import json
 import logging
 import os
 import subprocess
@@ -10,13 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import webdataset
 from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.data.errors import DataError
 from entry_point.data.sources.tar_samples import TarSample, read_samples
-from tests.entry_point.data.sources.pipes import pipe_at
 
 FORMATS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 Member = tuple[str, bytes | str, dict[str, str]]
@@ -67,6 +64,10 @@ def padded(content: bytes) -> bytes:
     return content.ljust(-(-len(content) // 512) * 512, b"\0")
 
 
+def pax_header(kind: bytes, content: bytes) -> bytes:
+    return header(b"pax", b"%o" % len(content), kind) + padded(content)
+
+
 def records(**fields: str) -> bytes:
     return b"".join(
         b"%03d %b" % (len(line) + 4, line)
@@ -100,12 +101,7 @@ def file(tmp_path: Path) -> Path:
 # -- sound files
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_every_format_of_tarfile_is_read(file: Path, format: int) -> None:
-    assert contents(file, read(file, tar_of(pairs(20), format))) == expected(20)
-
-
-@pytest.mark.parametrize("format", ["v7", "ustar", "oldgnu", "gnu", "pax"])
+@pytest.mark.parametrize("format", ["v7", "ustar", "oldgnu", "gnu --incremental", "pax"])
 def test_every_format_of_gnu_tar_is_read(file: Path, tmp_path: Path, format: str) -> None:
     deep = ("d" * 90 + "/") * (1 if format in ("v7", "ustar") else 4)
     folder = tmp_path / "files" / deep
@@ -113,27 +109,10 @@ def test_every_format_of_gnu_tar_is_read(file: Path, tmp_path: Path, format: str
     for name, content, _ in pairs(20):
         assert isinstance(content, bytes)
         (folder / name).write_bytes(content)
-    command = ["tar", f"--format={format}", "-cf", str(file), "-C", str(tmp_path / "files")]
-    subprocess.run([*command, deep.partition("/")[0]], check=True)  # in the disk's order
+    command = f"tar --format={format} -cf {file} -C {tmp_path}/files {deep.partition('/')[0]}"
+    subprocess.run(command.split(), check=True)  # in the disk's order
     found = sorted(contents(file, read_samples(str(file), True)))
     assert found == [(deep + name, *others) for name, *others in expected(20)]
-
-
-def test_the_layout_of_webdataset_is_read(file: Path) -> None:
-    with webdataset.TarWriter(str(file)) as writer:
-        for number in range(4):
-            label = {"label": ["a", number]}
-            writer.write({"__key__": f"{number:04}", "jpg": b"image", "json": label})
-    found = contents(file, read_samples(str(file), True))
-    assert found == [(f"{i:04}.jpg", b"image", ["a", f"{i}"]) for i in range(4)]
-
-
-def test_incremental_tars_have_times_in_place_of_a_prefix(file: Path, tmp_path: Path) -> None:
-    (tmp_path / "0.jpg").write_bytes(b"image")
-    subprocess.run(
-        ["tar", "--format=gnu", "--incremental", "-cf", file, "-C", tmp_path, "0.jpg"], check=True
-    )
-    assert [sample.name for sample in read_samples(str(file), False)] == ["0.jpg"]
 
 
 PATHS = st.lists(
@@ -167,21 +146,14 @@ def test_an_end_of_archive_block_of_any_length_is_sound(file: Path, zeros: int) 
 
 
 def test_binary_sizes_and_pax_records_replace_those_of_the_header(file: Path) -> None:
-    size = b"\x80" + (5).to_bytes(11, "big")
-    pax = records(path="00.cls", size="1", comment="=\n=", empty="")
-    content = b"".join(
-        [
-            header(b"00.jpg", size) + padded(b"image"),
-            header(b"pax", b"%o" % len(pax), b"x") + padded(pax),
-            header(b"other", b"777") + padded(b"2"),
-            bytes(1024),
-        ]
-    )
+    binary = b"\x80" + (5).to_bytes(11, "big")
+    of_next = records(path="00.cls", size="1", comment="=\n=", empty="")
+    content = header(b"00.jpg", binary) + padded(b"image") + pax_header(b"x", of_next)
+    content += header(b"other", b"777") + padded(b"2") + bytes(1024)
     assert contents(file, read(file, content)) == [("00.jpg", b"image", "2")]
-    shared = records(size="5")
-    content = header(b"g", b"%o" % len(shared), b"g") + padded(shared)
-    content += header(b"0.jpg") + padded(b"image") + header(b"1.jpg") + padded(b"other")
-    found = contents(file, read(file, content + bytes(1024), labeled=False))
+    content = pax_header(b"g", records(size="5")) + header(b"0.jpg") + padded(b"image")
+    content += header(b"1.jpg") + padded(b"other") + bytes(1024)
+    found = contents(file, read(file, content, labeled=False))
     assert found == [("0.jpg", b"image", ""), ("1.jpg", b"other", "")]
 
 
@@ -231,47 +203,44 @@ def test_any_byte_changed_in_a_header_is_refused_or_changes_nothing(
         assert f"{file}" in str(error)
 
 
-@pytest.mark.parametrize("place", [0, 1, 4, 5])
-def test_a_header_of_zeros_amid_members_is_refused(file: Path, place: int) -> None:
-    whole = tar_of(pairs(3))
-    start = sorted(header_places(whole))[place]
-    refused(file, whole[:start] + bytes(512) + whole[start + 512 :])
+def linked(link: str) -> bytes:
+    return tar_of([*pairs(1), member("1.jpg", "soft x", linkpath=link)], tarfile.PAX_FORMAT)
 
 
-def test_a_pax_header_without_its_member_is_refused(file: Path) -> None:
-    pax = records(mtime="1.5")
-    content = (
-        padded(tar_of(pairs(1)).rstrip(b"\0"))
-        + header(b"pax", b"%o" % len(pax), b"x")
-        + padded(pax)
-        + bytes(1024)
-    )
-    refused(file, content)
+THREE = tar_of(pairs(3))
+SECOND = len(padded(THREE[:512] + b"image 0" * 99))
+LONG_NAME = b"0.jpg\0x.jpg\0"
+OF_LONG_NAME = header(b"long", b"%o" % len(LONG_NAME), b"L") + padded(LONG_NAME)
+UNSOUND = {
+    "nothing": b"",
+    "a header of zeros": THREE[:SECOND] + bytes(512) + THREE[SECOND + 512 :],
+    "two tars": THREE + bytes(10240) + tar_of(pairs(3, 3)),
+    "no member for a pax header": pax_header(b"x", records(mtime="1.5")) + bytes(1024),
+    "a NUL in a link": linked("00.jpg\0x"),
+    "a NUL in a long name": OF_LONG_NAME + header(b"0.jpg") + bytes(1024),
+}
 
 
-@pytest.mark.parametrize("padding", [0, 10240])
-def test_two_tars_in_one_file_are_refused(file: Path, padding: int) -> None:
-    refused(file, tar_of(pairs(3)) + bytes(padding) + tar_of(pairs(3, 3)))
+@pytest.mark.parametrize("name", UNSOUND)
+def test_what_no_sound_writer_wrote_is_refused(file: Path, name: str) -> None:
+    refused(file, UNSOUND[name], labeled=False)
 
 
-def test_a_tar_of_zeros_or_of_nothing_is_refused(file: Path) -> None:
+def test_a_tar_of_zeros_is_empty(file: Path) -> None:
     with pytest.raises(DataError, match=r"photos\.tar holds no samples, only zeros"):
         read(file, tar_of([]))
-    refused(file, b"", "0")
 
 
 @pytest.mark.parametrize("program", ["gzip", "bzip2", "xz", "zstd"])
-@pytest.mark.parametrize("count", [1, 30])
-def test_a_compressed_tar_names_the_program_that_unpacks_it(
-    file: Path, program: str, count: int
-) -> None:
-    whole = tar_of(pairs(count))
-    packed = subprocess.run([program, "-qc"], input=whole, stdout=-1, check=True).stdout
-    with pytest.raises(DataError, match=r"is compressed with .*: replace it by") as raised:
-        read(file, packed)
-    command = str(raised.value).split("`")[1]
-    unpacked = subprocess.run(command, shell=True, stdout=-1, check=True).stdout
-    assert len(read(file, unpacked)) == count
+def test_a_compressed_tar_names_the_program_that_unpacks_it(file: Path, program: str) -> None:
+    for count in (1, 30):
+        whole = tar_of(pairs(count))
+        packed = subprocess.run([program, "-qc"], input=whole, stdout=-1, check=True).stdout
+        with pytest.raises(DataError, match=r"is compressed with .*: replace it by") as raised:
+            read(file, packed)
+        command = str(raised.value).split("`")[1]
+        unpacked = subprocess.run(command, shell=True, stdout=-1, check=True).stdout
+        assert len(read(file, unpacked)) == count
 
 
 def negative(size: int) -> bytes:
@@ -303,16 +272,8 @@ def test_sizes_that_lead_nowhere_are_refused(file: Path, size: bytes, kind: byte
 )
 def test_pax_headers_that_mean_nothing_are_refused(file: Path, content: bytes) -> None:
     for kind in b"x", b"g":
-        extended = header(b"pax", b"%o" % len(content), kind) + padded(content)
-        refused(file, extended + header(b"0.jpg", b"0") + bytes(1024), labeled=False)
-
-
-def test_a_nul_in_a_link_or_a_long_name_is_refused(file: Path) -> None:
-    links = [member("0.jpg", b""), member("1.jpg", "soft x", linkpath="0.jpg\0x")]
-    refused(file, tar_of(links, tarfile.PAX_FORMAT), labeled=False)
-    name = b"0.jpg\0x.jpg\0"
-    content = header(b"long", b"%o" % len(name), b"L") + padded(name) + header(b"0.jpg")
-    refused(file, content + bytes(1024), labeled=False)
+        member = header(b"0.jpg", b"0") + bytes(1024)
+        refused(file, pax_header(kind, content) + member, labeled=False)
 
 
 def test_sparse_files_are_refused(file: Path, tmp_path: Path) -> None:
@@ -325,10 +286,7 @@ def test_sparse_files_are_refused(file: Path, tmp_path: Path) -> None:
         refused(file, file.read_bytes(), labeled=False)
 
 
-def test_a_pipe_or_device_is_refused(file: Path) -> None:
-    with pipe_at(file), pytest.raises(OSError, match="is not a regular file"):
-        read_samples(str(file), True)
-    file.unlink(missing_ok=True)
+def test_a_device_is_refused(file: Path) -> None:
     file.symlink_to("/dev/zero")
     with pytest.raises(OSError, match="is not a regular file"):
         read_samples(str(file), True)
@@ -340,32 +298,14 @@ def test_a_pipe_or_device_is_refused(file: Path) -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_link_is_the_member_that_it_names(file: Path, format: int) -> None:
     members = [
-        member("a/00.jpg", b"image"),
-        member("a/00.cls", b"7"),
-        member("a/01.jpg", "hard a/00.jpg"),
-        member("a/01.cls", "hard ./a/00.cls"),
-        member("a/02.jpg", "soft 01.jpg"),
-        member("a/02.cls", "soft ../b/later.cls"),
-        member("a/03.jpg", "hard a/02.jpg"),
-        member("a/03.cls", "hard a/02.cls"),
+        *(member("a/00.jpg", b"image"), member("a/00.cls", b"7")),
+        *(member("a/01.jpg", "hard a/00.jpg"), member("a/01.cls", "hard ./a/00.cls")),
+        *(member("a/02.jpg", "soft 01.jpg"), member("a/02.cls", "soft ../b/later.cls")),
+        *(member("a/03.jpg", "hard a/02.jpg"), member("a/03.cls", "hard a/02.cls")),
         member("b/later.cls", b"8"),
     ]
     found = contents(file, read(file, tar_of(members, format)))
-    labels = ["7", "7", "8", "8"]
-    assert found == [(f"a/{i:02}.jpg", b"image", label) for i, label in enumerate(labels)]
-
-
-def test_links_of_gnu_tar_are_followed(file: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "files"
-    folder.mkdir()
-    (folder / "0.jpg").write_bytes(b"image")
-    (folder / "0.cls").write_bytes(b"7")
-    for suffix in "jpg", "cls":
-        (folder / f"1.{suffix}").hardlink_to(folder / f"0.{suffix}")
-        (folder / f"2.{suffix}").symlink_to(f"0.{suffix}")
-    subprocess.run(["tar", "-cf", file, "-C", folder, "."], check=True)
-    found = sorted(contents(file, read_samples(str(file), True)))
-    assert found == [(f"./{number}.jpg", b"image", "7") for number in range(3)]
+    assert found == [(f"a/{i:02}.jpg", b"image", label) for i, label in enumerate("7788")]
 
 
 @pytest.mark.parametrize(
@@ -380,14 +320,10 @@ def test_a_link_to_nothing_is_refused(file: Path, link: str) -> None:
 
 def test_a_hard_link_names_the_last_member_before_it(file: Path) -> None:
     """As where two tars with the same names were joined by `tar --concatenate`."""
-    members = [
-        each
-        for label in (b"1", b"2")
-        for each in (
-            *(member("0.jpg", b"image"), member("0.cls", label)),
-            *(member("1.jpg", b"image"), member("1.cls", "hard 0.cls")),
-        )
-    ]
+    members = []
+    for label in (b"1", b"2"):
+        members += [member("0.jpg", b"image"), member("0.cls", label)]
+        members += [member("1.jpg", b"image"), member("1.cls", "hard 0.cls")]
     assert [sample.label for sample in read(file, tar_of(members))] == ["1", "1", "2", "2"]
     members[3] = member("1.cls", "soft 0.cls")
     with pytest.raises(DataError, match="is not exactly one file of this tar file"):
@@ -419,31 +355,31 @@ def test_dots_in_names_are_named(file: Path, suffixes: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     ("content", "label"),
     [
-        ("1.5", "1.5"),
         ("1.0", "1.0"),
         ("1e-7", "1e-07"),
-        ("[0.1, 2, \"x\"]", ["0.1", "2", "x"]),
-        ('{"class": -3.25}', "-3.25"),
-        ('{"cls": 2, "class": 1}', "1"),  # the order of a table's columns
+        ('[0.1, 2, "x"]', ["0.1", "2", "x"]),
+        ('{"cls": 2, "class": -3.25}', "-3.25"),  # the order of a table's columns
         ('{"class_id": 7}', "7"),
+        *((other, None) for other in ("NaN", "1e999", "true", "null", "[[1]]", '[{"label": 1}]')),
     ],
-)  # fmt: skip
-def test_numbers_in_json_are_labels(file: Path, content: str, label: object) -> None:
-    found = read(file, tar_of([member("0.jpg", b""), member("0.json", content.encode())]))
-    assert found[0].label == label
-
-
-@pytest.mark.parametrize("content", ["NaN", "1e999", "true", "null", "[[1]]", '[{"label": 1}]'])
-def test_other_json_is_refused(file: Path, content: str) -> None:
-    assert json.loads(content) != 1.5
+)
+def test_numbers_and_texts_in_json_are_labels_and_nothing_else_is(
+    file: Path, content: str, label: object
+) -> None:
+    tar = tar_of([member("0.jpg", b""), member("0.json", content.encode())])
+    if label is not None:
+        assert read(file, tar)[0].label == label
+        return
     with pytest.raises(DataError, match=r"0\.json: the label must be a text, a number, or a list"):
-        read(file, tar_of([member("0.jpg", b""), member("0.json", content.encode())]))
+        read(file, tar)
 
 
 def test_members_without_an_image_are_told_and_hidden_ones_are_not(
     file: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     members = [member("notes.md", b""), member("._00.jpg", b""), member("a/.b.cls", b"")]
+    members += [*pairs(1), member("01.cls", b"1"), member("02.heic", b"?")]
     with caplog.at_level(logging.WARNING):
-        assert len(read(file, tar_of([*members, *pairs(1), member("01.cls", b"1")]))) == 1
-    assert "members without an image are ignored: 1 .md, 1 .cls" in caplog.text
+        assert len(read(file, tar_of(members))) == 1
+    told = "members without an image are ignored: 1 .md, 1 .cls, 1 .heic; HEIC is not read: convert"
+    assert told in caplog.text

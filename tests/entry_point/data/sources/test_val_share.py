@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from entry_point.config.config_errors import ConfigError
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.sources.dataset import gap_lines
 from entry_point.data.sources.rows import PathList
@@ -23,9 +22,12 @@ from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import chosen_for_val
 from tests import commands
 from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources import test_parquet
-from tests.entry_point.data.sources.test_dataset import opened, table, write
-from tests.entry_point.data.sources.test_webdataset import jpeg, write_tar
+from tests.entry_point.data.sources.small_datasets import (
+    keys,
+    opened,
+    table,
+    write,
+)
 
 SIZES = {"cat": 60, "dog": 48, "emu": 15, "fox": 2}
 BY_HASH = {"cat": 3, "dog": 3, "emu": 3}
@@ -68,40 +70,12 @@ def val_counts(names: Sequence[str]) -> dict[str, int]:
     return Counter(name.split("/")[-2] for name in names)
 
 
-def keys(root: Path, split: str = "val", **data: Any) -> list[str]:
-    source = opened(root, **data).source(split)
-    return [source.key(i) for i in range(len(source))]
-
-
 @given(DATASETS, FRACTIONS)
 def test_a_class_has_its_share_of_lowest_hashes(images: Named, fraction: float) -> None:
+    """Whatever their order. So images of another class move none."""
     assert val_of(images, fraction) == by_the_rule(images, fraction)
-
-
-@given(DATASETS, FRACTIONS)
-def test_every_image_that_the_hash_chooses_is_val(images: Named, fraction: float) -> None:
-    plain = chosen_for_val([*images], fraction)
-    topped_up = chosen_for_val([*images], fraction, np.array([*images.values()]))
-    assert (topped_up | ~plain).all()
-    counts = Counter(images.values())
-    found = Counter(images[name] for name in val_of(images, fraction))
-    by_hash = Counter(np.array([*images.values()])[plain].tolist())
-    for number, count in counts.items():
-        assert found[number] >= min(max(int(count * fraction + 0.5), 1), count - 1)
-        assert found[number] < count or by_hash[number] == count
-
-
-@given(DATASETS, FRACTIONS, st.randoms(use_true_random=False))
-def test_the_order_of_the_images_decides_nothing(images: Named, fraction: float, rng: Any) -> None:
-    shuffled = [*images.items()]
-    rng.shuffle(shuffled)
-    assert val_of(dict(shuffled), fraction) == val_of(images, fraction)
-
-
-@given(DATASETS, DATASETS, FRACTIONS)
-def test_images_of_another_class_move_none(images: Named, more: Named, fraction: float) -> None:
-    added = {name: 9 for name in more if name not in images}
-    assert val_of(images | added, fraction) & images.keys() == val_of(images, fraction)
+    plain = chosen_for_val([*images], fraction)  # which depends on nothing but the name
+    assert plain.tolist() == [hash_of(name) < fraction for name in images]
 
 
 def test_names_decide_between_equal_hashes() -> None:
@@ -136,53 +110,25 @@ def test_a_path_list_is_divided_as_its_names() -> None:
 
 def test_folders_have_their_share_in_every_class(tmp_path: Path) -> None:
     """The images that the hash chooses stay val: a later release moves none back."""
-    root = write(tmp_path, *NAMES)
-    found = keys(root)
-    assert val_counts(found) == TOPPED_UP
-    assert "(val by a hash of the paths, val_fraction=0.1 of each class)" in opened(root).found
-    assert [Path(key).name for key in found if "/dog/" in key] == [
-        *("10.jpg", "12.jpg", "22.jpg", "23.jpg", "47.jpg"),
-    ]
-    plain = keys(root, val_top_up=None)
-    assert val_counts(plain) == BY_HASH and {*plain} < {*found}
-    assert not {*found} & {*keys(root, "train")}
+    dataset = opened(write(tmp_path, *NAMES))
+    val = keys(dataset.source("val"))
+    assert val_counts(val) == TOPPED_UP
+    assert "(val by a hash of the paths, val_fraction=0.1 of each class)" in dataset.found
+    of_dogs = [Path(key).stem for key in val if "/dog/" in key]
+    assert of_dogs == ["10", "12", "22", "23", "47"]
+    plain = keys(opened(tmp_path, val_top_up=None).source("val"))
+    assert val_counts(plain) == BY_HASH and {*plain} < {*val}
+    assert not {*val} & {*keys(dataset.source("train"))}
 
 
 def test_a_fraction_of_train_has_the_share_of_its_classes(tmp_path: Path) -> None:
     """The images of other splits do not count."""
     write(tmp_path, *(f"train/{name}" for name in NAMES), "test/fox/1.jpg", "test/gnu/1.jpg")
-    found = opened(tmp_path, val_fraction=0.25)
-    assert "val_fraction=0.25 of each class of train" in found.found
-    counts = val_counts([found.source("val").key(i) for i in range(len(found.source("val")))])
+    dataset = opened(tmp_path, val_fraction=0.25)
+    assert "val_fraction=0.25 of each class of train" in dataset.found
+    counts = val_counts(keys(dataset.source("val")))
     assert all(counts[name] >= count / 4 for name, count in SIZES.items()) and counts["fox"] == 1
-    assert len(found.source("test")) == 2
-
-
-def test_a_table_has_its_share_in_every_class(tmp_path: Path) -> None:
-    """Its paths are those of the folder, and so is its split, in any order of its rows."""
-    write(tmp_path, *NAMES)
-    rows = [f"{name},{name.split('/')[0]}" for name in NAMES]
-    file = table(tmp_path / "labels.csv", rows[::-1])
-    assert sorted(keys(file)) == sorted(keys(tmp_path, format="folder"))
-
-
-def test_tars_and_parquet_files_have_their_share_in_every_class(tmp_path: Path) -> None:
-    members = [
-        member
-        for number, name in enumerate(NAMES)
-        for member in ((f"{number:04d}.jpg", jpeg()), (f"{number:04d}.cls", name[:3].encode()))
-    ]
-    write_tar(tmp_path / "tars/photos.tar", *members)
-    images = [{"bytes": jpeg(), "path": name} for name in NAMES]
-    test_parquet.write(
-        tmp_path / "rows/photos.parquet", images, classes_of(NAMES).tolist(), [*SIZES]
-    )
-    for folder in ("tars", "rows"):
-        splits = {split: opened(tmp_path / folder).source(split) for split in ("train", "val")}
-        counts = np.bincount(splits["val"].labels).tolist()
-        assert splits["val"].classes == [*SIZES]
-        assert all(count >= share for count, share in zip(counts, (6, 5, 2, 1), strict=True))
-        assert len(splits["train"]) + sum(counts) == len(NAMES)
+    assert len(dataset.source("test")) == 2
 
 
 @pytest.mark.parametrize("cells", ["cat|dog", "0.5"])
@@ -190,26 +136,18 @@ def test_several_labels_and_numbers_are_divided_by_the_hash_alone(
     tmp_path: Path, cells: str
 ) -> None:
     write(tmp_path, *NAMES)
-    file = table(tmp_path / "labels.csv", [f"{name},{cells}" for name in NAMES])
-    assert val_counts(keys(file)) == BY_HASH
-    assert opened(file).found.endswith("(val by a hash of the paths, val_fraction=0.1)")
+    dataset = opened(table(tmp_path / "labels.csv", [f"{name},{cells}" for name in NAMES]))
+    assert val_counts(keys(dataset.source("val"))) == BY_HASH
+    assert dataset.found.endswith("(val by a hash of the paths, val_fraction=0.1)")
 
 
 def test_a_packed_dataset_has_the_split_of_its_source(tmp_path: Path) -> None:
-    source = write(tmp_path / "photos", *NAMES)
-    assert pack(source, tmp_path / "packed") == 0
+    source = opened(write(tmp_path / "photos", *NAMES))
+    assert pack(source.root, tmp_path / "packed") == 0
     for split in ("train", "val"):
         packed = opened(tmp_path / "packed").source(split)
         found = sorted(Path(packed.name(i)).stem for i in range(len(packed)))
-        assert len(found) == len(keys(source, split)) and len(found) in (15, 110)
-        assert found == sorted(Path(key).stem for key in keys(source, split))
-
-
-def test_only_classes_are_topped_up() -> None:
-    with pytest.raises(ConfigError, match=r"val_top_up=labels: Input should be 'classes'"):
-        from entry_point.config.train_config import load_train_config
-
-        load_train_config(["data.root=x", "data.val_top_up=labels"])
+        assert found == sorted(Path(key).stem for key in keys(source.source(split)))
 
 
 # What is measured by few images
@@ -246,42 +184,25 @@ def test_classes_of_few_images_are_named_with_what_one_image_is() -> None:
 def test_no_class_is_in_two_lines() -> None:
     """Neither a class without images in val, nor one that the model cannot know."""
     lines = lines_of({"ant": 0, "bee": 9, "cat": 9}, {"ant": 3, "bee": 0, "cat": 4})
-    assert [line.split(":")[0] for line in lines] == [
+    assert [line.partition(": ")[0] for line in lines] == [
         "train has no images of 1 of 3 classes (ant)",
         "val has no images of 1 of 3 classes (bee)",
         "val has fewer than 10 images of 1 of 3 classes (cat",
     ]
-    assert lines_of({"ant": 5, "bee": 5}, {"ant": 0, "bee": 20})[1:] == []
-
-
-def test_numbers_have_no_classes() -> None:
+    assert "the model cannot learn them: add images" in lines[0]
     assert lines_of({"age": 3}, {"age": 3}, "numbers") == []
 
 
-@pytest.mark.parametrize("packs", [False, True])
 def test_check_dataset_says_what_few_images_measure(
-    tmp_path: Path, packs: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    names = [name for name in NAMES if name[:3] in ("cat", "emu")]
-    root = write(
-        tmp_path / "photos", *(f"{split}/{name}" for split in ("train", "val") for name in names)
-    )
-    (root / "val/emu/00.jpg").unlink()
-    for number in range(1, 9):
-        (root / f"val/emu/{number:02d}.jpg").unlink()
-    if packs:
-        assert pack(root, tmp_path / "packed") == 0
-        root = tmp_path / "packed"
-    with caplog.at_level("INFO"):
-        assert commands.check_dataset([f"root={root}"]) == 0
-    line = "val has fewer than 10 images of 1 of 2 classes (emu: 6): one image is 17 % of the accur"
-    assert caplog.text.count(line) == 1
-
-
-def test_check_dataset_says_nothing_without_val(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    write(tmp_path, *NAMES)
+    names = [name for name in NAMES if name[:3] in ("cat", "emu")]
+    write(tmp_path, *(f"train/{name}" for name in names), *(f"val/{name}" for name in names[:66]))
     with caplog.at_level("INFO"):
         assert commands.check_dataset([f"root={tmp_path}"]) == 0
+    line = "val has fewer than 10 images of 1 of 2 classes (emu: 6): one image is 17 % of the accur"
+    assert caplog.text.count(line) == 1
+    caplog.clear()
+    with caplog.at_level("INFO"):
+        assert commands.check_dataset([f"root={tmp_path / 'train'}"]) == 0
     assert "has fewer" not in caplog.text and "no images of" not in caplog.text

@@ -1,16 +1,12 @@
 """The tar files of others as a source."""
 
-import io
-import json
 import logging
-import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import webdataset
-from PIL import Image
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
@@ -18,9 +14,9 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.webdataset import expanded
-from entry_point.job.program import ExitCode
 from tests import commands
 from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.sources.small_datasets import keys, members, refusal, write_tar
 
 SPLITS = ("train", "val")
 
@@ -44,21 +40,6 @@ def write_tars(photographs: Path, folder: Path, suffix: str = "cls", per_tar: in
     return folder
 
 
-def write_tar(file: Path, *members: tuple[str, bytes]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(file, "w") as tar:
-        for name, content in members:
-            member = tarfile.TarInfo(name)
-            member.size = len(content)
-            tar.addfile(member, io.BytesIO(content))
-
-
-def jpeg() -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(file, "JPEG")
-    return file.getvalue()
-
-
 def open_tars(root: Path | str, split: str = "train", **data: Any) -> Source:
     return open_source(DataConfig(format="webdataset", root=str(root), **data), split, Path())
 
@@ -72,10 +53,11 @@ def samples(source: Source, engine: Way) -> list[tuple[torch.Tensor, torch.Tenso
     return found
 
 
-@pytest.mark.parametrize("engine", ["threads", "workers"])
-@pytest.mark.parametrize("suffix", ["cls", "txt", "json"])
+@pytest.mark.parametrize(
+    ("suffix", "engine"), [("cls", "threads"), ("txt", "workers"), ("json", "threads")]
+)
 def test_tars_give_the_samples_of_the_folder_that_they_were_made_of(
-    mixed_folder: Path, tmp_path: Path, engine: Way, suffix: str
+    mixed_folder: Path, tmp_path: Path, suffix: str, engine: Way
 ) -> None:
     tars = write_tars(mixed_folder, tmp_path / "tars", suffix)
     for split in SPLITS:
@@ -84,6 +66,7 @@ def test_tars_give_the_samples_of_the_folder_that_they_were_made_of(
         assert len(source) == len(folder)
         names = [str(n) for n in range(8)] if suffix == "cls" else folder.classes
         assert source.classes == names and source.labels.tolist() == folder.labels.tolist()
+        assert all(torch.equal(source.read(i), folder.read(i)) for i in range(len(folder)))
         if split == "train":
             for ours, theirs in zip(samples(source, engine), samples(folder, engine), strict=True):
                 assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
@@ -124,82 +107,19 @@ def test_tars_are_packed_indexed_and_checked(
     assert f"{tar}/0000" in caplog.text
 
 
-def test_tars_without_the_name_of_a_split_are_divided_by_a_hash(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    members = [
-        (f"{i:03d}.{kind}", content)
-        for i in range(200)
-        for kind, content in (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))
-    ]
-    write_tar(tmp_path / "photos.tar", *members)
-    with caplog.at_level(logging.INFO):
-        sizes = [len(open_tars(tmp_path / "photos.tar", split)) for split in SPLITS]
-    assert sum(sizes) == 200 and 5 < sizes[1] < 40
-    assert "by a hash of the paths, val_fraction=0.1" in caplog.text
-    assert 60 < len(open_tars(tmp_path, "val", val_fraction=0.5)) < 140
-
-
-def test_tars_of_train_and_test_are_divided_packed_and_checked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """As those of CIFAR-10."""
-    for split in ("train", "test"):
-        members = [(f"{i:03d}.{kind}", content) for i in range(100) for kind, content in
-                   (("jpg", jpeg()), ("cls", b"%d" % (i % 2)))]  # fmt: skip
-        write_tar(tmp_path / "tars" / f"{split}.tar", *members)
-    tars, packed = tmp_path / "tars", tmp_path / "packed"
-    with pytest.raises(DataError, match=r"no images for val, .* data\.val_fraction=0\.1 takes a"):
-        open_tars(tars, "val")
-    train, val = (open_tars(tars, split, val_fraction=0.3) for split in SPLITS)
-    assert len(train) + len(val) == 100 and 15 < len(val) < 45
-    assert commands.optimize([f"source={tars}", f"output={packed}", "val_fraction=0.3"]) == 0
-    with caplog.at_level(logging.INFO):
-        assert (
-            commands.check_dataset([f"root={packed}"])
-            == commands.check_dataset([f"root={tars}"])
-            == 0
-        )
-    assert caplog.text.count("200 images checked") == 2
-    write_tar(tmp_path / "none" / "train.tar", ("notes.md", b"words"))
-    assert commands.check_dataset([f"root={tmp_path / 'none'}"]) == ExitCode.USAGE
-
-
-def test_tars_below_folders_of_any_name_are_checked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for split in ("train", "valid"):
-        write_tar(tmp_path / "photos" / split / "0.tar", ("0.jpg", jpeg()), ("0.cls", b"0"))
-    with caplog.at_level(logging.INFO):
-        assert commands.check_dataset([f"root={tmp_path}"]) == 0
-    assert "2 images checked" in caplog.text
-
-
-def test_a_pattern_with_braces_names_the_tars(photo_folder: Path, tmp_path: Path) -> None:
-    tars = write_tars(photo_folder, tmp_path / "tars")
-    pattern = f"{tars}/{{train,val}}-{{000..001}}.tar"
-    assert [len(open_tars(pattern, split)) for split in SPLITS] == [20, 20]
-    assert expanded("a-{08..10}.tar") == ["a-08.tar", "a-09.tar", "a-10.tar"]
-    with pytest.raises(DataError, match=r"no such file: .*train-005\.tar"):
-        open_tars(f"{tars}/train-{{000..009}}.tar")
-
-
-def test_lists_in_json_are_several_labels(tmp_path: Path) -> None:
-    rows = [["cat"], ["cat", "dog"], [], ["dog"]] * 2
-    for split in SPLITS:
-        members = [
-            each
-            for i, row in enumerate(rows)
-            for each in ((f"{i}.jpg", jpeg()), (f"{i}.json", json.dumps({"labels": row}).encode()))
-        ]
-        write_tar(tmp_path / f"{split}.tar", *members)
-    source = open_tars(tmp_path)
-    assert (source.kind, source.classes) == ("labels", ["cat", "dog"])
-    assert source.labels[:4].tolist() == [[1, 0], [1, 1], [0, 0], [0, 1]]
+def test_braces_of_a_pattern_count_and_choose(tmp_path: Path) -> None:
+    found = ["a-08-x.tar", "a-08-y.tar", "a-09-x.tar", "a-09-y.tar", "a-10-x.tar", "a-10-y.tar"]
+    assert expanded("a-{08..10}-{x,y}.tar") == found
+    write_tar(tmp_path / "a-1.tar", *members([0, 0]))
+    with pytest.raises(DataError, match=r"no such file: .*/a-2\.tar"):
+        open_tars(f"{tmp_path}/a-{{1..2}}.tar")
+    assert len(open_tars(f"{tmp_path}/a-{{1..1}}.tar")) == 1
+    write_tar(tmp_path / "a-1.tar", ("notes.md", b"words"))
+    assert "holds no images" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("members", "message"),
+    ("found", "message"),
     [
         ([("1.jpg", b"x")], r"the sample 1 has no label: none of \.cls, \.txt, \.json"),
         ([("1.jpg", b"x"), ("1.png", b"x"), ("1.cls", b"0")], "the sample 1 has 2 images"),
@@ -212,40 +132,20 @@ def test_lists_in_json_are_several_labels(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_used_is_named(
-    tmp_path: Path, members: list[tuple[str, bytes]], message: str
+    tmp_path: Path, found: list[tuple[str, bytes]], message: str
 ) -> None:
     for split in SPLITS:
-        write_tar(tmp_path / f"{split}.tar", *members)
+        write_tar(tmp_path / f"{split}.tar", *found)
     with pytest.raises(DataError, match=message.format(tmp_path)):
         open_tars(tmp_path)
 
 
-def test_a_tar_that_is_cut_off_is_named(photo_folder: Path, tmp_path: Path) -> None:
-    tars = write_tars(photo_folder, tmp_path / "tars")
-    (tars / "val-000.tar").write_bytes((tars / "val-000.tar").read_bytes()[:5000])
-    with pytest.raises(DataError, match=r"val-000\.tar is not a sound tar file from byte"):
-        open_tars(tars)
-
-
-def test_hidden_members_of_macos_are_left_out(tmp_path: Path) -> None:
-    for split in SPLITS:
-        members = [(f"./{hidden}{i}.{kind}", content) for i in range(2) for kind, content in
-                   (("jpg", jpeg()), ("cls", b"%d" % i)) for hidden in ("._", "")]  # fmt: skip
-        write_tar(tmp_path / f"{split}.tar", *members)
-    source = open_tars(tmp_path)
-    assert [source.key(i) for i in range(len(source))] == [
-        f"{tmp_path}/train.tar/./{i}.jpg" for i in range(2)
-    ]
-
-
-def test_members_without_an_image_and_other_splits_are_told(
+def test_the_words_of_paths_tell_splits_and_tars_of_no_split_are_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for split in (*SPLITS, "extra"):
-        members = [(f"{i}.{kind}", content) for i in range(2) for kind, content in
-                   (("jpg", jpeg()), ("cls", b"%d" % i))]  # fmt: skip
-        write_tar(tmp_path / f"{split}.tar", *members, ("notes.md", b"words"))
+    for name in ("a/train/0.tar", "a/valid/1.tar", "extra.tar"):
+        write_tar(tmp_path / name, *members([0, 1]))
     with caplog.at_level(logging.INFO):
-        assert len(open_tars(tmp_path)) == 2
-    assert "members without an image are ignored: 1 .md" in caplog.text
+        found = [keys(open_tars(tmp_path, split)) for split in SPLITS]
+    assert [*map(len, found)] == [2, 2] and found[1][1] == f"{tmp_path}/a/valid/1.tar/001.jpg"
     assert "not used: 1 of no split" in caplog.text

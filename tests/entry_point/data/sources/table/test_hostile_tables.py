@@ -2,7 +2,6 @@
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +18,9 @@ from entry_point.data.sources.labels import read_labels
 from entry_point.data.sources.rows import Labels, PathList
 from entry_point.data.sources.splits import Splits, divided, named
 from entry_point.data.sources.table import list_table
+from entry_point.job.program import ExitCode
+from tests import commands
+from tests.entry_point.data.sources import small_datasets
 
 GOOD = "path,label,split\na.jpg,cat,train\nb.jpg,dog,train\nc.jpg,cat,val\nd.jpg,dog,val\n"
 
@@ -46,148 +48,84 @@ def complaint(file: Path, **table: Any) -> str:
     return text.replace(str(file), "FILE").replace(str(file.parent), "FOLDER")
 
 
-def csv_of(*rows: str, header: str = "path,label,split") -> str:
-    return "\n".join([header, *rows]) + "\n"
+TWICE = "row 3: 'a.jpg' is in row 1, too: keep one of them; several labels of an image"
+HERE = "row 1: the path 'x/..' leads out of the folder FOLDER: set data.images to a folder that"
+WRONG_ROWS = [
+    # The rows of a CSV, and what the line says.
+    (f"a.jpg,{'x' * 10_000_000},train", "line 2: field larger"),
+    ("a.jpg,cat,train\nb.jpg,,val", "row 2: the label is empty"),
+    ("a.jpg,cat,train\nb.jpg,NaN,val", "row 2: the label is NaN"),
+    ("a,1.5,train\nb,nan,val", "row 2: the label 'nan' is not a finite"),
+    ("a,1.5,train\nb,1e60,val", "row 2: the label '1e60' is not a finite"),
+    ("a.jpg,\x1b[2J,train", "row 1: the label '\\\\x1b[2J'"),
+    (",cat,train", "row 1: the path '' is empty"),
+    ("a\0b.jpg,cat,train", "or holds a NUL character"),
+    ("../a.jpg,cat,train", "row 1: the path '../a.jpg' leads out of the folder"),
+    ("b.jpg,cat,train\nx/../../a.jpg,cat,train", "row 2: the path 'x/../../a.jpg' leads out"),
+    ("/etc/passwd,cat,train", "row 1: the path '/etc/passwd' leads out of"),
+    ("{folder}2/a.jpg,cat,train", "leads out of the folder FOLDER: set data.images to"),
+    ("x/..,cat,train", f"{HERE} holds all images, and data.table.prefix to what precedes it"),
+    (f"{'/x' * 1_000_000},cat,train", "leads out of the folder"),
+    ("s3://bucket/a.jpg,cat,train", "is not a file: set data.table.prefix to the part"),
+    ("a.jpg,cat,train\nb.jpg,dog,val\n./a.jpg,dog,train", TWICE),
+]
 
 
-CSV: dict[str, tuple[str, str]] = {
-    "no path column": (csv_of("a,b,c", header="foto,label,split"), "has no column of the images'"),
-    "no label column": (csv_of("a,b,c", header="path,animal,split"), "has no column of labels"),
-    "no split column": (csv_of("a,b", header="path,label"), "leaves no image for val: FILE"),
-    "a column twice": (csv_of("a,b,c,d", header="path,label,label,split"), "two columns 'label'"),
-    "10 MB cell": (csv_of(f"a.jpg,{'x' * 10_000_000},train"), "line 2: field larger"),
-    "no label": (csv_of("a.jpg,cat,train", "b.jpg,,val"), "row 2: the label is empty"),
-    "NaN label": (csv_of("a.jpg,cat,train", "b.jpg,NaN,val"), "row 2: the label is NaN"),
-    "NaN number": (
-        csv_of("a,1.5,train", "b,nan,val"),
-        "row 2: the label 'nan' is not a finite",
-    ),
-    "infinite": (csv_of("a,1.5,train", "b,1e60,val"), "row 2: the label '1e60' is not a finite"),
-    "mixed": (csv_of("a,1.5,train", "b,cat,val"), "row 2: the label 'cat' is not a finite number"),
-    "no path": (csv_of(",cat,train"), "row 1: the path '' is empty"),
-    "parent": (csv_of("../a.jpg,cat,train"), "row 1: the path '../a.jpg' leads out of the folder"),
-    "hidden parent": (
-        csv_of("b.jpg,cat,train", "x/../../a.jpg,cat,train"),
-        "row 2: the path 'x/",
-    ),
-    "absolute": (csv_of("/etc/passwd,cat,train"), "row 1: the path '/etc/passwd' leads out of"),
-    "sibling": (
-        csv_of("{folder}2/a.jpg,cat,train"),
-        "leads out of the folder FOLDER: set data",
-    ),
-    "the folder itself": (csv_of("x/..,cat,train"), "row 1: the path 'x/..' leads out"),
-    "URI": (
-        csv_of("s3://bucket/a.jpg,cat,train"),
-        "is not a file: set data.table.prefix to the part",
-    ),
-    "NUL": (csv_of("a\0b.jpg,cat,train"), "or holds a NUL character"),
-    "other label twice": (
-        csv_of("a.jpg,cat,train", "b.jpg,dog,val", "./a.jpg,dog,train"),
-        "row 3: 'a.jpg' is in row 1, too: keep one of them",
-    ),
-    "in both splits": (
-        csv_of("a.jpg,cat,train", "a.jpg,cat,val"),
-        "row 2: 'a.jpg' is in row 1, too: keep one of them; several labels",
-    ),
-    "control characters": (csv_of("a.jpg,\x1b[2J,train"), "row 1: the label '\\\\x1b[2J'"),
-}
-
-
-@pytest.mark.parametrize("name", CSV)
-def test_a_wrong_csv_is_one_line(tmp_path: Path, name: str) -> None:
-    content, expected = CSV[name]
+@pytest.mark.parametrize(("rows", "expected"), WRONG_ROWS, ids=[row[:20] for row, _ in WRONG_ROWS])
+def test_a_wrong_row_of_a_csv_is_one_line(tmp_path: Path, rows: str, expected: str) -> None:
     file = tmp_path / "labels.csv"
-    file.write_text(content.replace("{folder}", str(tmp_path)))
+    file.write_text(f"path,label,split\n{rows}\n".replace("{folder}", str(tmp_path)))
     assert expected in complaint(file)
 
 
+DIGITS = "1" + "0" * 400
 OF_CELLS = "`bool | int | float | str"
-JSON: dict[str, tuple[str, str]] = {
-    "no object": ('[1, 2]\n{"path": "a"}\n', "row 1: Expected `object`, got `array`: write a JSON"),
-    "no JSON": (
-        '{"path": "a", "label": "x"}\n{"path":\n',
-        "row 2: Input data was truncated: write a JSON object per line",
-    ),
-    "two objects": (
-        '{"path": "a", "label": 1}\n{"path": "b", "label": 1},{"path": "c"}\n',
-        "row 2: JSON is malformed: trailing",
-    ),
-    "nesting": ('{"path": "a", "other": ' + "[" * 100_000, "row 1: maximum recursion"),
-    "a missing key": ('{"path": "a", "label": "x"}\n{"path": "b"}\n', "row 2: has no 'label'"),
-    "null": ('{"path": "a", "label": null}\n', "row 1: has no 'label'"),
-    "NaN": ('{"path": "a", "label": NaN}\n', "row 1: JSON is malformed"),
-    "an object": (
-        '{"path": "a", "label": {"x": 1}}\n',
-        f"row 1: Expected {OF_CELLS} | array | null`, got `object` - at `$.label`: write",
-    ),
-    "nested lists": (
-        '{"path": "a", "label": [["x"]]}\n',
-        f"row 1: Expected {OF_CELLS}`, got `array` - at `$.label[0]`: write",
-    ),
-    "a long line": (
-        '{"path": "' + "x" * 10_000_000 + '", "label": 1}',
-        "leaves no image for ",
-    ),
-    "lengths": (
-        '{"path": "a", "label": [0.5]}\n{"path": "b", "label": [0.5, 1]}\n',
-        "row 2: the label \"['0.5', '1']\" has another length",
-    ),
-    "blank": ("\n\n", "FILE is empty"),
-    "401 digits": (
-        f'{{"path": "a", "label": [1.5]}}\n{{"path": "b", "label": [{10**400}]}}\n',
-        "row 2: the label '1000",
-    ),
-}
+WRONG_JSON = [
+    ('[1, 2]\n{"path": "a"}\n', "row 1: Expected `object`, got `array`: write a JSON object per"),
+    ('{"path": "a", "label": "x"}\n{"path":\n', "row 2: Input data was truncated: write a JSON"),
+    ('{"path": "a", "label": "x"}{"path": "b"}\n', "row 1: JSON is malformed: trailing"),
+    ('{"path": "a", "other": ' + "[" * 100_000, "row 1: maximum recursion"),
+    ('{"path": "a", "label": "x"}\n{"path": "b"}\n', "row 2: has no 'label'"),
+    ('{"path": "a", "label": {"x": 1}}\n', f"row 1: Expected {OF_CELLS} | array | null`, got `ob"),
+    ('{"path": "a", "label": [["x"]]}\n', f"row 1: Expected {OF_CELLS}`, got `array` - at"),
+    (f'{{"path": "a", "label": [{DIGITS}.5]}}\n', "row 1: Number out of range - at"),
+    (f'{{"path": "a", "label": [{DIGITS}, 0.5]}}\n', "row 1: the label '1000"),
+    ("\n\n", "FILE is empty"),
+]
 
 
-@pytest.mark.parametrize("name", JSON)
-def test_a_wrong_json_lines_file_is_one_line(tmp_path: Path, name: str) -> None:
-    content, expected = JSON[name]
+@pytest.mark.parametrize(("content", "expected"), WRONG_JSON, ids=range(len(WRONG_JSON)))
+def test_a_wrong_json_lines_file_is_one_line(tmp_path: Path, content: str, expected: str) -> None:
     (tmp_path / "labels.jsonl").write_text(content)
     assert expected in complaint(tmp_path / "labels.jsonl", val_fraction=0.5)
 
 
-def parquet(file: Path, **columns: Any) -> None:
-    pq.write_table(pa.table(columns), file)
-
-
-def cut(file: Path, _size: int = 0) -> None:
-    parquet(file, path=["a.jpg"] * 1000, label=["x", "y"] * 500)
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-PARQUET: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "truncated": (cut, "FILE is damaged ("),
-    "no Parquet": (lambda file: file.write_bytes(b"PAR1" + b"x" * 100), "FILE is damaged ("),
-    "empty": (lambda file: file.touch(), "FILE is damaged ("),
-    "no rows": (lambda file: parquet(file, path=pa.array([], "string"), label=[]), "holds no rows"),
-    "null label": (lambda file: parquet(file, path=["a", "b"], label=["x", None]), "row 2: has no"),
-    "NaN": (
-        lambda file: parquet(file, path=["a", "b"], label=[0.5, float("nan")]),
-        "row 2: the lab",
-    ),
-    "null path": (
-        lambda file: parquet(file, path=["a", None], label=["x", "y"]),
-        "row 2: the path",
-    ),
-    "bytes": (
-        lambda file: parquet(file, path=[b"a", b"b"], label=["x", "y"]),
-        "the column 'path' is of type Binary",
-    ),
-    "structs": (
-        lambda file: parquet(file, path=["a"], label=[{"x": 1}]),
-        "the column 'label' is of type Struct",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PARQUET)
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"path": pa.array([], "string"), "label": []}, "holds no rows"),
+        ({"path": ["a", "b"], "label": ["x", None]}, "row 2: has no 'label'"),
+        ({"path": ["a", None], "label": ["x", "y"]}, "row 2: the path '' is empty"),
+        ({"path": [b"a", b"b"], "label": ["x", "y"]}, "the column 'path' is of type Binary"),
+        ({"path": ["a"], "label": [{"x": 1}]}, "the column 'label' is of type Struct"),
+    ],
+)
 def test_a_wrong_parquet_file_is_one_line(
-    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, columns: dict[str, Any], expected: str
 ) -> None:
-    make, expected = PARQUET[name]
-    make(tmp_path / "labels.parquet")
+    pq.write_table(pa.table(columns), tmp_path / "labels.parquet")
     assert expected in complaint(tmp_path / "labels.parquet", val_fraction=0.5)
+
+
+def test_a_damaged_parquet_file_is_one_line(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "labels.parquet"
+    pq.write_table(pa.table({"path": ["a.jpg"] * 1000, "label": ["x", "y"] * 500}), file)
+    whole = file.read_bytes()
+    for content in (whole[: len(whole) // 2], b"PAR1" + b"x" * 100, b""):
+        file.write_bytes(content)
+        assert "FILE is damaged (" in complaint(file)
     assert not capfd.readouterr().err
 
 
@@ -203,25 +141,10 @@ def test_rows_of_other_splits_need_no_labels(tmp_path: Path) -> None:
     assert table.splits.unused == "; not used: 1 of split 'extra'"
 
 
-def test_rows_of_train_are_divided_if_no_row_is_for_val(tmp_path: Path) -> None:
-    file = tmp_path / "labels.csv"
-    file.write_text(GOOD.replace(",val", ",test"))
-    assert [*read(file).splits.rows] == ["train", "test"]
-    rows = [
-        f"{i}.jpg,{'cat' if i % 2 else 'dog'},{'train' if i % 3 else 'test'}" for i in range(90)
-    ]
-    file.write_text("\n".join(["path,label,split", *rows]))
-    table = read(file, val_fraction=0.5)
-    assert len(table.splits.rows["train"]) + len(table.splits.rows["val"]) == 60
-    assert table.splits.rows["test"].tolist() == list(range(0, 90, 3))
-    assert 15 < len(table.splits.rows["val"]) < 45
-    only_test = file.read_text().replace(",train", ",test")
-    file.write_text(only_test)
-    assert [*read(file, val_fraction=0.5).splits.rows] == ["test"]
-
-
-def test_other_files_are_refused(tmp_path: Path) -> None:
+def test_other_files_and_a_column_twice_are_refused(tmp_path: Path) -> None:
     assert "no such table" in complaint(tmp_path / "gone.csv")
+    twice = small_datasets.table(tmp_path / "twice.csv", ["a,b,c"], "path,label,label")
+    assert "FILE has two columns 'label': rename one" in complaint(twice)
     (tmp_path / "labels.xlsx").touch()
     assert "must end in one of .csv, .tsv, .parquet" in complaint(tmp_path / "labels.xlsx")
     (tmp_path / "folder.csv").mkdir()
@@ -235,10 +158,6 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
         ({"labels": ["label", "x"]}, "FILE has no column 'x'"),
         ({"labels": ["path"]}, "the column 'path' cannot hold two things"),
         ({"kind": "numbers"}, "row 1: the label 'cat' is not a finite number"),
-        (
-            {"val_fraction": 0.1},
-            "data.val_fraction=0.1: FILE has images for val, by the column 'split'; remove one",
-        ),
     ],
 )
 def test_settings_that_do_not_fit_the_table_are_one_line(
@@ -309,3 +228,19 @@ def _read_or_refuse(file: Path, rows: int | None = None) -> None:
     assert rows is None or rows >= len(table.paths)
     for row in range(len(table.paths)):
         assert ".." not in Path(table.paths[row]).parts and not table.paths[row].startswith("/")
+
+
+def test_a_row_whose_path_leads_out_is_refused_by_packing_indexing_and_checks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = small_datasets.write(tmp_path / "photos", "a.jpg")
+    file = small_datasets.table(root / "t.csv", ["a.jpg,cat", "x/../../outside.jpg,cat"])
+    packing = [f"source={file}", f"output={tmp_path / 'packed'}"]
+    for program, arguments in (
+        (commands.optimize, packing),
+        (commands.optimize, [*packing, "output_format=index"]),
+        (commands.check_dataset, [f"root={file}"]),
+    ):
+        assert program(arguments) != ExitCode.FINISHED
+        refused = f"row 2: the path 'x/../../outside.jpg' leads out of the folder {root}"
+        assert refused in capsys.readouterr().err

@@ -72,6 +72,24 @@ def test_lists_of_names_may_be_text() -> None:
     assert read(["[cat]", "[dog]"], kind="class").names == ["[cat]", "[dog]"]
 
 
+@pytest.mark.parametrize(
+    ("name", "cells", "kind", "classes"),
+    [
+        ("labels", ["cat", "dog"], "class", ["cat", "dog"]),
+        ("labels", ["cat", ""], "labels", ["cat"]),
+        ("labels", ["cat|dog", "dog"], "labels", ["cat", "dog"]),
+        ("label", ["0.0", "1.0"], "class", ["0", "1"]),
+        ("label", ["0.5", "1.0"], "numbers", ["label"]),
+        ("label", ["Paris, France", "Lyon, France"], "class", ["Lyon, France", "Paris, France"]),
+    ],
+)
+def test_cells_say_what_labels_are(
+    name: str, cells: list[str], kind: str, classes: list[str]
+) -> None:
+    found = read(cells, names=[name])
+    assert (found.kind, found.names) == (kind, classes)
+
+
 def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixture) -> None:
     """As it is printed, and as it arrives once a shell has taken the quotes."""
     cells, caught = ["dog,round", "cat,square"] * 3, []
@@ -80,8 +98,11 @@ def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixtu
         assert read(cells, names=names, kind=kind).names == ["cat,square", "dog,round"]
         label = f"; if 'cat,square' in the column '{names[0]}' is several"
         assert f"{label}, set data.table.separator=','" in caplog.text
+        none = "no row has several labels; data.table.separator=| separates them in a cell"
+        assert (none in caplog.text) == (kind == "labels")
         caught += re.findall(r"set (\S+)", caplog.text)
-    with pytest.raises(DataError, match="'dog,cat' of the column 'label' looks like several") as e:
+    several = "row 3: the label 'dog,cat' of the column 'label' looks like several.*kind=class"
+    with pytest.raises(DataError, match=several) as e:
         read(["dog", "cat", "dog,cat"])
     caught += re.findall(r"set (\S+'),", str(e.value))
     assert len(caught) == 3
@@ -89,6 +110,12 @@ def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixtu
         table = load_train_config(["data=manifest", "data.root=x", typed])[0].data.table
         found = read(cells, separator=table.separator)
         assert found.kind == "labels" and found.names == ["cat", "dog", "round", "square"]
+
+
+def test_whole_numbers_are_classes_in_their_order() -> None:
+    found = read([11 - i % 12 for i in range(36)])
+    assert found.kind == "class" and found.names == [str(number) for number in range(12)]
+    assert found.values[:3].tolist() == [11, 10, 9]
 
 
 @pytest.mark.parametrize("kind", [None, "class"])
@@ -101,12 +128,6 @@ def test_one_hot_columns_are_one_class(yes_no: tuple[Any, Any], kind: Any) -> No
     assert found.values.tolist() == [0, 1, 2, 0, 1, 2]
 
 
-def test_one_hot_columns_are_labels_or_numbers_on_request() -> None:
-    for kind in ("labels", "numbers"):
-        found = read([1, 0], [0, 1], kind=kind)
-        assert found.kind == kind and found.values.tolist() == [[1, 0], [0, 1]]
-
-
 def test_the_reading_of_zeros_and_ones_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert read([1, 0, 1], [0, 1, 1]).kind == "labels"
@@ -114,6 +135,8 @@ def test_the_reading_of_zeros_and_ones_is_said(caplog: pytest.LogCaptureFixture)
         caplog.text
     )
     assert read([1, 0], [0.5, 1]).kind == "numbers"
+    for kind in ("labels", "numbers"):
+        assert read([1, 0], [0, 1], kind=kind).values.tolist() == [[1, 0], [0, 1]]
 
 
 def test_a_row_of_no_or_two_classes_is_named() -> None:
@@ -125,24 +148,25 @@ def test_a_row_of_no_or_two_classes_is_named() -> None:
         read(["cat", "dog"], [0, 1], kind="class")
 
 
-@pytest.mark.parametrize("cells", [CAPTIONS, [f"{i}" for i in range(40)], CAPTIONS[:25]])
-def test_a_text_of_its_own_for_nearly_each_image_is_no_class(cells: list[str]) -> None:
-    with pytest.raises(DataError) as raised:
+@pytest.mark.parametrize(
+    ("cells", "different"),
+    [
+        (CAPTIONS, "40 of 40"),
+        ([f"{i}" for i in range(40)], "40 of 40"),
+        (CAPTIONS[:25], "25 of 25"),
+        ([*CAPTIONS[:30], *CAPTIONS[:10]], "30 of 40"),
+    ],
+)
+def test_a_text_of_its_own_for_nearly_each_image_is_no_class(
+    cells: list[str], different: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = f"T: {different} labels are different, such as"
+    with pytest.raises(DataError, match=line) as raised:
         read(cells)
-    text = str(raised.value)
-    assert f"T: {len(cells)} of {len(cells)} labels are different, such as" in text
-    assert "data.table.kind=class" in text and "data.table.labels=[COLUMN]" in text
-    assert sorted(read(cells, kind="class").names) == sorted(cells)
-
-
-def test_captions_of_which_some_are_equal_are_no_classes() -> None:
-    with pytest.raises(DataError, match=r"30 of 40 labels are different"):
-        read([*CAPTIONS[:30], *CAPTIONS[:10]])
-
-
-def test_captions_as_labels_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    assert read(CAPTIONS, kind="labels").kind == "labels"
-    assert "T: 40 of 40 labels are different, such as" in caplog.text
+    assert "data.table.kind=class" in str(raised.value)
+    assert "data.table.labels=[COLUMN]" in str(raised.value)
+    assert {*read(cells, kind="class").names} == {*cells}
+    assert read(cells, kind="labels").kind == "labels" and line in caplog.text
 
 
 @pytest.mark.parametrize("cells", [["a", "b", "c"], [*CAPTIONS[:19]], [*CAPTIONS[:20]] * 2])
@@ -151,23 +175,19 @@ def test_few_images_and_classes_of_two_images_are_classes(cells: list[str]) -> N
 
 
 @pytest.mark.parametrize(
-    ("numbers", "merged"),
+    ("numbers", "shown"),
     [
-        ([1700000000 + i for i in range(40)], True),
-        ([16777216, 16777217, 0], True),
-        ([1700000000 + i / 100 for i in range(40)], True),
-        ([i * 0.1 for i in range(4000)], False),
-        ([1 / 3, 1 / 3 + 1e-12, 0.9], False),
-        ([1e9 * i for i in range(40)], False),
+        ([5, 16777217, 16777216], "16777216 and 16777217: subtract"),
+        ([1700000000 + i for i in range(40)], "1700000000 and 1700000001: subtract"),
+        ([1700000000 + i / 100 for i in range(40)], "1700000000 and 1700000000.01: subtract"),
+        ([i * 0.1 for i in range(4000)], ""),
+        ([1 / 3, 1 / 3 + 1e-12, 0.9], ""),
+        ([1e9 * i for i in range(40)], ""),
     ],
 )
-def test_numbers_that_float32_cannot_hold_apart_are_named(
-    numbers: list[float], merged: bool, caplog: pytest.LogCaptureFixture
+def test_numbers_that_float32_cannot_hold_apart_are_shown(
+    numbers: list[float], shown: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read(numbers, kind="numbers").kind == "numbers"
-    assert ("'label' has different numbers that are the same as float32" in caplog.text) == merged
-
-
-def test_the_numbers_that_become_one_are_shown(caplog: pytest.LogCaptureFixture) -> None:
-    read([5, 16777217, 16777216], kind="numbers")
-    assert "such as 16777216 and 16777217: subtract" in caplog.text
+    line = "'label' has different numbers that are the same as float32"
+    assert (line in caplog.text) == bool(shown) and shown in caplog.text

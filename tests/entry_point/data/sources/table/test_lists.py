@@ -10,16 +10,16 @@ from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.splits import WHOLE
+from tests.entry_point.data.sources.small_datasets import counts, keys, write
 
 FILES = [f"{name}/{number}.jpg" for name in ("my cats", "dog") for number in range(10)]
 
 
-def listed(file: Path, line: str) -> Path:
+def listed(file: Path, line: str, header: str = "") -> Path:
     """A list of images, which are there. `line` is the form of each."""
-    lines = []
+    write(file.parent, *FILES)
+    lines = [header] if header else []
     for i, path in enumerate(FILES):
-        (file.parent / path).parent.mkdir(exist_ok=True)
-        (file.parent / path).touch()
         split, name = "val" if i % 5 == 0 else "train", "cat" if "cat" in path else "dog"
         words = {"path": path, "id": path[:-4], "name": name, "number": int(name == "dog")}
         lines.append(line.format(**words, i=i, odd=i % 2, split=split))
@@ -55,18 +55,15 @@ def test_a_list_without_a_header_is_read_to_the_last_row(
     caplog.set_level(logging.INFO)
     suffix, line = READ[name]
     source = opened(listed(tmp_path / f"list{suffix}", line)).source(WHOLE)
-    assert [source.key(i) for i in range(len(source))] == [f"{tmp_path}/{file}" for file in FILES]
+    assert keys(source) == [f"{tmp_path}/{file}" for file in FILES]
     assert source.classes in (["cat", "dog"], ["0", "1"])
     assert source.labels.tolist() == [0] * 10 + [1] * 10
     assert "a table without a header (columns " in caplog.text
 
 
-def test_a_split_in_a_list_is_used(tmp_path: Path) -> None:
+def test_a_split_in_a_list_is_used_unless_it_is_the_only_column(tmp_path: Path) -> None:
     dataset = opened(listed(tmp_path / "list.csv", "{path},{name},{split}"))
-    assert [len(dataset.source(split)) for split in ("train", "val")] == [16, 4]
-
-
-def test_a_class_called_train_is_no_split(tmp_path: Path) -> None:
+    assert counts(dataset) == {"train": 16, "val": 4}
     source = opened(listed(tmp_path / "list.txt", "{path} {split}")).source(WHOLE)
     assert source.classes == ["train", "val"] and len(source) == 20
 
@@ -97,8 +94,8 @@ def test_a_row_that_is_named_as_a_column_is_not_lost(tmp_path: Path, first: str,
     file = listed(tmp_path / "list.csv", f"{line},{{name}}")
     with pytest.raises(DataError, match=r"row, not a header; add a first line .* path,label"):
         opened(file, path=f"my cats/{first}", labels=["cat"])
-    file.write_text("path,label\n" + file.read_text())  # as advised
-    assert len(opened(file).source(WHOLE)) == 20
+    as_advised = listed(file, f"{line},{{name}}", "path,label")
+    assert len(opened(as_advised).source(WHOLE)) == 20
 
 
 def test_ids_without_a_header_get_the_hint(tmp_path: Path) -> None:
@@ -114,6 +111,5 @@ def test_rows_of_a_list_count_from_its_first_line(tmp_path: Path) -> None:
 
 
 def test_a_list_may_have_a_header(tmp_path: Path) -> None:
-    file = listed(tmp_path / "list.txt", "{path} {name}")
-    file.write_text("path label\n" + file.read_text())
+    file = listed(tmp_path / "list.txt", "{path} {name}", "path label")
     assert len(opened(file).source(WHOLE)) == 20

@@ -2,61 +2,50 @@
 
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from entry_point.data.errors import DataError
 from entry_point.data.sources.rows import LABEL_NAMES
+from entry_point.data.sources.splits import WHOLE
 from entry_point.data.sources.table import PATHS
 from tests import commands
-from tests.entry_point.data.sources.table.labeled_tables import opened, rows_of, write
+from tests.entry_point.data.sources import small_datasets
+from tests.entry_point.data.sources.small_datasets import NAMES, keys, opened, refusal
+from tests.entry_point.data.sources.table.labeled_tables import write
 
 ASKED = ("data.table.path=COLUMN", "data.table.labels=[COLUMN]")
 
 
-def rows(photo_folder: Path, /, **columns: str) -> list[dict[str, Any]]:
-    """Rows of the columns, each of which holds `path`, `label` or `split` of the photos, the path
-    without its suffix (`stem`), or a number."""
-    return [
-        {
-            name: {**row, "number": n, "stem": row["path"][:-4]}[cell]
-            for name, cell in columns.items()
-        }
-        for n, row in enumerate(rows_of(photo_folder))
+def table(root: Path, columns: dict[str, str]) -> Path:
+    """Each column holds the `path` of the images, the path without its suffix (`stem`), the
+    `label`, or a `number`."""
+    small_datasets.write(root, *NAMES)
+    cells = [
+        {"path": name, "stem": name[:-4], "label": name[:3], "number": n}
+        for n, name in enumerate(NAMES)
     ]
+    rows = [{name: row[cell] for name, cell in columns.items()} for row in cells]
+    return write(root / "train.csv", rows)
 
 
-def read(photo_folder: Path, table: Path, /, **columns: str) -> tuple[str, list[str]]:
-    """The first image and the classes of such a table."""
-    source, _ = opened(write(table, rows(photo_folder, **columns)), images=str(photo_folder))
-    return source.key(0).removeprefix(f"{photo_folder}/"), source.classes
-
-
-@pytest.mark.parametrize("path", ["id", "image_id", "id_code", "file", "filename"])
-@pytest.mark.parametrize("label", ["target", "class_id", "class", "label"])
-@pytest.mark.parametrize("cell", ["path", "stem"])
-def test_columns_of_usual_names_need_no_setting(
-    photo_folder: Path, tmp_path: Path, path: str, label: str, cell: str
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"id": "path", "target": "label"},
+        {"image_id": "stem", "class_id": "label"},
+        {"id_code": "stem", "cls": "label"},
+        {"id": "number", "file": "path", "label": "label"},
+        {"id": "number", "image_id": "path", "labels": "label"},
+        {"class_id": "number", "target": "number", "class": "label", "filename": "path"},
+    ],
+    ids=" ".join,
+)
+def test_the_first_columns_of_usual_names_need_no_setting(
+    tmp_path: Path, columns: dict[str, str]
 ) -> None:
-    columns = {path: cell, label: "label", "split": "split"}
-    first, classes = read(photo_folder, tmp_path / "train.csv", **columns)
-    assert first == "train/astronaut/000.jpg" and len(classes) == 8
-
-
-@pytest.mark.parametrize("path", ["path", "file_name", "filename", "image", "image_id"])
-def test_an_id_is_the_path_only_where_no_other_column_is(
-    photo_folder: Path, tmp_path: Path, path: str
-) -> None:
-    columns = {"id": "number", path: "path", "label": "label", "split": "split"}
-    first, _ = read(photo_folder, tmp_path / "train.csv", **columns)
-    assert first == "train/astronaut/000.jpg"
-
-
-def test_a_name_of_a_class_is_taken_before_its_number(photo_folder: Path, tmp_path: Path) -> None:
-    columns = {"class_id": "number", "target": "number", "id": "path", "class": "label"}
-    _, classes = read(photo_folder, tmp_path / "train.csv", **columns)
-    assert len(classes) == 8
+    source = opened(table(tmp_path, columns), for_training=False).source(WHOLE)
+    assert keys(source) == [f"{tmp_path}/{name}" for name in NAMES]
+    assert source.classes == ["cat", "dog"]
 
 
 def test_documents_name_the_usual_columns_in_their_order() -> None:
@@ -75,34 +64,14 @@ def test_documents_name_the_usual_columns_in_their_order() -> None:
     ],
 )
 def test_only_columns_that_are_unknown_are_asked_for_in_one_line_as_they_are_typed(
-    photo_folder: Path, tmp_path: Path, columns: dict[str, str], asked: str, known: str
+    tmp_path: Path, columns: dict[str, str], asked: str, known: str
 ) -> None:
-    file = write(tmp_path / "train.csv", rows(photo_folder, **columns))
-    with pytest.raises(DataError) as raised:
-        opened(file, images=str(photo_folder))
-    line = str(raised.value)
-    assert "\n" not in line and f": set {asked}, usually called " in line and known not in line
+    file = table(tmp_path, columns)
+    line = refusal(file)
+    assert f": set {asked}, usually called " in line and known not in line
     assert f"it has {', '.join(map(repr, columns))}" in line
-
-
-@pytest.mark.parametrize(
-    ("program", "root"),
-    [(commands.check_dataset, "root"), (commands.optimize, "source")],
-)
-def test_programs_ask_for_the_columns_as_they_take_them(
-    photo_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    program: Any,
-    root: str,
-) -> None:
-    columns = {"foto": "path", "animal": "label", "split": "split"}
-    file = write(tmp_path / "train.csv", rows(photo_folder, **columns))
-    typed = [f"{root}={file}", f"images={photo_folder}"]
-    typed += [f"output={tmp_path / 'packed'}"] if root == "source" else []
-    assert program(typed) != 0
-    error = capsys.readouterr().err
-    asked = re.search(r": set (\S+=COLUMN) (\S+=\[COLUMN\])[,;] ", error)
-    assert asked, error
-    answer = [asked[1].replace("COLUMN", "foto"), asked[2].replace("COLUMN", "animal")]
-    assert program([*typed, *answer]) == 0
+    names = dict(zip(ASKED, columns, strict=True))
+    typed = [
+        word.replace("COLUMN", names[word]) for word in re.findall(r"data\.\S+COLUMN]?", asked)
+    ]
+    assert commands.check_dataset([f"root={file}", *typed]) == 0
