@@ -10,8 +10,10 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable
+from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -156,6 +158,31 @@ def test_a_cache_that_cannot_be_used_costs_one_warning(
     (warning,) = warnings_of(caplog)
     assert str(cache_folder) in warning and "to the same pixels" in warning
     assert spoil or "not a database" in warning
+
+
+class Contended(sqlite3.Connection):
+    """Answers as SQLite may where several connections open a new file at once."""
+
+    refusals = 2
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if "journal_mode" in statement and Contended.refusals:
+            Contended.refusals -= 1
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode = sqlite3.SQLITE_BUSY
+            raise error
+        return super().execute(statement, *values)
+
+
+def test_a_new_database_that_others_open_too_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Contended))
+    store = SideIndexStore(tmp_path / "index.sqlite", tmp_path, grows=True)
+    key = store.key("1.jpg")
+    store.keep([key], [torch.ones(9, dtype=torch.uint8)])
+    assert len(store.find([key])[0]) == 9
+    assert not Contended.refusals and "locked" not in caplog.text
 
 
 def test_a_full_cache_keeps_what_it_holds(

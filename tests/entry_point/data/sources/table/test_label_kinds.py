@@ -116,6 +116,15 @@ def test_whole_numbers_are_classes_in_their_order() -> None:
     found = read([11 - i % 12 for i in range(36)])
     assert found.kind == "class" and found.names == [str(number) for number in range(12)]
     assert found.values[:3].tolist() == [11, 10, 9]
+    ids = [12345678901234567890, 12345678901234567891] * 20  # the same as float64
+    found = read(ids)
+    assert found.kind == "class" and found.names == [*map(str, ids[:2])]
+
+
+@pytest.mark.parametrize("kind", [None, "class", "labels"])
+def test_several_columns_of_text_are_asked_to_be_one(kind: Any) -> None:
+    with pytest.raises(DataError, match=r"the label 'cat' is not a finite number: .* name one"):
+        read(["cat", "dog"], ["x", "y"], kind=kind)
 
 
 @pytest.mark.parametrize("kind", [None, "class"])

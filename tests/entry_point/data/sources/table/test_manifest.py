@@ -9,6 +9,7 @@ import torch
 
 from entry_point.config.data_config import DataConfig, PipelineConfig, TableConfig
 from entry_point.config.train_config import load_train_config
+from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from tests.entry_point.data.sources import small_datasets
@@ -92,6 +93,13 @@ def test_every_row_is_accounted_for(
         "split 'extra', 1 of no split; 8 classes"
     )
     assert (len(train), len(val)) == (48, 24) and val.place(0) == "row 49: "
+
+
+def test_words_that_are_no_splits_are_named_with_what_to_call_them(tmp_path: Path) -> None:
+    rows = [{"path": f"{i}.jpg", "label": "cat", "fold": str(i % 2)} for i in range(4)]
+    file = write(tmp_path / "labels.csv", rows)
+    with pytest.raises(DataError, match="2 of split '1': call them train, val or test, or name an"):
+        opened(file, table=TableConfig(split="fold"))
 
 
 def test_a_missing_file_stops_the_job_unless_damage_is_skipped(
