@@ -128,14 +128,6 @@ def test_unpacked_images_of_every_format_are_checked(
     assert "72 images checked, problems: 3" in log
 
 
-def test_pipe_is_damage_and_nothing_waits_for_its_writer(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    photos = copy(photo_folder, tmp_path / "photos")
-    with pipe_at(photos / "val/cat/000.jpg") as pipe:
-        assert f"{pipe}: cannot be read: is not a regular file" in _check(photos, caplog)
-
-
 def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
     with pipe_at(shards / "dataset.json") as pipe:
         with pytest.raises(OSError, match=f"is not a regular file: '{pipe}'"):

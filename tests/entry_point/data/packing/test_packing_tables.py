@@ -1,7 +1,6 @@
 """`make dataset source=labels.csv`: the same labels in the index, in the shards and in training."""
 
 import logging
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +9,10 @@ import torch
 import webdataset
 
 from entry_point.config.data_config import Access, DataConfig, TableConfig
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
 from tests.entry_point.data.packing.pack_command import copy, index_bytes, pack, rejected, report
 from tests.entry_point.data.sources.table.labeled_tables import opened, rows_of, write
 
@@ -74,20 +71,6 @@ def test_packed_labels_are_those_of_the_table(
     assert by_name(packed) == by_name(train if split == "train" else val)
     if kind != "class":
         assert packed.labels.dtype == torch.float32
-
-
-@pytest.mark.parametrize(("engine", "access"), [("threads", "map"), ("workers", "stream")])
-def test_shards_of_any_kind_train_in_every_way_they_are_read(
-    shards: Path, kind: str, engine: Way, access: Access
-) -> None:
-    data = _shards(shards, access=access, image_size=48, resize=56)
-    source = open_source(data, "train", shards)
-    pipeline = pipeline_of(engine, num_workers=1)
-    with closing(build_loader(source, LoaderSpec(data, pipeline, "train", 12, seed=0))) as loader:
-        batch = next(iter(loader.epoch(0)))
-    expected = source.labels[batch.indices]
-    assert torch.equal(batch.labels, expected.long() if kind == "class" else expected)
-    assert batch.labels.dtype == (torch.int64 if kind == "class" else torch.float32)
 
 
 def test_the_webdataset_package_reads_the_labels(shards: Path, kind: str) -> None:
