@@ -25,7 +25,7 @@ def turned(orientation: int) -> Image.Exif:
 
 
 def tensor(content: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    return torch.from_numpy(np.frombuffer(bytearray(content), np.uint8))
 
 
 def shown(content: bytes) -> np.ndarray[Any, Any]:

@@ -253,7 +253,7 @@ def test_a_folder_index_takes_little_more_than_its_indexes(tmp_path: Path) -> No
 
 
 def test_a_folder_index_takes_at_most_1_25_percent_of_its_photographs(tmp_path: Path) -> None:
-    photos = write_photo_folder(tmp_path / "photos", train=20, val=0)
+    photos = write_photo_folder(tmp_path / "photos", train=8, val=0)
     for file in [*photos.rglob("*.jpg")]:
         for number in range(4):
             file.with_name(f"{number}-{file.name}").hardlink_to(file)
