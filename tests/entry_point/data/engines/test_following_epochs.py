@@ -49,6 +49,7 @@ def test_epochs_in_order_out_of_order_or_left_early_have_the_batches_of_epochs_r
     order = [(0, 0, 5), (1, 0, 5), (2, 0, 5), (1, 0, 1), (0, 2, 2), (2, 0, 3), (0, 1, 5)]
     alone = loader_in(photo_folder, engine, num_workers=0)
     expected = [list(alone.epoch(epoch)) for epoch in range(3)]
+    assert [len(batches) for batches in expected] == [4, 4, 4]
     loader = loader_in(photo_folder, engine, epochs=range(3))
     for epoch, step, taken in order:
         found = list(islice(loader.epoch(epoch, step), taken))

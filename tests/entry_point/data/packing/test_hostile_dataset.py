@@ -14,17 +14,10 @@ from entry_point.config.data_config import Access, DataConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source
-from entry_point.job.program import ExitCode
-from tests.commands import check_dataset
-from tests.entry_point.data.packing.pack_command import copy, index
+from tests.entry_point.data.packing.pack_command import damage_log, index
 
 MOST = 2**63 - 1
 ACCESSES: tuple[Access, ...] = ("map", "stream")
-
-
-@pytest.fixture
-def shards(packed: Path, tmp_path: Path) -> Path:
-    return copy(packed, tmp_path / "shards")
 
 
 def _describe(root: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -58,12 +51,6 @@ def _lie_in_header(root: Path, change: Callable[[dict[str, Any]], object]) -> No
     text = json.dumps(header).encode()
     file.write_bytes(len(text).to_bytes(8, "little") + text + data[end:])
     _set_checksum(root)
-
-
-def _check(root: Path, caplog: pytest.LogCaptureFixture) -> str:
-    with caplog.at_level("INFO"):
-        assert check_dataset([f"root={root}"]) == ExitCode.FAILED
-    return caplog.text
 
 
 def _open(root: Path, access: Access) -> Source:
@@ -113,7 +100,7 @@ def test_a_check_names_the_image_of_a_wrong_row(
     shards: Path, column: str, value: int, message: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     key = _lie(shards, column, value)
-    log = _check(shards, caplog)
+    log = damage_log(shards, caplog)
     assert f"{key}: {message}" in log and "images checked" in log
 
 
@@ -148,7 +135,7 @@ def test_file_that_is_no_index_is_named(
     (shards / "val/index.safetensors").write_bytes(content)
     with pytest.raises(DataError, match=r"val/index\.safetensors is damaged"):
         _open(shards, "map")
-    assert "48 images checked, problems: 1" in _check(shards, caplog)
+    assert "48 images checked, problems: 1" in damage_log(shards, caplog)
 
 
 @pytest.mark.parametrize("ends", [[-1] * 24, [2**62] * 24, list(range(24, 0, -1))])
