@@ -6,11 +6,9 @@ import resource
 import struct
 import time
 import zlib
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, PngImagePlugin
 
 import custom_op
@@ -22,24 +20,11 @@ from entry_point.data.metadata import MOST_BLOCKS, UnusableImageError
 from entry_point.data.packing.encode import RejectedError, encode_file
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.sources.source import Encoded
+from tests.entry_point.data.decode.image_files import chunk, file_of, shown, tensor
 
 PIXELS = np.random.default_rng(0).integers(0, 256, (12, 16, 3), dtype=np.uint8)
 PHOTO = Image.fromarray(PIXELS)
 OVER_A_MIB = 1_200_000
-
-
-def saved(kind: str, image: Image.Image = PHOTO, **options: Any) -> bytes:
-    file = io.BytesIO()
-    image.save(file, kind, **options)
-    return file.getvalue()
-
-
-def tensor(content: bytes) -> torch.Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
-def shown(content: bytes) -> np.ndarray[Any, Any]:
-    return np.asarray(read_photo(tensor(content)))
 
 
 def reason(content: bytes) -> str:
@@ -67,13 +52,8 @@ def cost(content: bytes) -> float:
 # PNG
 
 
-def chunk(kind: bytes, data: bytes, crc: int | None = None) -> bytes:
-    crc = zlib.crc32(kind + data) if crc is None else crc
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc)
-
-
 def with_chunk(added: bytes, late: bool) -> bytes:
-    png = saved("PNG")
+    png = file_of(PHOTO, "PNG")
     at = len(png) - 12 if late else 8 + 25  # IEND, IHDR
     return png[:at] + added + png[at:]
 
@@ -103,14 +83,14 @@ def test_a_png_is_turned_by_an_xmp_of_any_size() -> None:
     text = PngImagePlugin.PngInfo()
     xmp = "x" * OVER_A_MIB + '<x tiff:Orientation="6"/>'
     text.add_itxt("XML:com.adobe.xmp", xmp, zip=True)
-    assert np.array_equal(shown(saved("PNG", pnginfo=text)), np.rot90(PIXELS, -1))
+    assert np.array_equal(shown(file_of(PHOTO, "PNG", pnginfo=text)), np.rot90(PIXELS, -1))
 
 
 # The other formats
 
 
 def jpeg_with(*segments: tuple[int, bytes]) -> bytes:
-    jpeg = saved("JPEG")
+    jpeg = file_of(PHOTO, "JPEG")
     added = b"".join(b"\xff%c" % code + struct.pack(">H", len(x) + 2) + x for code, x in segments)
     return jpeg[:2] + added + jpeg[2:]
 
@@ -125,7 +105,7 @@ def jpeg_with(*segments: tuple[int, bytes]) -> bytes:
     ],
 )
 def test_broken_metadata_of_a_jpeg_changes_no_pixel(segment: tuple[int, bytes]) -> None:
-    found, expected = jpeg_with(segment), saved("JPEG")
+    found, expected = jpeg_with(segment), file_of(PHOTO, "JPEG")
     assert np.array_equal(shown(found), shown(expected))
     crop = custom_op.decode_and_crop_jpeg(tensor(found), 0, 0, 12, 16)
     assert np.array_equal(crop.permute(1, 2, 0).numpy(), shown(found))
@@ -133,7 +113,7 @@ def test_broken_metadata_of_a_jpeg_changes_no_pixel(segment: tuple[int, bytes]) 
 
 def test_the_colors_of_a_jpeg_are_those_that_its_segments_say() -> None:
     """Adobe's says that there is no YCbCr; libjpeg decides so in the operator, too."""
-    jpeg = saved("JPEG", keep_rgb=True)
+    jpeg = file_of(PHOTO, "JPEG", keep_rgb=True)
     assert jpeg.find(b"Adobe") > 0
     expected = np.asarray(Image.open(io.BytesIO(jpeg)).convert("RGB"))
     assert np.array_equal(shown(jpeg), expected)
@@ -143,7 +123,7 @@ def test_the_colors_of_a_jpeg_are_those_that_its_segments_say() -> None:
 
 @pytest.mark.parametrize("exif", [b"no TIFF", b"II*\0\x08\0\0\0\xff\xff"])
 def test_broken_exif_of_a_webp_damages_no_pixel(exif: bytes) -> None:
-    assert np.array_equal(shown(saved("WEBP", lossless=True, exif=exif)), PIXELS)
+    assert np.array_equal(shown(file_of(PHOTO, "WEBP", lossless=True, exif=exif)), PIXELS)
 
 
 def tiff(*tags: tuple[int, int, int, int], data: bytes = b"", bits: int = 8) -> bytes:
@@ -178,7 +158,7 @@ def test_a_gif_stays_transparent_behind_any_metadata() -> None:
     image = Image.new("P", (2, 1))
     image.putpalette([0, 255, 0, 255, 0, 0])
     image.putpixel((1, 0), 1)
-    gif = saved("GIF", image, transparency=0)
+    gif = file_of(image, "GIF", transparency=0)
     at = 13 + (3 << (gif[10] & 7) + 1)
     comments = b"!\xfe" + b"\xff" + b"y" * 255 + b"\3abc\0"
     for added in (comments, comments * 1000):
@@ -208,7 +188,7 @@ def hostile_png(kind: bytes, late: bool) -> bytes:
     ids=["png", "texts behind the pixels", "pixels", "jpeg", "gif", "junk", "strips"],
 )
 def test_many_blocks_are_refused(content: bytes) -> None:
-    assert "more than" in reason(content) and "blocks" in reason(content)
+    assert re.search("more than .* blocks", reason(content))
 
 
 def test_many_segments_are_refused_by_the_operator() -> None:
@@ -252,7 +232,7 @@ def test_a_ppm_that_takes_python_a_microsecond_per_value_is_refused(start: str) 
 
 
 def test_a_run_length_encoded_bmp_is_refused() -> None:
-    bmp = bytearray(saved("BMP", PHOTO.convert("P")))
+    bmp = bytearray(file_of(PHOTO.convert("P"), "BMP"))
     bmp[30:34] = struct.pack("<I", 1)
     assert "bmp_rle" in reason(bytes(bmp))
 
@@ -280,8 +260,8 @@ def test_a_fourth_byte_of_zeros_is_unused_in_a_bmp_or_tiff() -> None:
         assert packed.suffix == "png" and shown(packed.data).tolist() == [[[10, 20, 30]] * 2]
     assert shown(bmp(128)).tolist() == [[[132, 137, 142]] * 2]
     clear = Image.new("RGBA", (1, 1), (10, 20, 30, 0))
-    assert shown(saved("PNG", clear)).tolist() == [[[255] * 3]]
-    stated = saved("TIFF", clear)
+    assert shown(file_of(clear, "PNG")).tolist() == [[[255] * 3]]
+    stated = file_of(clear, "TIFF")
     assert shown(stated).tolist() == [[[255] * 3]]
     unstated = stated.replace(struct.pack("<HHI", 338, 3, 1), struct.pack("<HHI", 65000, 3, 1))
     assert shown(unstated).tolist() == [[[10, 20, 30]]]
@@ -298,7 +278,7 @@ def test_a_tiff_of_12_bits_is_as_bright_as_one_of_8() -> None:
 
 def claiming(height: int, width: int) -> bytes:
     """A small JPEG whose header says that it has another size."""
-    jpeg = saved("JPEG")
+    jpeg = file_of(PHOTO, "JPEG")
     at = jpeg.index(b"\xff\xc0") + 5
     return jpeg[:at] + struct.pack(">HH", height, width) + jpeg[at + 4 :]
 
@@ -311,6 +291,11 @@ def test_one_limit_of_pixels_holds_for_every_decoder(decoder: BatchDecoder) -> N
     plan = CropPlan(16, np.array([[0, 0, 1, 1]]), np.array([False]), None)
     _, damage = decoder.decode(beyond, plan, reused_memory)
     assert re.search(r"more than 250000000 pixels: shrink it", damage[0])
+
+
+@pytest.mark.parametrize("mode", ["I", "F"])
+def test_32_bits_per_pixel_are_refused(mode: str) -> None:
+    assert "32 bits per pixel" in reason(file_of(Image.new(mode, (64, 64), 7), "TIFF"))
 
 
 def test_unknown_compression_is_damage_and_no_crash() -> None:

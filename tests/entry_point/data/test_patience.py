@@ -54,13 +54,9 @@ def found(photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     return content
 
 
-@pytest.mark.parametrize("name", READINGS)
-def test_what_a_disk_fails_three_times_is_read_the_same(found: dict[str, Any], name: str) -> None:
-    assert found[name] == {"same": True, "left": 0}
-
-
-def test_every_kind_of_reading_is_tried(found: dict[str, Any]) -> None:
-    assert found.keys() == {*READINGS, TABLES}
+def test_what_a_disk_fails_three_times_is_read_the_same(found: dict[str, Any]) -> None:
+    readings = {name: result for name, result in found.items() if name != TABLES}
+    assert readings == {name: {"same": True, "left": 0} for name in READINGS}
 
 
 @pytest.mark.parametrize("error", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EMFILE])
@@ -86,7 +82,7 @@ def test_what_an_error_says_of_the_file_is_not_tried_again(
 
 
 @pytest.mark.parametrize("times", [3, FOR_EVER])
-@pytest.mark.parametrize("folder", ["photos", "photos/train", "photos/train/cat"])
+@pytest.mark.parametrize("folder", ["photos", "photos/train/cat"])
 def test_a_folder_that_a_disk_fails_to_list_is_listed_again(
     folder: str, times: int, disk: Disk, photo_folder: Path, tmp_path: Path
 ) -> None:

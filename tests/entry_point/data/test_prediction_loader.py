@@ -10,9 +10,8 @@ from PIL import Image, features
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import Loader, build_prediction_loader
 from entry_point.data.sources.source import FileSource
-from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import DECODERS, Way, pipeline_of
 from tests.entry_point.prediction.predicted import center_crop
-from tests.photographs import write_photo_folder
 
 SIZE, RESIZE = 40, 48
 
@@ -26,13 +25,12 @@ def loader_of(files: list[Path], engine: Way, samples: range | None = None) -> L
 
 
 @pytest.fixture
-def files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+def files(tmp_path: Path, photo_folder: Path) -> list[Path]:
     """JPEGs of all kinds, other formats and modes; 5, 9 and 11 are not images.
 
     The end of the PNG looks like that of a JPEG.
     """
-    photos = write_photo_folder(tmp_path_factory.mktemp("photos"))
-    jpegs = sorted((photos / "val").rglob("*.jpg"))
+    jpegs = sorted((photo_folder / "val").rglob("*.jpg"))
     photo = Image.open(jpegs[0]).convert("RGB")
     photo.convert("RGBA").save(tmp_path / "a.png")
     with (tmp_path / "a.png").open("ab") as png:
@@ -42,13 +40,13 @@ def files(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path
     photo.convert("L").save(tmp_path / "d.tiff")
     photo.convert("CMYK").save(tmp_path / "e.jpg")
     (tmp_path / "f.png").write_text("no picture")
-    (tmp_path / "g.jpg").write_bytes(jpegs[1].read_bytes()[:-4000])
+    (tmp_path / "g.jpg").write_bytes(jpegs[1].read_bytes()[:-2000])
     Image.new("RGB", (3, 2)).save(tmp_path / "h.bmp")
     others = sorted(tmp_path.iterdir())
     return [*others[:5], others[5], *jpegs[:3], others[6], others[7], tmp_path / "none", *jpegs[3:]]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", DECODERS)
 def test_files_come_once_in_order_as_pillow_prepares_them_and_damaged_ones_are_listed(
     files: list[Path], engine: Way
 ) -> None:
@@ -65,14 +63,13 @@ def test_files_come_once_in_order_as_pillow_prepares_them_and_damaged_ones_are_l
         expected = center_crop(files[index].read_bytes(), SIZE, RESIZE)
         levels = (images[place].int() - expected.int()).abs().float()
         if engine == "dali":  # it rounds its resize filter in another way
-            assert levels.mean() <= 0.25 and levels.max() <= 32, files[index]
+            assert levels.mean() <= 0.3 and levels.max() <= 32, files[index]
         else:
             assert levels.max() <= 1, files[index]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_range_of_the_source_comes_once_and_in_order(files: list[Path], engine: Way) -> None:
-    loader = loader_of(files, engine, range(6, 9))
+def test_a_range_of_the_source_comes_once_and_in_order(files: list[Path]) -> None:
+    loader = loader_of(files, "threads", range(6, 9))
     (batch,) = loader.epoch(0)
     loader.close()
     assert batch.indices.tolist() == [6, 7, 8]

@@ -82,16 +82,3 @@ def test_operations_apply_in_the_order_of_the_table() -> None:
     table = np.stack([row("invert"), row("identity"), row("solarize", 100), row("grayscale")])
     expected = functional.solarize(functional.invert(image), 100)
     assert torch.equal(augmented(image, table), functional.rgb_to_grayscale(expected, 3))
-
-
-def test_hue_blur_and_erase_are_torchvisions() -> None:
-    image = noise()
-    for cells, expected in (
-        (row("hue", 0.25), functional.adjust_hue(image, 0.25)),
-        (row("gaussian_blur", 5, 1.5), functional.gaussian_blur(image, [5, 5], [1.5, 1.5])),
-        (
-            row("erase", 3, 4, 10, 20, 1, 2, 3),
-            functional.erase(image, 3, 4, 10, 20, torch.tensor([1, 2, 3])[:, None, None]),
-        ),
-    ):
-        assert torch.equal(augmented(image, cells[None]), expected)

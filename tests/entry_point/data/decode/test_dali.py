@@ -2,7 +2,6 @@
 
 import contextlib
 import gc
-import logging
 import os
 import re
 import shutil
@@ -12,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
@@ -86,35 +84,6 @@ def test_dali_gives_the_samples_of_threads_within_its_rounding(
     assert all(torch.equal(a.images, b.images) for a, b in zip(found[1:], rest, strict=True))
     threads.close()
     dali.close()
-
-
-@pytest.mark.usefixtures("_dali")
-@pytest.mark.parametrize("device", DEVICES)
-def test_dali_skips_the_images_that_threads_skip(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, device: str
-) -> None:
-    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
-    files = sorted((root / "train").glob("*/*.jpg"))
-    files[0].write_bytes(files[0].read_bytes()[:-5000])
-    files[1].write_bytes(b"not a picture at all" * 100)
-    files[47].write_bytes(b"")
-    Image.open(files[3]).save(files[2], "PNG")
-    files[2].write_bytes(files[2].read_bytes()[:-5000])
-    settings: dict[str, Any] = {"max_bad_fraction": 0.1, "scale": [1.0, 1.0]}
-    threads, dali = (
-        _loader(root, engine, device=device, **settings) for engine in ("threads", "dali")
-    )
-    expected = [batch.indices.tolist() for batch in threads.epoch(0)]
-    with caplog.at_level(logging.WARNING):
-        caplog.clear()
-        assert [batch.indices.tolist() for batch in dali.epoch(0)] == expected
-    assert all(str(files[i]) in caplog.text for i in (0, 1, 2, 47))
-    threads.close()
-    dali.close()
-    strict = _loader(root, "dali", device=device, scale=[1.0, 1.0])
-    with pytest.raises(DataError, match=r"train/.*\.jpg: ."):
-        list(strict.epoch(0))
-    strict.close()
 
 
 @pytest.mark.usefixtures("_dali")

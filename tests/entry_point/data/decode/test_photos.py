@@ -15,17 +15,18 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import ExifTags, Image, ImageOps, PngImagePlugin, TiffImagePlugin
+from PIL import Image, ImageOps, PngImagePlugin, TiffImagePlugin
 from torch import Tensor
 from torchvision.transforms.v2 import functional
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.decode import OperatorDecoder
+from entry_point.data.decode.decode import OperatorDecoder, upright_sizes
 from entry_point.data.decode.pillow import PillowDecoder, read_photo
 from entry_point.data.plan.crops import CropPlan, CropPlanner
 from entry_point.data.plan.samples import Samples
 from entry_point.data.sources.source import Encoded
+from tests.entry_point.data.decode.image_files import chunk, file_of, shown, tensor, turned
 
 MODES_OF_PNG = ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
 MODES = {
@@ -45,21 +46,6 @@ def noise(mode: str, height: int, width: int) -> Image.Image:
     if mode == "I;16":
         return Image.fromarray(values[..., 0].astype(np.uint16) * 257)
     return Image.fromarray(values).convert(mode)
-
-
-def saved(image: Image.Image, kind: str, orientation: int = 1, **options: Any) -> bytes:
-    file, exif = io.BytesIO(), Image.Exif()
-    exif[0x0112] = orientation
-    image.save(file, kind, exif=exif, **options)
-    return file.getvalue()
-
-
-def tensor(content: bytes) -> Tensor:
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
-def chunk(kind: bytes, data: bytes) -> bytes:
-    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
 def decoded(files: list[bytes], seed: int = 0, views: int = 1) -> tuple[Tensor, dict[int, str]]:
@@ -88,7 +74,7 @@ def test_the_size_by_the_header_is_that_of_the_upright_image(
     form: tuple[str, str], height: int, width: int, orientation: int
 ) -> None:
     kind, mode = form
-    file = saved(noise(mode, height, width), kind, orientation)
+    file = file_of(noise(mode, height, width), kind, exif=turned(orientation))
     heights, widths = PillowDecoder().sizes(Encoded([tensor(file)]))
     shown = ImageOps.exif_transpose(Image.open(io.BytesIO(file)))
     assert read_photo(tensor(file)).size == shown.size == (widths[0], heights[0])
@@ -103,26 +89,17 @@ def test_a_sample_is_what_torchvision_crops_resizes_and_flips(
     box = top, left, draw.draw(st.integers(1, 30 - top)), draw.draw(st.integers(1, 40 - left))
     expected = functional.resized_crop(photo, *box, [side, side])
     expected = functional.hflip(expected) if flip else expected
-    (sample,), _ = cut(saved(photo, "PNG"), box, side, flip)
+    (sample,), _ = cut(file_of(photo, "PNG"), box, side, flip)
     assert torch.equal(sample, functional.pil_to_tensor(expected))
 
 
-def profile(orientation: int) -> str:
-    """EXIF as ImageMagick writes it into the text of a PNG."""
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    content = exif.tobytes()
-    return f"\nexif\n{len(content):8d}\n{content.hex()}\n"
-
-
 def late(orientation: int) -> dict[str, bytes]:
-    """Chunks after a PNG's pixels that turn it."""
-    exif = Image.Exif()
-    exif[0x0112] = orientation
+    """Chunks after a PNG's pixels that turn it; in a text, as ImageMagick writes it."""
+    exif = turned(orientation).tobytes()
+    text = f"\nexif\n{len(exif):8d}\n{exif.hex()}\n".encode()
     xmp = f'<x tiff:Orientation="{orientation}"/>'.encode()
-    text = profile(orientation).encode()
     return {
-        "eXIf": chunk(b"eXIf", exif.tobytes().removeprefix(b"Exif\0\0")),
+        "eXIf": chunk(b"eXIf", exif.removeprefix(b"Exif\0\0")),
         "tEXt": chunk(b"tEXt", b"Raw profile type exif\0" + text),
         "zTXt": chunk(b"zTXt", b"Raw profile type exif\0\0" + zlib.compress(text)),
         "iTXt": chunk(b"iTXt", b"XML:com.adobe.xmp\0\0\0\0\0" + xmp),
@@ -130,25 +107,42 @@ def late(orientation: int) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", ["eXIf", "tEXt", "zTXt", "iTXt"])
-@pytest.mark.parametrize("before", [None, 8])
-def test_a_png_is_turned_by_what_follows_its_pixels(name: str, before: int | None) -> None:
-    image, file = noise("RGB", 5, 7), io.BytesIO()
-    image.save(file, "PNG", **({} if before is None else {"exif": _exif(before)}))
-    content = file.getvalue()
-    turned = content[:-12] + late(6)[name] + content[-12:]
-    loaded = Image.open(io.BytesIO(turned))
+@pytest.mark.parametrize("before", [{}, {"exif": turned(8)}], ids=["alone", "after another"])
+def test_a_png_is_turned_by_what_follows_its_pixels(name: str, before: dict[str, Any]) -> None:
+    content = file_of(noise("RGB", 5, 7), "PNG", **before)
+    content = content[:-12] + late(6)[name] + content[-12:]
+    loaded = Image.open(io.BytesIO(content))
     loaded.load()
     expected = np.asarray(ImageOps.exif_transpose(loaded))
-    photo = read_photo(tensor(turned))
-    heights, widths = PillowDecoder().sizes(Encoded([tensor(turned)]))
-    assert np.array_equal(np.asarray(photo), expected)
+    heights, widths = PillowDecoder().sizes(Encoded([tensor(content)]))
+    assert np.array_equal(shown(content), expected)
     assert (heights[0], widths[0]) == expected.shape[:2] == (7, 5)
 
 
-def _exif(orientation: int) -> Image.Exif:
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    return exif
+@pytest.mark.parametrize(
+    ("kind", "count", "value", "upright"),
+    [
+        (3, 1, b"\6\0\0\0", (40, 24)),
+        (3, 1, b"\0\0\0\0", (24, 40)),
+        (3, 1, b"\x09\0\0\0", (24, 40)),
+        (2, 3, b"up\0\0", (24, 40)),
+        (4, 1, b"\0\0\1\0", (24, 40)),
+    ],
+    ids=["6", "0", "9", "a text", "65536"],
+)
+@pytest.mark.parametrize("form", ["JPEG", "PNG"])
+def test_an_invalid_orientation_counts_as_upright_and_other_invalid_exif_not(
+    form: str, kind: int, count: int, value: bytes, upright: tuple[int, int]
+) -> None:
+    """A numeric tag holds text: Pillow reads such EXIF but fails to write it."""
+    orientation, rows_per_strip = 0x112, 0x117
+    entries = struct.pack("<HHI4s", orientation, kind, count, value)
+    entries += struct.pack("<HHI4s", rows_per_strip, 2, 4, b"odd")
+    exif = b"Exif\0\0II*\0" + struct.pack("<IH", 8, 2) + entries + bytes(4)
+    content = file_of(noise("RGB", 24, 40), form, exif=exif)
+    assert shown(content).shape[:2] == upright
+    heights, widths = upright_sizes(Encoded([tensor(content)]))
+    assert (heights[0], widths[0]) == upright
 
 
 def interlaced(pixels: np.ndarray[Any, Any]) -> bytes:
@@ -167,20 +161,18 @@ def interlaced(pixels: np.ndarray[Any, Any]) -> bytes:
 
 
 def animated(mode: str) -> bytes:
-    file = io.BytesIO()
     frames = [noise(mode, 60, 80), noise(mode, 60, 80).transpose(Image.Transpose.ROTATE_180)]
-    frames[0].save(file, "PNG", save_all=True, append_images=frames[1:], loop=0)
-    return file.getvalue()
+    return file_of(frames[0], "PNG", save_all=True, append_images=frames[1:], loop=0)
 
 
-def _saved_noise(mode: str, orientation: int = 1) -> bytes:
-    return saved(noise(mode, 60, 80), "PNG", orientation)
+def png(mode: str, **options: Any) -> bytes:
+    return file_of(noise(mode, 60, 80), "PNG", **options)
 
 
 PNGS: dict[str, Callable[[], bytes]] = {
-    **{mode: partial(_saved_noise, mode) for mode in MODES_OF_PNG},
-    **{f"orientation {turn}": partial(_saved_noise, "RGB", turn) for turn in (2, 3, 6)},
-    "transparent": lambda: saved(noise("P", 60, 80), "PNG", transparency=3),
+    **{mode: partial(png, mode) for mode in MODES_OF_PNG},
+    **{f"orientation {turn}": partial(png, "RGB", exif=turned(turn)) for turn in (2, 3, 6)},
+    "transparent": partial(png, "P", transparency=3),
     "interlaced": lambda: interlaced(np.asarray(noise("RGB", 60, 80))),
     "animated": lambda: animated("RGB"),
     "animated with alpha": lambda: animated("RGBA"),
@@ -190,17 +182,14 @@ PNGS: dict[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("kind", PNGS)
 def test_the_crops_of_a_png_are_those_of_the_whole_image(kind: str) -> None:
     file = PNGS[kind]()
-    whole = io.BytesIO()
-    read_photo(tensor(file)).save(whole, "BMP")
+    whole = file_of(read_photo(tensor(file)), "BMP")
     for seed in range(20):
-        (found, damage), (expected, _) = (
-            decoded([content], seed, 2) for content in (file, whole.getvalue())
-        )
+        (found, damage), (expected, _) = (decoded([each], seed, 2) for each in (file, whole))
         assert not damage and torch.equal(found, expected)
 
 
 def test_a_png_is_damaged_where_it_ends_before_the_crop_does() -> None:
-    file = saved(noise("RGB", 100, 100), "PNG")
+    file = file_of(noise("RGB", 100, 100), "PNG")
     half = file[: len(file) // 2]
     upper, damage = cut(half, (10, 10, 30, 80))
     assert not damage and torch.equal(upper, cut(file, (10, 10, 30, 80))[0])
@@ -216,7 +205,7 @@ def _decode_large(files: list[bytes], peaks: Path) -> None:
 
 def test_a_batch_takes_the_memory_of_one_photo(tmp_path: Path) -> None:
     """Whole photos of a batch would be 256 MB here, and gigabytes of scans."""
-    file = saved(Image.new("RGB", (2000, 2000), "red"), "PNG")
+    file = file_of(Image.new("RGB", (2000, 2000), "red"), "PNG")
     process = multiprocessing.get_context("forkserver").Process(
         target=_decode_large, args=([file] * 16, tmp_path / "peak")
     )
@@ -226,22 +215,12 @@ def test_a_batch_takes_the_memory_of_one_photo(tmp_path: Path) -> None:
     assert float((tmp_path / "peak").read_text()) < 64
 
 
-def test_a_jpeg_is_not_turned_by_its_xmp_in_any_decoder() -> None:
-    out = io.BytesIO()
-    xmp = b'<x xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
-    Image.new("RGB", (40, 24)).save(out, "JPEG", xmp=xmp)
-    assert Image.open(io.BytesIO(out.getvalue())).getexif().get(ExifTags.Base.Orientation) == 6
-    for decoder in (PillowDecoder(), OperatorDecoder()):
-        heights, widths = decoder.sizes(Encoded([tensor(out.getvalue())]))
-        assert (int(heights[0]), int(widths[0])) == (24, 40)
-    assert read_photo(tensor(out.getvalue())).size == (40, 24)
-
-
 @pytest.mark.parametrize(
-    ("form", "turned"), [("PNG", True), ("WEBP", True), ("AVIF", True), ("TIFF", False)]
+    ("form", "is_turned"),
+    [("PNG", True), ("WEBP", True), ("AVIF", True), ("TIFF", False), ("JPEG", False)],
 )
 def test_an_orientation_in_xmp_alone_counts_where_the_documents_say(
-    form: str, turned: bool
+    form: str, is_turned: bool
 ) -> None:
     xmp = b'<x xmlns:tiff="http://ns.adobe.com/tiff/1.0/" tiff:Orientation="6"/>'
     given: dict[str, Any] = {"xmp": xmp}
@@ -252,7 +231,10 @@ def test_an_orientation_in_xmp_alone_counts_where_the_documents_say(
         given = {"tiffinfo": (directory := TiffImagePlugin.ImageFileDirectory_v2())}
         directory.tagtype[700] = 1
         directory[700] = xmp
-    Image.new("RGB", (40, 24)).save(out := io.BytesIO(), form, **given)
-    upright = (24, 40) if turned else (40, 24)
-    assert ImageOps.exif_transpose(Image.open(io.BytesIO(out.getvalue()))).size == (24, 40)
-    assert read_photo(tensor(out.getvalue())).size == upright
+    content = file_of(Image.new("RGB", (40, 24)), form, **given)
+    assert ImageOps.exif_transpose(Image.open(io.BytesIO(content))).size == (24, 40)
+    upright = (40, 24) if is_turned else (24, 40)
+    assert shown(content).shape[:2] == upright
+    for decoder in (PillowDecoder(), OperatorDecoder()):
+        heights, widths = decoder.sizes(Encoded([tensor(content)]))
+        assert (heights[0], widths[0]) == upright

@@ -32,6 +32,8 @@ _NEEDS_DALI = pytest.mark.skipif(
 )
 DALI = pytest.param("dali", marks=_NEEDS_DALI)
 ENGINES = ("pillow", "workers", "threads", DALI)
+DECODERS = ("pillow", "threads", DALI)
+"""Engines of different decoders: `workers` has that of `threads`."""
 Way = Literal["pillow", "workers", "threads", "dali"]
 """An option of `pipeline`."""
 

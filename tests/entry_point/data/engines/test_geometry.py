@@ -5,7 +5,6 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from PIL import Image, ImageOps
@@ -20,7 +19,6 @@ from entry_point.data.loader import build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
-from tests.entry_point.training import forked
 from tests.own_sources import Brightness
 
 SIDE = 40
@@ -90,35 +88,6 @@ def test_targets_are_made_by_the_source_where_batches_are_made(
             cut = v2.functional.resized_crop(mask, *lies.boxes[place].tolist(), [SIDE, SIDE])
             expected = v2.functional.horizontal_flip(cut) if lies.flips[place] else cut
             assert torch.equal(batch.labels[place], expected.long())
-
-
-def test_a_task_learns_targets(photo_folder: Path, tmp_path: Path) -> None:
-    overrides = [
-        "data.format=tests.own_sources.Brightness",
-        "task.name=tests.own_tasks.Pixels",
-        "model.name=tests.own_models.pixel_net",
-        "optim.lr=0.5",
-        "trainer.epochs=4",
-    ]
-    assert forked.run(tmp_path, photo_folder, overrides) == 0, (tmp_path / "log").read_text()
-    log = (tmp_path / "log").read_text()
-    assert "2 classes, 32 x 32 pixels" in log
-    accuracies = [float(line.split("val_accuracy=")[1].split()[0]) for line in log.splitlines()
-                  if "val_accuracy=" in line]  # fmt: skip
-    assert accuracies[-1] > 0.85
-    assert np.isfinite(accuracies).all()
-
-
-def test_policies_that_move_pixels_are_refused_for_targets(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    overrides = [
-        "data.format=tests.own_sources.Brightness",
-        "task.name=tests.own_tasks.Pixels",
-        "augment.name=trivial",
-    ]
-    assert forked.run(tmp_path, photo_folder, overrides) == 2
-    assert "augment.name=trivial: moves pixels" in (tmp_path / "log").read_text()
 
 
 def test_a_source_of_targets_without_the_method_is_refused(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -101,19 +102,14 @@ def test_threads_work_on_the_gpu_of_their_rank_from_first_to_last(
 ) -> None:
     """A stream that ends outside its device's context makes GPU 0 the current one."""
     opened: list[object] = []
-    history: list[tuple[str, object]] = []
+    ended: list[object] = []
+    second = torch.device("cuda", 1)
 
-    class Context:
-        def __init__(self, what: object) -> None:
-            self.what = what
-
-        def __enter__(self) -> None:
-            opened.append(self.what)
-            history.append(("enter", self.what))
-
-        def __exit__(self, *_: object) -> None:
-            assert opened.pop() is self.what
-            history.append(("exit", self.what))
+    @contextmanager
+    def context(what: object) -> Iterator[None]:
+        opened.append(what)
+        yield
+        ended.append(opened.pop())
 
     class Stream:
         def __init__(self, device: torch.device) -> None:
@@ -122,10 +118,8 @@ def test_threads_work_on_the_gpu_of_their_rank_from_first_to_last(
         def synchronize(self) -> None:
             pass
 
-    second = torch.device("cuda", 1)
-    monkeypatch.setattr(torch.cuda, "device", Context)
-    monkeypatch.setattr(torch.cuda, "stream", Context)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
+    for name, stand_in in (("device", context), ("stream", context), ("Stream", Stream)):
+        monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
 
     def make(_epoch: int, indices: NDArray[np.int64]) -> Batch:
@@ -134,4 +128,4 @@ def test_threads_work_on_the_gpu_of_their_rank_from_first_to_last(
 
     wrap = threads._on_gpu if engine == "dali" else threads._for_gpu
     wrap(maker_of(make), second)(0, np.array([1]))
-    assert history[0] == ("enter", second) and history[-1] == ("exit", second)
+    assert ended[-1] is second and not opened

@@ -1,6 +1,5 @@
 """Several views of each image: the same with every engine, from any step on."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -68,18 +67,6 @@ def test_views_of_a_repeated_image_differ(photo_folder: Path) -> None:
     for index in batch.indices.unique():
         views = batch.images[batch.indices == index].flatten(1)
         assert len(views.unique(dim=0)) == len(views)
-
-
-def test_a_damaged_image_is_replaced_with_all_its_views(photo_folder: Path, tmp_path: Path) -> None:
-    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
-    first = min((root / "train").glob("*/*.jpg"))
-    first.write_bytes(first.read_bytes()[:500])
-    lenient: dict[str, Any] = {"max_bad_fraction": 0.5, **SEVERAL}
-    found = [batches(root, engine, PLAIN, **lenient) for engine in ("threads", "pillow")]
-    for one, other in zip(*found, strict=True):
-        assert torch.equal(one.indices, other.indices)
-        assert (one.images.int() - other.images.int()).abs().max() <= 2
-    assert sum(len(batch.damage) for batch in found[0]) == 1
 
 
 def test_your_own_function_draws_for_each_view(photo_folder: Path) -> None:

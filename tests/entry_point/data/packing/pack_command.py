@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source, read_images
-from tests.commands import optimize
+from entry_point.job.program import ExitCode
+from tests.commands import check_dataset, optimize
 
 
 def pack(source: Path, output: Path, *options: str) -> int:
@@ -54,6 +56,13 @@ def rejected(packed: Path, split: str = "train") -> dict[str, str]:
     """Reasons by path."""
     reasons: dict[str, str] = report(packed)["splits"][split]["rejected"]
     return reasons
+
+
+def damage_log(root: Path, caplog: pytest.LogCaptureFixture) -> str:
+    """The log of a check that finds damage."""
+    with caplog.at_level("INFO"):
+        assert check_dataset([f"root={root}"]) == ExitCode.FAILED
+    return caplog.text
 
 
 def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:

@@ -17,7 +17,6 @@ from tests.entry_point.data.packing.pack_command import (
     contents,
     copy,
     pack,
-    report,
     samples,
     side_indexes,
 )
@@ -49,19 +48,24 @@ def _prepare(
     (root / "processing").mkdir(parents=True)
     (root / "processing/output").symlink_to(output)
     names = [f"algo-{host + 1}" for host in range(hosts)]
-    (root / "config").mkdir()
     contract = {"current_host": names[number], "hosts": names}
-    (root / "config/resourceconfig.json").write_text(json.dumps(contract))
+    _write_json(root / "config/resourceconfig.json", contract)
     source = {
         "LocalPath": str(root / "processing/input"),
         "S3DataDistributionType": "ShardedByS3Key" if sharded else "FullyReplicated",
     }
     inputs = {"ProcessingInputs": [{"S3Input": source}]}
-    (root / "config/processingjobconfig.json").write_text(json.dumps(inputs))
-    for file in sorted(photos.rglob("*.jpg"))[number::hosts] if sharded else photos.rglob("*.jpg"):
+    _write_json(root / "config/processingjobconfig.json", inputs)
+    files = sorted(photos.rglob("*.jpg"))
+    for file in files[number::hosts] if sharded else files:
         target = root / "processing/input" / file.relative_to(photos)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)  # with another modification time on each host
+
+
+def _write_json(file: Path, content: object) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(json.dumps(content))
 
 
 def _files(folder: Path) -> dict[str, bytes]:
@@ -94,11 +98,6 @@ def test_packing_a_part_again_changes_nothing(photo_folder: Path, halves: Path) 
     assert contents(halves) == before
 
 
-def _described(folder: Path, name: str, **changes: object) -> None:
-    content = json.loads((folder / name).read_text())
-    (folder / name).write_text(json.dumps(content | changes))
-
-
 def _open(root: Path) -> None:
     open_source(DataConfig(format="shards", root=str(root)), "train", root)
 
@@ -119,14 +118,14 @@ def test_missing_part_is_named_with_the_command_that_packs_it(halves: Path, tmp_
         ({"kind": "numbers"}, "differ in kind"),
         ({"part": {"number": 1, "count": 2}}, "dataset-2-of-2.json is damaged .* part 1 of 2"),
         ({"part": {"number": 3, "count": 2}}, "part 3 of 2: must be from 1"),
-        ({"part": {"number": "2", "count": 2}}, "part.number='2': Input should be a valid integer"),
     ],
 )
 def test_parts_that_disagree_are_named(
     halves: Path, tmp_path: Path, changes: dict[str, object], message: str
 ) -> None:
     root = copy(halves, tmp_path / "copy")
-    _described(root, "dataset-2-of-2.json", **changes)
+    description = root / "dataset-2-of-2.json"
+    description.write_text(json.dumps(json.loads(description.read_text()) | changes))
     with pytest.raises(DataError, match=message):
         _open(root)
 
@@ -139,6 +138,7 @@ def test_parts_that_disagree_are_named(
         ([], "differ in the number of parts"),
         (["part=3/2"], "part=3/2: must be N/M with N from 1 to M"),
         (["part=1/2", "output_format=index"], "part=1/2: needs output_format=shards"),
+        (["max_side=64", "output_format=index"], "max_side=64: needs output_format=shards"),
     ],
 )
 def test_a_part_that_does_not_belong_to_the_others_is_refused_before_it_is_packed(
@@ -171,15 +171,6 @@ def test_hosts_of_a_job_make_the_dataset_of_one_host(
     for split in ("train", "val"):
         assert samples(output, split) == samples(packed, split)
         assert side_indexes(output, split) == side_indexes(packed, split)
-        parts = [
-            json.loads((output / f"report-{number}-of-2.json").read_text())["splits"][split]
-            for number in (1, 2)
-        ]
-        whole = report(packed)["splits"][split]
-        for name, count in whole["how"].items():
-            assert sum(part["how"].get(name, 0) for part in parts) == count
-        for name, count in whole["classes"].items():
-            assert sum(part["classes"].get(name, 0) for part in parts) == count
     assert check_dataset([f"root={output}"]) == 0
 
 
@@ -206,10 +197,10 @@ def test_hosts_that_see_different_classes_make_a_dataset_of_all(
 def test_hosts_divide_a_source_without_splits_by_the_hash_alone(
     photo_folder: Path, tmp_path: Path, host: Path
 ) -> None:
-    """None sees all images of a class, and most have none for val."""
+    """None sees all images of a class."""
     source, output = photo_folder / "train", tmp_path / "s3"
-    for number in range(12):
-        _prepare(host, number, 12, source, output)
+    for number in range(3):
+        _prepare(host, number, 3, source, output)
         assert optimize(["shard_mb=0.125"]) == 0
     found = {split: samples(output, split).keys() for split in ("train", "val")}
     assert [len(names) for names in found.values()] == [44, 4]
@@ -220,18 +211,6 @@ def test_hosts_divide_a_source_without_splits_by_the_hash_alone(
     assert check_dataset([f"root={output}"]) == 0
 
 
-def test_missing_or_truncated_shard_of_a_part_is_named(halves: Path, tmp_path: Path) -> None:
-    root = copy(halves, tmp_path / "copy")
-    shard = sorted((root / "train").glob("shard-*.tar"))[1]
-    data = shard.read_bytes()
-    shard.write_bytes(data[:-1])
-    with pytest.raises(DataError, match=f"{shard} has {len(data) - 1} bytes instead of"):
-        _open(root)
-    shard.unlink()
-    with pytest.raises(DataError, match=f"{shard} is missing"):
-        _open(root)
-
-
 def test_single_host_makes_the_complete_dataset(
     photo_folder: Path, packed: Path, tmp_path: Path, host: Path
 ) -> None:
@@ -239,10 +218,8 @@ def test_single_host_makes_the_complete_dataset(
     for _again in range(2):
         assert optimize(["shard_mb=0.125"]) == 0
         made, expected = contents(tmp_path / "s3"), contents(packed)
-        differing = {
-            name for name in made.keys() | expected if made.get(name) != expected.get(name)
-        }
-        assert differing == {"dataset.json"}  # which has the files' modification times
+        assert made.pop("dataset.json") != expected.pop("dataset.json")  # modification times differ
+        assert made == expected
 
 
 @pytest.mark.parametrize(
@@ -259,12 +236,3 @@ def test_failure_reason_is_written_where_the_platform_reads_it(
     assert optimize(arguments) == ExitCode.USAGE
     assert (host / "output/message").read_text().startswith(reason)
     assert contents(tmp_path / "s3") == {}
-
-
-def test_current_host_outside_the_host_list_is_an_error(
-    photo_folder: Path, tmp_path: Path, host: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    _prepare(host, 0, 2, photo_folder, tmp_path / "s3")
-    (host / "config/resourceconfig.json").write_text('{"current_host": "x", "hosts": ["y"]}')
-    assert optimize([]) == ExitCode.USAGE
-    assert "'x' is not among hosts ['y']" in capsys.readouterr().err

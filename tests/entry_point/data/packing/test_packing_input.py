@@ -1,11 +1,7 @@
 """Unusual source files: each is packed, or rejected with a reason."""
 
 import io
-import logging
 import os
-import struct
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +9,19 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data.decode import pillow
 from entry_point.data.errors import DataError
-from entry_point.data.loader import open_source
-from entry_point.data.packing.encode import RejectedError, encode
+from entry_point.data.packing.encode import Encoded, RejectedError, encode_file
 from entry_point.data.sources.folder import Tree
-from entry_point.data.sources.source import FileSource
 from entry_point.job.program import ExitCode
-from tests import commands
-from tests.entry_point.data.packing.pack_command import copy, index, pack, rejected, report
+from tests.entry_point.data.packing.pack_command import (
+    copy,
+    index,
+    pack,
+    rejected,
+    report,
+    samples,
+)
 
 
 @pytest.fixture
@@ -39,27 +37,18 @@ def photo(photo_folder: Path) -> Image.Image:
     return Image.open(photo_folder / "train/cat/000.jpg").convert("RGB")
 
 
-def one(file: Path) -> FileSource:
-    return FileSource([file], [0], ["a"])
-
-
-def test_class_folders_are_packed_whatever_files_lie_beside_them(
-    source: Path, tmp_path: Path
-) -> None:
-    for name in ("backup.tar", "predictions.parquet", "train/old.tar"):
-        (source / name).write_bytes(b"x")
-    assert pack(source, tmp_path / "packed") == ExitCode.FINISHED
-    assert commands.check_dataset([f"root={source}"]) == ExitCode.FINISHED
+def _encoded(file: Path, **options: Any) -> Encoded:
+    return encode_file(file.read_bytes(), OptimizeConfig(**options))
 
 
 def _rejection(file: Path, **options: Any) -> str:
     with pytest.raises(RejectedError) as error:
-        encode(one(file), 0, OptimizeConfig(**options))
+        _encoded(file, **options)
     return str(error.value)
 
 
 def _pixels(file: Path, **options: Any) -> tuple[np.ndarray, str]:
-    _, encoded = encode(one(file), 0, OptimizeConfig(**options))
+    encoded = _encoded(file, **options)
     return np.asarray(Image.open(io.BytesIO(encoded.data))), encoded.note
 
 
@@ -67,8 +56,10 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
     source: Path, photo: Image.Image, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cat = source / "train/cat"
-    for suffix in ("png", "webp", "bmp", "tiff"):
-        photo.save(cat / f"photo_{suffix}.{suffix}")
+    others = ("png", "webp", "bmp", "tiff")
+    for suffix in others:
+        photo.save(file := cat / f"photo_{suffix}.{suffix}")
+        (cat / f"cut_{suffix}.{suffix}").write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     cut = (cat / "001.jpg").read_bytes()
     (source / "train/china/copy.jpg").write_bytes(cut)
     (cat / "000.txt").write_text("words about 000.jpg")
@@ -80,6 +71,8 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
     (cat / ".ipynb_checkpoints").mkdir()
     (cat / ".ipynb_checkpoints/000.jpg").write_bytes(cut)
     (source / "train/loose.jpg").write_bytes(cut)
+    (source / "backup.tar").write_bytes(b"of another format")
+    (source / "predictions.parquet").write_bytes(b"too")
     os.mkfifo(cat / "pipe.jpg")
     Path(os.fsdecode(os.fsencode(cat) + b"/caf\xe9.jpg")).write_bytes(cut)
     assert pack(source, tmp_path / "packed") == 0
@@ -89,6 +82,7 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
     assert split["classes"] == {"cat": 11, "china": 7}
     assert "cat/caf\\udce9.jpg" in index(tmp_path / "packed")["key"]
     reasons = rejected(tmp_path / "packed")
+    assert all(reasons.pop(f"cat/cut_{suffix}.{suffix}") for suffix in others)
     assert "truncated" in reasons.pop("cat/cut.jpg")
     assert "not an image in one of the formats JPEG, PNG" in reasons.pop("cat/script.jpg")
     assert reasons == {
@@ -96,17 +90,6 @@ def test_files_of_every_kind_are_packed_or_rejected_with_a_reason(
         "cat/gone.jpg": "unreadable: No such file or directory",
         "cat/pipe.jpg": "unreadable: is not a regular file",
     }
-
-
-def test_entries_beside_the_splits_are_named(
-    source: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    copy(source / "train", source / "test")
-    copy(source / "train", source / "spare")
-    with caplog.at_level(logging.WARNING):
-        assert pack(source, tmp_path / "packed") == 0
-    assert "only the folders of splits are read; ignored: spare" in caplog.text
-    assert report(tmp_path / "packed")["splits"].keys() == {"train", "test"}
 
 
 def test_progressive_file_without_its_last_scans_is_kept_unchanged(
@@ -122,59 +105,41 @@ def test_progressive_file_without_its_last_scans_is_kept_unchanged(
     split = report(tmp_path / "packed")["splits"]["train"]
     assert split["how"] == {"indexed": 9, "rewritten": 3, "kept": 1}
     assert split["notes"] == {"kept: as a baseline file, the image would have other pixels": 1}
-    stored = open_source(
-        DataConfig(format="shards", root=str(tmp_path / "packed")), "train", source
-    )
-    (place,) = [i for i in range(len(stored)) if "cat/half" in stored.key(i)]
-    assert bytes(stored.read(place).numpy()) == half
+    assert samples(tmp_path / "packed", "train")["cat/half.jpg"][1] == half
 
 
-@pytest.mark.parametrize("kind", ["png", "tiff"])
-def test_16_bits_become_8_and_keep_their_levels(tmp_path: Path, kind: str) -> None:
-    ramp = np.linspace(0, 65535, 256 * 64).astype(np.uint16).reshape(64, 256)
-    Image.fromarray(ramp).save(tmp_path / f"ramp.{kind}")
-    pixels, note = _pixels(tmp_path / f"ramp.{kind}", convert="jpeg")
-    expected = np.rint(ramp / 257)[..., None]
-    assert np.abs(pixels.astype(int) - expected).max() <= 4
-    assert note == "16 bits became 8"
-
-
-def test_12_bits_in_16_become_8_where_a_setting_says_so(tmp_path: Path) -> None:
-    ramp = np.linspace(0, 4095, 256 * 64).astype(np.uint16).reshape(64, 256)
-    ramp[:16] = 65535  # above white
-    Image.fromarray(ramp).save(tmp_path / "ramp.png")
-    pixels, note = _pixels(tmp_path / "ramp.png", convert="jpeg", data={"gray_bits": 12})
-    expected = np.rint(ramp / (4095 / 255)).clip(max=255)[..., None]
-    assert np.abs(pixels.astype(int) - expected).max() <= 4
-    assert note == "12 bits became 8"
-
-
-def test_big_endian_16_bits_keep_their_levels(tmp_path: Path) -> None:
-    Image.new("I;16B", (64, 64), 257 * 200).save(tmp_path / "big.tiff")
-    assert abs(int(_pixels(tmp_path / "big.tiff")[0].mean()) - 200) <= 1
-
-
-@pytest.mark.parametrize("mode", ["I", "F"])
-def test_32_bits_per_pixel_are_rejected(tmp_path: Path, mode: str) -> None:
-    Image.new(mode, (64, 64), 7).save(tmp_path / "map.tiff")
-    assert "32 bits per pixel" in _rejection(tmp_path / "map.tiff")
-
-
-def test_the_first_of_several_images_is_packed_and_transparency_becomes_white_with_a_note(
-    tmp_path: Path, photo: Image.Image
+@pytest.mark.parametrize(
+    ("kind", "bits", "settings"),
+    [("png", 16, {}), ("tiff", 16, {}), ("png", 12, {"data": {"gray_bits": 12}})],
+)
+def test_gray_values_of_16_bits_become_8_and_keep_their_levels(
+    tmp_path: Path, kind: str, bits: int, settings: dict[str, Any]
 ) -> None:
-    for name in ("pages.tiff", "moving.png", "moving.webp"):
-        turned = photo.transpose(Image.Transpose.ROTATE_180)
-        photo.save(tmp_path / name, save_all=True, append_images=[turned, photo])
-        photo.save(tmp_path / "alone.png")
-        first, note = _pixels(tmp_path / name, convert="jpeg")
-        assert note == "all but the first of several images"
-        alone, _ = _pixels(tmp_path / "alone.png", convert="jpeg")
-        difference = np.abs(first.astype(int) - alone)
-        assert difference.mean() < 3  # WebP loses some
-    Image.new("RGBA", (photo.width, photo.height), (255, 0, 0, 0)).save(tmp_path / "alpha.png")
+    white = 2**bits - 1
+    ramp = np.linspace(0, white, 256 * 64).astype(np.uint16).reshape(64, 256)
+    ramp[:16] = 65535  # of 12 bits, above white
+    Image.fromarray(ramp).save(tmp_path / f"ramp.{kind}")
+    pixels, note = _pixels(tmp_path / f"ramp.{kind}", convert="jpeg", **settings)
+    expected = np.rint(ramp / (white / 255)).clip(max=255)[..., None]
+    assert np.abs(pixels.astype(int) - expected).max() <= 4
+    assert note == f"{bits} bits became 8"
+
+
+@pytest.mark.parametrize("name", ["pages.tiff", "moving.png", "moving.webp"])
+def test_the_first_of_several_images_is_packed_with_a_note(
+    tmp_path: Path, photo: Image.Image, name: str
+) -> None:
+    turned = photo.transpose(Image.Transpose.ROTATE_180)
+    photo.save(tmp_path / name, save_all=True, append_images=[turned, photo])
+    first, note = _pixels(tmp_path / name, convert="jpeg")
+    assert note == "all but the first of several images"
+    assert np.abs(first.astype(int) - np.asarray(photo)).mean() < 3  # WebP and JPEG lose some
+
+
+def test_transparency_becomes_white_in_a_jpeg_with_a_note(tmp_path: Path) -> None:
+    Image.new("RGBA", (40, 30), (255, 0, 0, 0)).save(tmp_path / "alpha.png")
     pixels, note = _pixels(tmp_path / "alpha.png", convert="jpeg")
-    assert pixels.shape == (photo.height, photo.width, 3) and int(pixels.min()) >= 254
+    assert pixels.shape == (30, 40, 3) and int(pixels.min()) >= 254
     assert note == "transparency replaced by white"
 
 
@@ -183,8 +148,8 @@ def test_small_formats_keep_their_bytes(tmp_path: Path, photo: Image.Image, kind
     exif = Image.Exif()
     exif[0x0112] = 6
     photo.save(file := tmp_path / f"photo.{kind}", exif=exif)
-    size, encoded = encode(one(file), 0, OptimizeConfig())
-    assert encoded.data == file.read_bytes() and size == len(encoded.data)
+    encoded = _encoded(file)
+    assert encoded.data == file.read_bytes()
     assert (encoded.how, encoded.suffix) == ("kept", kind)
     sizes = encoded.height, encoded.width, encoded.orientation
     assert sizes == (photo.height, photo.width, 6)
@@ -207,7 +172,7 @@ def test_large_formats_become_png_without_loss(tmp_path: Path, kind: str, mode: 
         colors = Image.fromarray((levels >> 8).astype(np.uint8))
         image = colors if mode == "RGBA" else colors.convert("RGB").convert(mode)
     image.save(file := tmp_path / f"image.{kind}")
-    _, encoded = encode(one(file), 0, OptimizeConfig())
+    encoded = _encoded(file)
     assert (encoded.how, encoded.suffix, encoded.note) == ("converted", "png", "")
     stored, original = Image.open(io.BytesIO(encoded.data)), Image.open(file)
     assert np.array_equal(np.asarray(stored), np.asarray(original))
@@ -225,7 +190,7 @@ def test_packed_images_stay_upright(
     colors = Image.radial_gradient("L").resize((40, 24)).crop((0, 0, 30, 12))
     options: dict[str, Any] = {"lossless": True} if kind == "webp" else {}
     colors.convert("RGB").save(file := tmp_path / f"turned.{kind}", exif=exif, **options)
-    _, encoded = encode(one(file), 0, OptimizeConfig(convert=convert))  # type: ignore[arg-type]
+    encoded = _encoded(file, convert=convert)
     stored = Image.open(io.BytesIO(encoded.data))
     assert (encoded.height, encoded.width) == (stored.height, stored.width)
     expected, found = (
@@ -238,15 +203,6 @@ def test_packed_images_stay_upright(
 def test_what_a_png_cannot_hold_is_noted(tmp_path: Path, photo: Image.Image) -> None:
     photo.convert("CMYK").save(tmp_path / "print.tiff")
     assert _pixels(tmp_path / "print.tiff")[1] == "CMYK became RGB"
-    photo.save(tmp_path / "pages.tiff", save_all=True, append_images=[photo])
-    assert _pixels(tmp_path / "pages.tiff")[1] == "all but the first of several images"
-
-
-def test_a_damaged_file_of_another_format_is_rejected(tmp_path: Path, photo: Image.Image) -> None:
-    for suffix in ("png", "webp", "avif", "tiff"):
-        photo.save(file := tmp_path / f"cut.{suffix}")
-        file.write_bytes(file.read_bytes()[: file.stat().st_size * 2 // 3])
-        assert _rejection(file)
 
 
 def test_photograph_with_an_embedded_preview_is_shrunk(tmp_path: Path, photo: Image.Image) -> None:
@@ -266,43 +222,12 @@ def test_image_too_wide_for_jpeg_is_rejected_unless_shrunk(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    "orientation",
-    [(3, 1, b"\0\0\0\0"), (3, 1, b"\x09\0\0\0"), (2, 3, b"up\0\0"), (4, 1, b"\0\0\1\0")],
-)
-def test_invalid_orientation_counts_as_upright(
-    tmp_path: Path, photo: Image.Image, orientation: tuple[int, int, bytes]
-) -> None:
-    """EXIF type, count and value: 0, 9, a text, 65536."""
-    tag = struct.pack("<HHHI4s", 1, 0x0112, *orientation)
-    exif = b"Exif\0\0II*\0\x08\0\0\0" + tag + bytes(4)
-    photo.save(tmp_path / "turned.png", exif=exif)
-    _, encoded = encode(one(tmp_path / "turned.png"), 0, OptimizeConfig())
-    assert encoded.orientation == 1
-
-
-def test_image_above_the_pixel_limit_is_rejected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pillow, "MOST_PIXELS", 64 * 64)
-    Image.new("RGB", (64, 64)).save(tmp_path / "just.png")
-    Image.new("RGB", (65, 64)).save(tmp_path / "over.png")
-    assert _pixels(tmp_path / "just.png")[0].shape == (64, 64, 3)
-    assert _rejection(tmp_path / "over.png") == "65x64: more than 4096 pixels: shrink it"
-
-
-@pytest.mark.parametrize(
     ("files", "message"),
     [
         ([], "no such file or folder"),
-        (["."], "must be a folder, or a file that ends in"),
         (["1.jpg"], "holds no dataset, but 1.jpg: it must hold class folders"),
-        (["a/1.txt"], "holds no images; their names end in"),
         (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
         (["train/a/1.jpg", "train/a/1.png", "train/a/1_png.jpg"], "share the key a/1_png"),
-        (
-            ["train/a/1.jpg", "train/caf\udce9/1.jpg"],
-            "caf\\udce9: the name of a class must be",
-        ),
     ],
 )
 def test_unusable_source_is_an_error_with_the_reason(
@@ -310,7 +235,7 @@ def test_unusable_source_is_an_error_with_the_reason(
 ) -> None:
     for name in files:
         (tmp_path / "source" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "source" / name).write_bytes(name.encode("utf-8", "surrogateescape"))
+        (tmp_path / "source" / name).touch()
     assert pack(tmp_path / "source", tmp_path / "packed") == ExitCode.USAGE
     assert message in capsys.readouterr().err
     assert not (tmp_path / "packed").exists()
@@ -328,7 +253,7 @@ def test_files_that_differ_in_their_suffix_keep_it_in_their_keys(
     assert names <= {*keys}
 
 
-@pytest.mark.parametrize("place", ["train/packed", "train/cat/packed", "packed", "link/packed", ""])
+@pytest.mark.parametrize("place", ["train/packed", "link/packed", ""])
 def test_output_inside_the_source_is_refused_and_the_source_stays_as_it_is(
     source: Path, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -341,36 +266,15 @@ def test_output_inside_the_source_is_refused_and_the_source_stays_as_it_is(
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.fixture
-def nobody() -> Iterator[Path]:
-    """A folder with a subfolder `closed` that this process, not root here, cannot read."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        user = os.geteuid()
-        (Path(folder) / "closed").mkdir(mode=0o700 if user == 0 else 0)
-        (Path(folder) / "source/train/class").mkdir(parents=True)
-        (Path(folder) / "source/train/class/photo.jpg").touch()
-        if user == 0:
-            os.seteuid(65534)
-        yield Path(folder)
-        os.seteuid(user)
-        (Path(folder) / "closed").chmod(0o700)
-
-
-def test_unwritable_output_is_named(nobody: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert pack(nobody / "source", nobody / "packed") == ExitCode.USAGE
-    error = capsys.readouterr().err
-    assert f"optimize: output={nobody}/packed cannot be written: Permission denied" in error
-
-
-def test_unlistable_folder_is_named(nobody: Path) -> None:
-    with pytest.raises(DataError, match="closed cannot be listed: Permission denied"):
-        list(Tree(nobody).files())
-
-
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
 def test_output_where_no_file_can_be_created_is_named_without_waiting(
     photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert pack(photo_folder, Path("/proc/self/packed")) == ExitCode.USAGE
     assert "optimize: output=/proc/self/packed cannot be written" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
+    (tmp_path / "closed").touch()
+    with pytest.raises(DataError, match=f"{tmp_path}/closed cannot be listed: Not a directory"):
+        Tree(tmp_path).at("closed")

@@ -1,15 +1,14 @@
 """What is drawn, against the functions of torchvision and timm: operations and their magnitudes.
 
 Both sides note what they would apply to each of many samples. Seeds are fixed, so no test fails by
-chance. Tests named `..._is_found` plant a fault, one magnitude or a wrong argument, and expect the
-same comparison to fail.
+chance.
 """
 
 import math
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,8 @@ from timm.data.auto_augment import rand_augment_transform
 from torchvision.transforms import v2
 
 from entry_point.config.train_config import load_train_config
-from entry_point.data.plan import policies, samples
-from entry_point.data.plan.policies import MAGNITUDES, build_augmenter, strengths
+from entry_point.data.plan import samples
+from entry_point.data.plan.policies import build_augmenter
 from entry_point.job.devices import Devices
 from entry_point.training.augmentation import BatchAugmentation, seed_step
 from tests.entry_point.data.plan.test_policies import NAMES, SIDE, tables
@@ -172,14 +171,8 @@ def magnitudes(samples: Samples) -> dict[str, list[float]]:
     return found
 
 
-@cache
 def timm_rand(config: str) -> Samples:
     return timms(20_000, rand_augment_transform(config, {}))
-
-
-@cache
-def torchvision_trivial() -> Samples:
-    return torchvisions(15_000, v2.TrivialAugmentWide())
 
 
 @pytest.mark.parametrize(
@@ -194,7 +187,6 @@ def test_a_recipe_augments_as_strongly_as_its_source(recipe: str, config: str) -
 @pytest.mark.parametrize(
     ("config", "kwargs"),
     [
-        ("rand-m9-mstd0.5-inc1", {"m": 9, "mstd": 0.5, "inc": True}),
         ("rand-m4-n1-mstd2-p0.8", {"m": 4, "n": 1, "mstd": 2.0, "p": 0.8}),
         ("rand-m7-n1-inc1-p1", {"m": 7, "n": 1, "inc": True, "p": 1.0}),
         ("rand", {}),
@@ -208,42 +200,11 @@ def test_rand_timm_draws_as_timm_with_the_same_arguments(
 
 
 def test_trivial_draws_as_torchvision() -> None:
-    assert_same_draws(ours(60_000, "trivial"), torchvision_trivial())
+    theirs = torchvisions(15_000, v2.TrivialAugmentWide())
+    assert_same_draws(ours(60_000, "trivial"), theirs)
 
 
-def test_torchvisions_operations_are_all_known() -> None:
-    assert {*v2.TrivialAugmentWide._AUGMENTATION_SPACE, "Invert"} == set(OF_TORCHVISION)
-
-
-@pytest.fixture
-def one_magnitude_stronger(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """torchvision's magnitudes, each exchanged for the next."""
-
-    def wrong(name: str, move: Any) -> Any:
-        return strengths(name, move)[[*range(1, MAGNITUDES), MAGNITUDES - 1]]
-
-    monkeypatch.setattr(f"{policies.__name__}.strengths", wrong)
-    policies._all_strengths.cache_clear()
-    yield
-    policies._all_strengths.cache_clear()
-
-
-@pytest.mark.usefixtures("one_magnitude_stronger")
-def test_a_magnitude_too_strong_by_one_is_found() -> None:
-    with pytest.raises(AssertionError):
-        test_trivial_draws_as_torchvision()
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"m": 8}, {"m": 10}, {"mstd": 0.25}, {"p": 0.45}, {"n": 1}, {"inc": False}], ids=str
-)
-def test_a_wrong_argument_of_timms_is_found(wrong: dict[str, Any]) -> None:
-    drawn = ours(20_000, "rand_timm", **{"m": 9, "mstd": 0.5, "inc": True, **wrong})
-    with pytest.raises(AssertionError):
-        assert_same_draws(drawn, timm_rand("rand-m9-mstd0.5-inc1"), noise=True)
-
-
-COUNT, IMAGES = 5_000, 4
+COUNT, IMAGES = 2_500, 4
 SMALL = 64
 """Large enough that it does not count that timm's boxes have odd sides, too."""
 CPU = Devices(torch.device("cpu"), None)
@@ -265,10 +226,6 @@ def their_mix(mix: Mix) -> Iterator[Mix]:
     np.random.seed(1)
     for _ in range(COUNT):
         yield mix
-
-
-def timms_mix(**alphas: float) -> Mix:
-    return Mixup(num_classes=IMAGES, label_smoothing=0.0, **alphas)
 
 
 def mixed(mixes: Iterator[Mix]) -> np.ndarray:
@@ -307,51 +264,22 @@ def assert_same_mixes(left: np.ndarray, right: np.ndarray) -> None:
         assert test.pvalue > LEAST_P, (name, test)
 
 
-REFERENCES = {
-    "torchvision's MixUp": v2.MixUp(alpha=0.2, num_classes=IMAGES),
-    "timm's MixUp": timms_mix(mixup_alpha=0.8),
-    "torchvision's CutMix": v2.CutMix(alpha=1.0, num_classes=IMAGES),
-    "timm's CutMix": timms_mix(mixup_alpha=0.0, cutmix_alpha=1.0),
-    "timm's both": timms_mix(mixup_alpha=0.8, cutmix_alpha=1.0),
-}
-
-
-@cache
-def mixed_by_us(mixup: float = 0.0, cutmix: float = 0.0) -> np.ndarray:
-    given = {"mixup": mixup, "cutmix": cutmix}
-    return mixed(our_mix({name: alpha for name, alpha in given.items() if alpha}))
-
-
-@cache
-def mixed_by(reference: str) -> np.ndarray:
-    return mixed(their_mix(REFERENCES[reference]))
-
-
 @pytest.mark.parametrize(
     ("alphas", "reference"),
     [
-        ({"mixup": 0.2}, "torchvision's MixUp"),
-        ({"mixup": 0.8}, "timm's MixUp"),
-        ({"cutmix": 1.0}, "torchvision's CutMix"),
-        ({"cutmix": 1.0}, "timm's CutMix"),
-        ({"mixup": 0.8, "cutmix": 1.0}, "timm's both"),
+        ({"mixup": 0.2}, v2.MixUp(alpha=0.2, num_classes=IMAGES)),
+        ({"cutmix": 1.0}, v2.CutMix(alpha=1.0, num_classes=IMAGES)),
+        (
+            {"mixup": 0.8, "cutmix": 1.0},
+            Mixup(0.8, 1.0, num_classes=IMAGES, label_smoothing=0.0),
+        ),
     ],
+    ids=["torchvision's MixUp", "torchvision's CutMix", "timm's both"],
 )
 def test_mixup_and_cutmix_blend_as_torchvision_and_timm(
-    alphas: dict[str, float], reference: str
+    alphas: dict[str, float], reference: Mix
 ) -> None:
-    assert_same_mixes(mixed_by_us(**alphas), mixed_by(reference))
-
-
-@pytest.mark.parametrize(
-    ("alphas", "reference"),
-    [
-        ({"mixup": 0.4}, "torchvision's MixUp"),
-        ({"cutmix": 0.5}, "torchvision's CutMix"),
-        ({"mixup": 0.8}, "timm's both"),
-    ],
-)
-def test_a_wrong_alpha_is_found(alphas: dict[str, float], reference: str) -> None:
-    wrong = mixed_by_us(**alphas)
-    with pytest.raises(AssertionError):
-        assert_same_mixes(wrong, mixed_by(reference))
+    found, expected = mixed(our_mix(alphas)), mixed(their_mix(reference))
+    for column, name in enumerate(("share", "top", "left", "height", "width")):
+        test = stats.ks_2samp(found[:, column], expected[:, column], method="asymp")
+        assert test.pvalue > LEAST_P, (name, test)

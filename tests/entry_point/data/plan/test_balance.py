@@ -121,14 +121,6 @@ def test_every_engine_gives_the_same_balanced_samples(lopsided: Path, engine: Wa
         assert (a.images.int() - b.images.int()).abs().max() <= levels
 
 
-def test_a_repeated_image_is_cropped_differently_each_time(lopsided: Path) -> None:
-    """The only cat is drawn five times on average."""
-    made = batches(lopsided, "threads", 1)
-    labels, images = (torch.cat([getattr(b, name) for b in made]) for name in ("labels", "images"))
-    cats = images[labels == 1]
-    assert len(cats) > 2 and len(cats.flatten(1).unique(dim=0)) == len(cats)
-
-
 def test_validation_is_never_balanced(lopsided: Path) -> None:
     data = DataConfig(root=str(lopsided), image_size=48, resize=56, balance="classes")
     source = open_source(data, "val", lopsided)
