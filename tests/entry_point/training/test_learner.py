@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import torchvision
 from torch import nn
 from torch.utils.checkpoint import checkpoint_sequential
 
@@ -78,13 +77,6 @@ def test_an_augmentation_of_your_own_changes_what_the_model_gets() -> None:
     assert float(losses[0]) == pytest.approx(float(losses[1]))
 
 
-def test_an_augmentation_draws_the_same_at_the_same_step() -> None:
-    noise = "augment.name=project.augmentations.Noise"
-    images, labels = batch()
-    values = [float(learner(noise).loss(images, labels, step)) for step in (3, 3, 4)]
-    assert values[0] == values[1] != values[2]
-
-
 def test_torchvisions_transforms_are_augmentations() -> None:
     erasing = "augment.name=torchvision.transforms.v2.RandomErasing"
     losses = [float(learner(erasing, f"augment.kwargs.p={p}").loss(*batch(), 0)) for p in (0, 1)]
@@ -100,16 +92,6 @@ def test_torchvisions_transforms_are_augmentations() -> None:
             "or a dotted path to your own code; did you mean trivial?",
         ),
         (["augment.kwargs.p=1"], "augment.kwargs={p:1}: needs augment.name"),
-        (
-            ["augment.name=project.augmentations.Nois"],
-            "augment.name=project.augmentations.Nois: project.augmentations has no Nois; did you "
-            "mean Noise?",
-        ),
-        (
-            ["augment.name=project.augmentations.Noise", "augment.kwargs.strenght=1"],
-            "augment.kwargs.strenght=1: no such argument; Noise takes strength; did you mean "
-            "strength?",
-        ),
         (
             ["augment.name=os.getcwd"],
             "augment.name=os.getcwd: must return a function from images to images, not str",
@@ -152,20 +134,24 @@ def test_losses_of_a_fixed_batch_are_those_that_were_recorded(
     assert losses == pytest.approx(golden, abs=1e-4)
 
 
-@pytest.mark.parametrize("pieces", [2, 4])
-def test_accumulated_gradients_equal_those_of_the_whole_batch(pieces: int) -> None:
-    whole, cut = learner(), learner(f"optim.accumulate={pieces}")
+def test_accumulated_gradients_equal_those_of_the_whole_batch() -> None:
+    whole, cut = learner(), learner("optim.accumulate=4")
     assert whole.loss(*batch(), 0) == pytest.approx(float(cut.loss(*batch(), 0)), abs=1e-6)
     for expected, got in zip(gradients(whole), gradients(cut), strict=True):
         torch.testing.assert_close(got, expected)
 
 
-def test_gradients_are_clipped_to_clip_norm() -> None:
-    clipped = learner("optim.clip_norm=0.01")
-    clipped.loss(*batch(), 0)
-    clipped.update()
-    norm = torch.stack([g.norm() for g in gradients(clipped)]).norm()
-    assert float(norm) == pytest.approx(0.01, rel=1e-3)
+@pytest.mark.parametrize("limit", [None, 0.01])
+def test_gradients_are_clipped_to_clip_norm_and_their_norm_before_is_logged(
+    limit: float | None,
+) -> None:
+    some = learner(f"optim.clip_norm={'null' if limit is None else limit}")
+    some.loss(*batch(), 0)
+    before = torch.cat([gradient.flatten() for gradient in gradients(some)]).norm()
+    some.update()
+    after = torch.cat([gradient.flatten() for gradient in gradients(some)]).norm()
+    assert float(after) == pytest.approx(limit or float(before), rel=1e-3)
+    assert some.record()["grad_norm"] == pytest.approx(float(before), rel=1e-5)
 
 
 def test_averaged_weights_follow_the_model_and_are_exported() -> None:
@@ -181,19 +167,18 @@ def test_averaged_weights_follow_the_model_and_are_exported() -> None:
     assert raw.exported is raw.model
 
 
-@pytest.mark.parametrize("mix", ["optim.mixup_alpha=0.4", "optim.cutmix_alpha=1"])
-def test_mixup_and_cutmix_depend_only_on_the_step_number(mix: str) -> None:
-    first, second = learner(mix), learner(mix)
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        *("optim.mixup_alpha=0.4", "optim.cutmix_alpha=1"),
+        *("augment.name=project.augmentations.Noise", f"model.name={__name__}.drawing_net"),
+    ],
+)
+def test_what_a_step_draws_depends_only_on_its_number(drawing: str) -> None:
+    first, second = learner(drawing), learner(drawing)
     first.loss(*batch(), 0)
     assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
     assert float(first.loss(*batch(), 6)) != float(second.loss(*batch(), 5))
-
-
-def test_all_random_generators_depend_only_on_the_step_number() -> None:
-    model = "model.name=tests.entry_point.training.test_learner.drawing_net"
-    first, second = learner(model), learner(model)
-    first.loss(*batch(), 0)
-    assert float(first.loss(*batch(), 5)) == float(second.loss(*batch(), 5))
 
 
 def drawn_after(seed: int, step: int, rank: int) -> tuple[float, ...]:
@@ -214,24 +199,20 @@ def test_every_seed_step_and_rank_draws_other_numbers_from_each_generator() -> N
 
 
 def test_bf16_computes_in_bf16_and_keeps_the_weights_in_fp32() -> None:
-    config, _ = load_train_config(["model.name=tests.own_models.tiny_net"])
-    half = Learner(
-        config,
-        Devices(CPU.device, torch.bfloat16),
-        task_of(classes(4)),
-        steps_per_epoch=10,
-        channels=Path(),
-    )
+    half = of_precision(torch.bfloat16)
     exact, rounded = (float(some.loss(*batch(), 0)) for some in (learner(), half))
     assert rounded == pytest.approx(exact, rel=1e-2)
     assert rounded != exact
     assert all(gradient.dtype is torch.float32 for gradient in gradients(half))
 
 
-def fp16_learner(*overrides: str) -> Learner:
-    config, _ = load_train_config(["model.name=tests.own_models.tiny_net", *overrides])
-    half = Devices(CPU.device, torch.float16)
-    return Learner(config, half, task_of(classes(4)), steps_per_epoch=10, channels=Path())
+def of_precision(dtype: torch.dtype) -> Learner:
+    config, _ = load_train_config(["model.name=tests.own_models.tiny_net"])
+    return Learner(config, Devices(CPU.device, dtype), task_of(classes(4)), 10, Path())
+
+
+def fp16_learner() -> Learner:
+    return of_precision(torch.float16)
 
 
 def trained(some: Learner, steps: range) -> dict[str, torch.Tensor]:
@@ -245,7 +226,6 @@ def test_fp16_trains_as_fp32_but_for_rounding() -> None:
     rounded, exact = (trained(some, range(5)) for some in (fp16_learner(), learner()))
     for name, value in exact.items():
         torch.testing.assert_close(rounded[name], value, rtol=0.05, atol=0.01)
-    assert any(not torch.equal(rounded[name], value) for name, value in exact.items())
 
 
 def test_fp16_resumes_bit_identical_with_the_scale_of_its_gradients() -> None:
@@ -271,8 +251,9 @@ def test_another_precision_continues_and_fp16_begins_with_a_fresh_scale() -> Non
     assert all(value.isfinite().all() for value in again.model.state_dict().values())
 
 
-@pytest.mark.parametrize("steps", [10, 4], ids=["finished", "in its course"])
-@pytest.mark.parametrize("schedule", ["cosine", "tests.own_optimizers.falling"])
+@pytest.mark.parametrize(
+    ("schedule", "steps"), [("cosine", 10), ("tests.own_optimizers.falling", 4)]
+)
 def test_more_epochs_continue_at_the_rates_of_their_own_schedule(schedule: str, steps: int) -> None:
     """Also the first step, whose rate the shorter schedule has already left in the optimizer."""
     given = ["optim.groups={6.*:{lr:0.1}}", f"optim.schedule={schedule}", "optim.warmup_epochs=0"]
@@ -286,15 +267,6 @@ def test_more_epochs_continue_at_the_rates_of_their_own_schedule(schedule: str, 
     rates = [[group["lr"] for group in some.optimizer.param_groups] for some in (long, expected)]
     assert rates[0] == rates[1]
     assert len({*rates[0]}) == 2
-
-
-@pytest.mark.parametrize("overrides", [[], ["optim.clip_norm=0.01"]])
-def test_the_norm_of_the_gradients_is_that_before_clipping(overrides: list[str]) -> None:
-    some = learner(*overrides)
-    some.loss(*batch(), 0)
-    expected = torch.cat([gradient.flatten() for gradient in gradients(some)]).norm()
-    some.update()
-    assert some.record()["grad_norm"] == pytest.approx(float(expected), rel=1e-5)
 
 
 class Recomputing(nn.Sequential):
@@ -335,17 +307,6 @@ def test_gradient_checkpointing_is_refused_for_a_model_that_cannot() -> None:
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
-def test_biases_and_normalization_weights_do_not_decay(name: str) -> None:
-    model = torchvision.models.resnet18(num_classes=3)
-    config = OptimConfig(name=name, weight_decay=0.1)
-    decay, keep = build_optimizer(config, model, CPU.device).param_groups
-    assert {p.dim() for p in decay["params"]} == {2, 4}
-    assert {p.dim() for p in keep["params"]} == {1}
-    assert (decay["weight_decay"], keep["weight_decay"]) == (0.1, 0.0)
-    assert len(decay["params"]) + len(keep["params"]) == len(list(model.parameters()))
-
-
-@pytest.mark.parametrize("name", ["sgd", "adamw"])
 @pytest.mark.parametrize(("device", "fused"), [("cuda", True), ("cpu", None)])
 def test_the_optimizer_is_one_kernel_on_a_gpu(name: str, device: str, fused: bool | None) -> None:
     optimizer = build_optimizer(OptimConfig(name=name), tiny_net(4), torch.device(device))
@@ -355,7 +316,7 @@ def test_the_optimizer_is_one_kernel_on_a_gpu(name: str, device: str, fused: boo
 @pytest.mark.parametrize(
     ("model", "broadcast"), [("tiny_net_with_state", False), ("poisoned_net", True)]
 )
-def test_ranks_exchange_gradients_in_place_and_only_buffers_that_training_reads(
+def test_ranks_exchange_only_buffers_that_training_reads(
     model: str, broadcast: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Training writes the statistics of batch normalization, but does not read them."""
@@ -372,7 +333,7 @@ def test_ranks_exchange_gradients_in_place_and_only_buffers_that_training_reads(
     config, _ = load_train_config([f"model.name=tests.own_models.{model}"])
     two = Devices(CPU.device, None, world_size=2)
     Learner(config, two, task_of(classes(4)), steps_per_epoch=10, channels=Path())
-    assert given["broadcast_buffers"] is broadcast and given["gradient_as_bucket_view"] is True
+    assert given["broadcast_buffers"] is broadcast
 
 
 def test_the_learning_rate_warms_up_then_follows_a_cosine_to_nearly_zero() -> None:

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -86,11 +85,6 @@ TAKES_OTHERS: Mapping[str, tuple[list[str], int, str]] = {
         32,
         r"data\.progressive: Sequential does not take samples of 3 x 32 x 32 .*set data\.progress",
     ),
-    "small images": (
-        ["model.name=inception_v3"],
-        64,
-        r"data\.image_size: Inception3 does not take samples of 3 x 64 x 64 .*Kernel size",
-    ),
     "patches": (
         ["model.name=timm/test_vit", "data.image_size=100", "data.resize=100"],
         100,
@@ -163,33 +157,18 @@ def test_errors_that_mention_a_size_and_mean_another_thing_stay(error: Exception
 
 
 @pytest.mark.parametrize(
-    ("size", "settings", "code"),
-    [
-        (32, [], ExitCode.USAGE),
-        (32, ["trainer.compile=default"], ExitCode.USAGE),
-        (56, [], ExitCode.FINISHED),
-    ],
+    ("setting", "graphs"),
+    [("trainer.compile=default", note_graphs), ("data.progressive=[[0,56]]", None)],
+    ids=["training", "validation"],
 )
-def test_a_job_ends_with_the_line_and_trains_at_the_models_size(
-    size: int, settings: list[str], code: int, tmp_path: Path, photo_folder: Path
+def test_a_job_ends_with_the_line(
+    setting: str, graphs: Callable[[], None] | None, tmp_path: Path, photo_folder: Path
 ) -> None:
-    job = [f"model.name={HERE}for_56_pixels", "trainer.epochs=1", *settings]
-    job += [f"data.image_size={size}", f"data.resize={size}"]
-    prepare = note_graphs if settings else None
-    assert forked.run(tmp_path, photo_folder, job, prepare=prepare) == code
+    job = [f"model.name={HERE}for_56_pixels", "trainer.epochs=1", setting]
+    assert forked.run(tmp_path, photo_folder, job, prepare=graphs) == ExitCode.USAGE
     log = (tmp_path / "log").read_text()
     says = "train: data.image_size: Sequential does not take samples of 3 x 32 x 32"
-    assert log.splitlines()[-1].startswith(says) is (code != 0)
-    assert "Traceback" not in log
-
-
-def test_validation_at_a_size_that_the_model_does_not_take_is_one_line(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    job = [f"model.name={HERE}for_56_pixels", "data.progressive=[[0,56]]", "trainer.epochs=1"]
-    assert forked.run(tmp_path, photo_folder, job) == ExitCode.USAGE
-    last = (tmp_path / "log").read_text().splitlines()[-1]
-    assert last.startswith("train: data.image_size: Sequential does not take samples of 3 x 32 x")
+    assert log.splitlines()[-1].startswith(says) and "Traceback" not in log
 
 
 def five_classes(_num_classes: int) -> nn.Module:
@@ -221,17 +200,14 @@ ENDS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax in bf16": lambda x: x.bfloat16().softmax(1),
     "pair of a sigmoid": lambda x: torch.stack([x[:, 0].sigmoid(), 1 - x[:, 0].sigmoid()], 1),
     "log_softmax": lambda x: x.log_softmax(1),
-    "sigmoid": lambda x: x.sigmoid(),
     "sigmoid, reshaped": lambda x: x.sigmoid().unsqueeze(1).squeeze(1).bfloat16().float(),
     "logsigmoid": functional.logsigmoid,
     "tanh": lambda x: x.tanh(),
     "relu": lambda x: x.relu(),
     "softplus": functional.softplus,
     "capped tanh": lambda x: 30 * (x / 30).tanh(),
-    "gelu": functional.gelu,
-    "scaled": lambda x: 0.1 * x,
 }
-BOUNDED = {"softmax", "softmax in bf16", "sigmoid", "sigmoid, reshaped", "logsigmoid", "tanh"}
+BOUNDED = {"softmax", "softmax in bf16", "sigmoid, reshaped", "logsigmoid", "tanh"}
 BOUNDED |= {"pair of a sigmoid"}
 
 
@@ -266,18 +242,13 @@ def test_a_head_of_your_own_says_nothing_of_the_outputs() -> None:
     assert Ending(outputs("classification").softmax(1)).describe(task) is None
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
-def test_models_of_the_library_answer_with_logits(name: str) -> None:
-    model = torchvision.models.get_model(name, num_classes=6)
-    assert Ending(model(torch.randn(2, 3, 64, 64))).describe(TASKS["classification"]) is None
-
-
 def ending(num_classes: int, end: str) -> nn.Module:
-    ends = {"softmax": nn.Softmax(1), "sigmoid": nn.Sigmoid(), "none": nn.Identity()}
-    return nn.Sequential(tiny_net(num_classes), ends[end])
+    return nn.Sequential(
+        tiny_net(num_classes), nn.Softmax(1) if end == "softmax" else nn.Identity()
+    )
 
 
-@pytest.mark.parametrize("end", ["softmax", "sigmoid", "none"])
+@pytest.mark.parametrize("end", ["softmax", "none"])
 def test_the_first_batch_says_it_once(end: str, caplog: pytest.LogCaptureFixture) -> None:
     own = learner(f"model.name={HERE}ending", f"model.kwargs.end={end}", "optim.accumulate=2")
     with caplog.at_level(logging.WARNING):
@@ -335,12 +306,11 @@ class Sequence(nn.Module):
         ("frozen", r"this one does not train layers\.first\.weight"),
     ],
 )
-@pytest.mark.parametrize("averaged", [False, True])
-def test_the_first_layer_that_differs_is_named(edit: str, says: str, averaged: bool) -> None:
-    settings = [f"model.name={HERE}edited", *(["optim.ema_decay=0.9"] * averaged)]
-    saved = learner(*settings).state()
-    refuse_other_model("edited", saved, learner(*settings).state())
-    other = learner(*settings, f"model.kwargs.edit={edit}")
+def test_the_first_layer_that_differs_is_named(edit: str, says: str) -> None:
+    name = f"model.name={HERE}edited"
+    saved = learner(name).state()
+    refuse_other_model("edited", saved, learner(name).state())
+    other = learner(name, f"model.kwargs.edit={edit}")
     with pytest.raises(ConfigError, match=rf"the checkpoint is of another model: .*{says}"):
         other.load_state(saved)
 
@@ -350,6 +320,7 @@ def test_a_job_whose_model_was_edited_ends_with_the_line_and_keeps_its_checkpoin
 ) -> None:
     job = [f"model.name={HERE}edited", "trainer.epochs=1"]
     assert forked.run(tmp_path, photo_folder, job) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "checkpoints").glob("*.pt")}
     more = [*job, "trainer.epochs=2"]
     assert forked.run(tmp_path, photo_folder, more, prepare=_widened) == ExitCode.USAGE
     log = (tmp_path / "log").read_text()
@@ -357,7 +328,7 @@ def test_a_job_whose_model_was_edited_ends_with_the_line_and_keeps_its_checkpoin
         f"train: model.name={HERE}edited: the checkpoint is of another model: the checkpoint lacks"
     )
     assert log.splitlines()[-1].startswith(says) and "Traceback" not in log
-    assert forked.run(tmp_path, photo_folder, more) == 0  # with its code restored
+    assert before == {path: path.read_bytes() for path in (tmp_path / "checkpoints").glob("*.pt")}
 
 
 def _widened() -> None:

@@ -1,7 +1,6 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import errno
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,22 +53,16 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
-    save(tmp_path, [1, 2, 3, 4], best=2)
+def test_the_newest_two_and_the_best_are_kept_and_one_of_a_finished_run(tmp_path: Path) -> None:
+    run = Checkpoints(tmp_path, None, 0, writes=True)
+    for step in (1, 2, 3, 4):
+        run.save(state(step), step, best=step == 2)
+    run.wait()
     assert names(tmp_path) == ["best.pt", "step-000000003.pt", "step-000000004.pt"]
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
-
-
-def test_a_finished_run_keeps_its_newest_checkpoint_and_the_best(tmp_path: Path) -> None:
-    finished = Checkpoints(tmp_path, None, 0, writes=True)
-    for step in (1, 2, 3):
-        finished.save(state(step), step, best=step == 1)
-    finished.wait()
-    finished.finish()
-    finished.close()
-    assert names(tmp_path) == ["best.pt", "step-000000003.pt"]
-    newest = load_newest(tmp_path)
-    assert newest is not None and newest["step"] == 3
+    run.finish()
+    run.close()
+    assert names(tmp_path) == ["best.pt", "step-000000004.pt"]
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -250,7 +243,7 @@ def test_nan_weights_are_not_saved_and_the_next_save_says_so(part: str, tmp_path
     assert names(tmp_path) == ["best.pt", "step-000000001.pt"]
 
 
-def test_weights_that_were_infinite_at_the_start_may_stay_so(tmp_path: Path) -> None:
+def test_what_was_infinite_at_the_start_and_optimizers_may_be_infinite(tmp_path: Path) -> None:
     inf = float("inf")
     start = nn.Linear(2, 1, bias=False)
     start.register_buffer("least", torch.tensor([inf, 0.0]))
@@ -258,36 +251,23 @@ def test_weights_that_were_infinite_at_the_start_may_stay_so(tmp_path: Path) -> 
     checkpoints = Checkpoints(tmp_path, None, 0, True, {"least"})
     least = torch.tensor([-inf, 1.0])
     good, wrong = ({"least": least, "weight": torch.tensor([value])} for value in (0.0, inf))
-    checkpoints.save({"learner": {"model": good, "ema": good}}, 1)
+    optimizer = {"state": {0: {"least_loss": torch.tensor(inf)}}}
+    checkpoints.save({"learner": {"model": good, "ema": good, "optimizer": optimizer}}, 1)
     checkpoints.wait()
     checkpoints.save({"learner": {"model": wrong}}, 2)
     with pytest.raises(CheckpointError, match="weight of the model holds NaN or infinity"):
         checkpoints.close()
 
 
-def test_a_model_with_infinite_constants_trains_averages_and_resumes(
+def test_a_model_with_infinite_constants_trains_and_averages(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.infinite_net"]
-    assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0
-    root = tmp_path / "resumed"
-    code = forked.run_until_step(root, photo_folder, overrides, 4, signal.SIGTERM)
-    assert code == ExitCode.STOPPED
-    assert forked.run(root, photo_folder, overrides) == 0
-    assert_same_end(root, tmp_path / "whole")
-    averaged = load_file(root / "model" / "model.safetensors")
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    averaged = load_file(tmp_path / "model" / "model.safetensors")
     infinite = {name for name, value in averaged.items() if not value.isfinite().all()}
     assert infinite == {"mask", "least", "floor"}
     assert not any(value.isnan().any() for value in averaged.values())
-
-
-def test_the_state_of_an_optimizer_may_be_infinite(tmp_path: Path) -> None:
-    best = {"optimizer": {"state": {0: {"least_loss": torch.tensor(float("inf"))}}}}
-    checkpoints = Checkpoints(tmp_path, None, 0, writes=True)
-    checkpoints.save({"learner": best}, 1)
-    checkpoints.close()
-    found = load_newest(tmp_path)
-    assert found is not None and found["learner"] == best
 
 
 def test_infinite_gradients_leave_only_finite_checkpoints(
@@ -296,10 +276,9 @@ def test_infinite_gradients_leave_only_finite_checkpoints(
     overrides = [*OVERRIDES, "model.name=tests.own_models.exploding_net"]
     assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.FAILED
     (line,) = (tmp_path / "output" / "failure").read_text().splitlines()
-    saved = sorted((tmp_path / "checkpoints").glob("step-*.pt"))
     assert line.endswith("and use another name to restart from scratch")
     assert "Traceback" not in (tmp_path / "log").read_text()
-    for path in saved:
+    for path in (tmp_path / "checkpoints").glob("step-*.pt"):
         weights = torch.load(path, weights_only=True)["learner"]["model"]
         assert all(value.isfinite().all() for value in weights.values())
 
@@ -312,10 +291,7 @@ def test_a_nan_validation_loss_stops_the_job(tmp_path: Path, photo_folder: Path)
 
 
 def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: Path) -> None:
-    overrides = [
-        *OVERRIDES,
-        "model.name=tests.own_models.stopping_in_evaluation_net",
-    ]
+    overrides = [*OVERRIDES, "model.name=tests.own_models.stopping_in_evaluation_net"]
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "asked").touch()
     assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0

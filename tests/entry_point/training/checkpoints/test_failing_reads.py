@@ -65,9 +65,7 @@ def _resume(root: Path, data: Path, overrides: list[str], ranks: int) -> None:
     ("engine", "split", "module"),
     [
         ("threads", "train", "entry_point"),
-        ("threads", "val", "entry_point.train"),
-        ("workers", "train", "entry_point.train"),
-        ("pillow", "val", "entry_point"),
+        ("workers", "val", "entry_point.train"),
     ],
 )
 def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
@@ -92,16 +90,13 @@ def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     _resume(root, photo_folder, overrides, ranks=1)
 
 
-@pytest.mark.parametrize("failing", ["0", "1", None])
 def test_job_of_two_ranks_whose_disk_fails_in_an_evaluation_stops_with_a_checkpoint(
-    failing: str | None,
     photo_folder: Path,
     tmp_path: Path,
     trigger: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    if failing is not None:
-        monkeypatch.setenv(failing_reads.RANK, failing)
+    monkeypatch.setenv(failing_reads.RANK, "1")
     root, overrides = tmp_path / "run", [*FAILING, *TWO_RANKS, "pipeline=threads"]
     process = start_job(root, photo_folder, [*overrides, EPOCHS])
     wait_until(lambda: steps_of(root) > 2, process)
@@ -113,17 +108,14 @@ def test_job_of_two_ranks_whose_disk_fails_in_an_evaluation_stops_with_a_checkpo
     _resume(root, photo_folder, overrides, ranks=2)
 
 
-@pytest.mark.parametrize("failing", ["1", None])
 def test_ranks_whose_disk_fails_while_they_train_end_with_its_reason_and_resume(
-    failing: str | None,
     photo_folder: Path,
     tmp_path: Path,
     trigger: Callable[[str], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The others wait for the gradients of a rank without images: the last checkpoint counts."""
-    if failing is not None:
-        monkeypatch.setenv(failing_reads.RANK, failing)
+    monkeypatch.setenv(failing_reads.RANK, "1")
     root, overrides = tmp_path / "run", [*FAILING, *TWO_RANKS, "pipeline=threads"]
     process = start_job(root, photo_folder, [*overrides, EPOCHS])
     wait_until(lambda: steps_of(root) > 6, process)

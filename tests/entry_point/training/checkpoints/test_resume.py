@@ -56,11 +56,7 @@ def test_every_setting_that_is_not_free_is_compared(key: str, job: dict[str, Any
 def test_free_settings_may_differ(job: dict[str, Any]) -> None:
     others = {key: "other" for key in SETTINGS if key not in COMPARED}
     refuse_other_job(at(job, identity=others), job)
-    assert others and "optim.lr" not in others
-
-
-def test_what_is_free_are_settings() -> None:
-    assert SETTINGS.keys() >= FREE
+    assert others and "optim.lr" not in others and SETTINGS.keys() >= FREE
 
 
 def test_own_arguments_are_compared_in_one_setting_that_can_be_typed(photo_folder: Path) -> None:
