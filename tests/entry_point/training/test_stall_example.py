@@ -1,7 +1,5 @@
 """The stall workload, an example of your own augmentation: on the device, and sample by sample."""
 
-import gzip
-import json
 from pathlib import Path
 
 import numpy as np
@@ -18,13 +16,9 @@ from tests.entry_point.training.training_jobs import read_records
 
 RECIPE = (
     *("experiment=stall", "data=folder", "data.image_size=64", "data.resize=80"),
-    *("pipeline=threads", "pipeline.num_workers=1"),
-    "trainer.diagnose=profile",
+    *("pipeline=threads", "pipeline.num_workers=1", "trainer.epochs=1"),
 )
-AS_PUBLISHED = (
-    *("pipeline=pillow", "augment.name=project.stall.StallSample", "augment.per=sample"),
-)
-HEIGHT, WIDTH = 533, 800
+PER_SAMPLE = ("augment.name=project.stall.StallSample", "augment.per=sample")
 
 
 def test_a_pixel_is_masked_with_a_probability_of_a_quarter_and_with_its_four_neighbors() -> None:
@@ -78,10 +72,8 @@ def test_a_batch_keeps_its_type_and_memory_format_and_is_not_changed_itself() ->
     assert changed.is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(("height", "width"), [(HEIGHT, WIDTH), (WIDTH, HEIGHT)])
-def test_the_recipes_crops_are_plain_squares_of_256_pixels_at_any_position(
-    height: int, width: int
-) -> None:
+def test_the_recipes_crops_are_plain_squares_of_256_pixels_at_any_position() -> None:
+    height, width = 533, 800
     config, _ = load_train_config(["experiment=stall", "data.root=x"])
     count = 50_000
     sizes = np.full(count, height), np.full(count, width)
@@ -98,13 +90,7 @@ def test_the_recipes_crops_are_plain_squares_of_256_pixels_at_any_position(
     assert centre.tolist() == [(height - 256) // 2, (width - 256) // 2, 256, 256]
 
 
-@pytest.mark.parametrize("form", [(), AS_PUBLISHED], ids=["batch", "sample"])
-def test_the_recipe_trains_and_its_trace_is_one_that_tensorboard_finds(
-    form: tuple[str, ...], tmp_path: Path, photo_folder: Path
-) -> None:
+@pytest.mark.parametrize("form", [(), PER_SAMPLE], ids=["batch", "sample"])
+def test_the_recipe_trains(form: tuple[str, ...], tmp_path: Path, photo_folder: Path) -> None:
     assert forked.run(tmp_path, photo_folder, [*RECIPE, *form]) == 0
     assert any("val_loss" in record for record in read_records(tmp_path))
-    (file,) = (tmp_path / "output" / "data" / "profile").glob("*.pt.trace.json.gz")
-    events = json.loads(gzip.decompress(file.read_bytes()))["traceEvents"]
-    names = {event["name"] for event in events}
-    assert {"data_wait", "forward", "backward"} <= names

@@ -90,7 +90,6 @@ def test_of_several_weights_the_first_are_taken_and_the_line_names_all(
     [
         (resnet18(), {}, "torchvision.models.resnet.ResNet"),
         ({"model": {}, "best": np.float64(0.9)}, {}, r"numpy.*scalar"),
-        ({"model": {}, "args": pathlib.Path("x")}, {}, r"pathlib.*Path"),
         (
             {"model": {}, "build": functools.partial(print)},
             {"_use_new_zipfile_serialization": False},
@@ -163,7 +162,6 @@ def test_an_encoder_without_a_head_loads_with_a_new_head(
     ("name", "key", "tokens"),
     [
         ("timm/test_vit", "pos_embed", 1),
-        ("timm/deit_tiny_distilled_patch16_224", "pos_embed", 2),
         ("vit_b_16", "encoder.pos_embedding", 1),
     ],
 )
@@ -202,8 +200,7 @@ def test_position_embeddings_of_another_kind_are_refused(
 @pytest.mark.parametrize(
     ("other", "own"),
     [
-        ("resnet34", "resnet18"),
-        ("resnet18", "resnet34"),
+        ("resnet10t", "resnet14t"),
         ("test_efficientnet_ln", "test_efficientnet"),
     ],
 )
@@ -227,11 +224,3 @@ def test_an_encoder_takes_its_classifiers_weights_whatever_its_head(tmp_path: Pa
         for name, value in model.state_dict().items():
             if name.startswith("encoder.model."):
                 assert torch.equal(value, state[name.removeprefix("encoder.model.")]), name
-
-
-def test_weights_of_mnasnet_load_with_and_without_their_version(tmp_path: Path) -> None:
-    state = build_model(ModelConfig("mnasnet0_5"), 3).state_dict()
-    for number, content in enumerate((state, dict(state))):
-        torch.save(content, file := tmp_path / f"{number}.pt")
-        loaded_state = build_model(ModelConfig("mnasnet0_5", weights=str(file)), 3).state_dict()
-        assert_same(loaded_state, state)

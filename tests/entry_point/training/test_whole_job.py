@@ -17,17 +17,8 @@ from tests.entry_point.training.training_jobs import read_records, run_job
 def finished(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> tuple[Path, str]:
     """The run folder and the output of a ResNet-18 trained for two epochs, decoded in workers."""
     root = tmp_path_factory.mktemp("run")
-    output = run_job(
-        root,
-        photo_folder,
-        [
-            "model.name=resnet18",
-            "pipeline=workers",
-            "pipeline.num_workers=1",
-            "optim.lr=0.02",
-            "trainer.report=true",
-        ],
-    )
+    loaded = ("pipeline=workers", "pipeline.num_workers=1", "trainer.report=true")
+    output = run_job(root, photo_folder, ["model.name=resnet18", "optim.lr=0.02", *loaded])
     return root, output
 
 
@@ -65,20 +56,14 @@ def test_the_log_has_every_record_but_step_times_and_no_terminal_codes(
 
 def test_the_log_has_the_opening_and_closing_lines(finished: tuple[Path, str]) -> None:
     _, output = finished
-    for part in (
+    opening = (
         "code     ",
         "resnet18, 11,",
         "48 training and 24 validation images, 8 classes",
         "fp32",
-    ):
-        assert part in output
-    for part in (
-        "validation accuracy",
-        "images/s",
-        "waiting for data",
-        "model.safetensors",
-        "summary.png",
-    ):
+    )
+    closing = ("validation accuracy", "images/s", "waiting for data", "model.safetensors")
+    for part in (*opening, *closing, "summary.png"):
         assert part in output
 
 

@@ -35,6 +35,8 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
     measured = {"step": 10, "val_loss": 15.0, "val_accuracy": 0.1}
     (accuracy, *_), (error, *_) = TASKS["classification"].metrics, TASKS["regression"].metrics
     figure = draw([*train, measured], "a", accuracy)
+    # The curves of one evaluation, and of few steps, show points.
+    assert all(line.get_marker() == "o" for axes in figure.axes for line in axes.lines)
     low, high = figure.axes[0].get_ylim()
     assert low < 0.1 and high > 15
     assert [text.get_text() for text in figure.legends[0].get_texts()] == [TRAINING, "validation"]
@@ -42,15 +44,6 @@ def test_the_plot_shows_every_loss_and_labels_the_training_loss() -> None:
     assert np.asarray(figure.axes[1].lines[0].get_ydata()).tolist() == [10]
     unmeasured = draw([*train, measured], "a", error)
     assert unmeasured.axes[1].get_title(loc="left") == "validation mean absolute error"
-
-
-def test_curves_of_one_epoch_show_points() -> None:
-    (accuracy, *_) = TASKS["classification"].metrics
-    record = {"step": 10, "loss": 2.0, "images_per_s": 9.0, "data_wait_pct": 0.0}
-    evaluation = {"step": 10, "val_loss": 1.0, "val_accuracy": 0.5}
-    figure = draw([record, evaluation], "a", accuracy)
-    lines = [line for axes in figure.axes for line in axes.lines]
-    assert len(lines) == 5 and all(line.get_marker() == "o" for line in lines)
 
 
 def test_a_report_reads_its_samples_without_the_processes_of_training(

@@ -1,4 +1,4 @@
-"""An evaluation shared by three ranks equals scikit-learn's, and that of one rank."""
+"""An evaluation that three ranks share equals that of one rank."""
 
 import multiprocessing
 from collections.abc import Iterator
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
-from sklearn import metrics
 from torch import Tensor, nn
 
 from entry_point.job.devices import Devices
@@ -17,7 +16,8 @@ from entry_point.training.input import DeviceBatch
 from entry_point.training.tasks.task import Task
 from tests.entry_point.training.tasks.label_sources import labels, task_of
 
-SAMPLES, NAMES, BATCH = 100, list("abcdefg"), 8
+SAMPLES, NAMES, BATCH, RANKS = 100, list("abcdefg"), 8, 3
+TASKS = ("classification", "multilabel", "regression")
 CPU = torch.device("cpu")
 
 
@@ -40,89 +40,34 @@ def batches(outputs: Tensor, targets: Tensor, rank: int, ranks: int) -> Iterator
         yield DeviceBatch(outputs[numbers], targets[numbers], numbers, 0, 0.0)
 
 
-def evaluated(name: str, rank: int, ranks: int) -> Evaluation:
+def evaluated(name: str, devices: Devices) -> Evaluation:
     task, outputs, targets = validation(name)
-    group = dist.new_group(backend="gloo")
-    assert isinstance(group, dist.ProcessGroup)
-    devices = Devices(CPU, None, rank, rank, ranks, group)
-    shares = batches(outputs, targets, rank, ranks)
+    shares = batches(outputs, targets, devices.rank, devices.world_size)
     stop = StopRequest(devices.cpu_group)
     return evaluate(nn.Identity(), task, shares, devices, samples=SAMPLES, stop=stop)
 
 
-def evaluate_a_share(rank: int, ranks: int, folder: Path) -> None:
+def evaluate_a_share(rank: int, folder: Path) -> None:
     """Every rank saves what it has found."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=ranks)
-    for name in EXPECTED:
-        found = evaluated(name, rank, ranks)
+    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=RANKS)
+    devices = Devices(CPU, None, rank, rank, RANKS, dist.group.WORLD)
+    for name in TASKS:
+        found = evaluated(name, devices)
         torch.save((found.metrics, found.scores), folder / f"{name}-{rank}.pt")
 
 
-def classification(outputs: Tensor, targets: Tensor) -> dict[str, float]:
-    probabilities = outputs.double().softmax(1)
-    predicted = probabilities.argmax(1)
-    return {
-        "loss": metrics.log_loss(targets, probabilities),
-        "accuracy": metrics.accuracy_score(targets, predicted),
-        "balanced_accuracy": metrics.balanced_accuracy_score(targets, predicted),
-        "top5_accuracy": metrics.top_k_accuracy_score(targets, probabilities, k=5),
-    }
-
-
-def multilabel(outputs: Tensor, targets: Tensor) -> dict[str, float]:
-    probabilities = outputs.sigmoid()
-    found = probabilities >= 0.5
-    return {
-        "loss": metrics.log_loss(targets.ravel(), probabilities.ravel()),
-        "map": metrics.average_precision_score(targets, probabilities),
-        "f1_micro": metrics.f1_score(targets, found, average="micro"),
-        "f1_macro": metrics.f1_score(targets, found, average="macro"),
-    }
-
-
-def regression(outputs: Tensor, targets: Tensor) -> dict[str, float]:
-    std, mean = targets.std(0, correction=0), targets.mean(0)
-    answers = outputs * std + mean
-    return {
-        "loss": metrics.mean_squared_error((targets - mean) / std, outputs),
-        "mae": metrics.mean_absolute_error(targets, answers),
-        "rmse": metrics.root_mean_squared_error(targets, answers),
-        "r2": metrics.r2_score(targets, answers),
-    }
-
-
-EXPECTED = {
-    "classification": classification,
-    "multilabel": multilabel,
-    "regression": regression,
-}
-
-
-@pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Number of ranks -> the folder with what their processes have found."""
+def test_three_ranks_find_what_one_rank_finds(tmp_path: Path) -> None:
     fork = multiprocessing.get_context("forkserver")
-    folders = {ranks: tmp_path_factory.mktemp("ranks") for ranks in (1, 3)}
-    for ranks, folder in folders.items():
-        arguments = [(rank, ranks, folder) for rank in range(ranks)]
-        processes = [fork.Process(target=evaluate_a_share, args=each) for each in arguments]
-        for process in processes:
-            process.start()
-        for process in processes:
-            process.join(timeout=120)
-        assert not any(process.exitcode for process in processes)
-    return folders
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_three_ranks_find_what_one_rank_and_scikit_learn_find(
-    name: str, found: dict[int, Path]
-) -> None:
-    values, scores = torch.load(found[1] / f"{name}-0.pt", weights_only=True)
-    for rank in range(3):
-        same, same_scores = torch.load(found[3] / f"{name}-{rank}.pt", weights_only=True)
-        assert same == pytest.approx(values, rel=1e-6)
-        torch.testing.assert_close(same_scores, scores, rtol=1e-6, atol=1e-7)
-    _, outputs, targets = validation(name)
-    assert values == pytest.approx(EXPECTED[name](outputs, targets), rel=1e-5)
+    processes = [fork.Process(target=evaluate_a_share, args=(r, tmp_path)) for r in range(RANKS)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(timeout=120)
+    assert not any(process.exitcode for process in processes)
+    for name in TASKS:
+        expected = evaluated(name, Devices(CPU, None))
+        for rank in range(RANKS):
+            found, scores = torch.load(tmp_path / f"{name}-{rank}.pt", weights_only=True)
+            assert found == pytest.approx(expected.metrics, rel=1e-6)
+            torch.testing.assert_close(scores, expected.scores, rtol=1e-6, atol=1e-7)
