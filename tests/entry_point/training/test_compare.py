@@ -177,13 +177,6 @@ def test_the_metric_of_a_task_of_your_own_is_shown_and_starred_among_its_like(
     assert rows["e"].split()[:3] == ["75.00", "%", "accuracy"]
 
 
-def test_an_earlier_versions_task_of_your_own_shows_its_loss(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_run(tmp_path / "a", [0.5, 0.75], "task.name=project.tasks.OrderedClasses")
-    assert table(tmp_path, capsys)["a"].startswith("1.5 loss")
-
-
 def test_a_run_leaves_the_metric_that_its_own_task_tracks(
     tmp_path: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -201,15 +194,3 @@ def test_a_folder_without_runs_is_one_line(
 ) -> None:
     assert commands.compare([str(tmp_path)]) == ExitCode.USAGE
     assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_runs_that_do_not_say_their_dataset_are_compared_with_each_other(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """As their metrics alone are kept, of runs of earlier versions."""
-    for name, value in {"worse": 0.5, "better": 0.75, "elsewhere": 0.9}.items():
-        write_run(tmp_path / name, [value])
-    for name in ("worse", "better"):
-        (tmp_path / name / "model" / "config.yaml").unlink()
-    rows = table(tmp_path, capsys)
-    assert [name for name, row in rows.items() if "*" in row] == ["better"]

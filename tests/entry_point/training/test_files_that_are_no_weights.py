@@ -41,7 +41,14 @@ def torch_file(**options: bool) -> bytes:
     return file.getvalue()
 
 
+def traced() -> bytes:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)), file)
+    return file.getvalue()
+
+
 FILES = {
+    "traced.pt": (traced(), "a model of TorchScript"),
     "weights.pth": (POINTER, "a pointer of Git LFS, not the file: run `git lfs pull`"),
     "page.pth": (b"\n<!DOCTYPE html><html>\xe9</html>", r"a web page \(HTML\): download the file"),
     "s3.pth": (b"<?xml?>\n<Error><Code>AccessDenied</Code>", "a server's error, AccessDenied"),

@@ -3,19 +3,16 @@
 import math
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint_sequential
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, load_train_config
 from entry_point.job.devices import Devices
-from entry_point.training import learner as learner_module
 from entry_point.training.augmentation import seed_step
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
@@ -54,14 +51,13 @@ def drawing_net(num_classes: int) -> nn.Module:
     return Drawing()
 
 
-class Doubled:
-    """An augmentation that notes what it draws."""
+class Scaled:
+    """An augmentation with an argument."""
 
-    def __init__(self, factor: float = 2) -> None:
-        self.factor, self.drawn = factor, list[float]()
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
 
     def __call__(self, images: torch.Tensor) -> torch.Tensor:
-        self.drawn.append(float(torch.rand(())))
         return images * self.factor
 
 
@@ -70,10 +66,9 @@ def cut(_size: int = 1) -> Callable[[torch.Tensor], torch.Tensor]:
 
 
 def test_an_augmentation_of_your_own_changes_what_the_model_gets() -> None:
-    name = "augment.name=tests.entry_point.training.test_learner.Doubled"
     images, labels = batch()
-    plain, doubled = learner(), learner(name, "augment.kwargs.factor=3")
-    losses = [plain.loss(3 * images, labels, 0), doubled.loss(images, labels, 0)]
+    plain, scaled = learner(), learner(f"augment.name={__name__}.Scaled", "augment.kwargs.factor=3")
+    losses = [plain.loss(3 * images, labels, 0), scaled.loss(images, labels, 0)]
     assert float(losses[0]) == pytest.approx(float(losses[1]))
 
 
@@ -113,25 +108,14 @@ def gradients(some: Learner) -> list[torch.Tensor]:
     return [p.grad.clone() for p in some.model.parameters() if p.grad is not None]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "golden"),
-    [
-        ((), [1.36254, 1.35493, 1.34432, 1.3314, 1.31681, 1.30095]),
-        (
-            ("optim=adamw", "optim.lr=0.01"),
-            [1.36254, 1.30261, 1.24491, 1.19117, 1.14187, 1.09704],
-        ),
-    ],
-)
-def test_losses_of_a_fixed_batch_are_those_that_were_recorded(
-    overrides: tuple[str, ...], golden: list[float]
-) -> None:
-    some = learner("optim.warmup_epochs=0", *overrides)
+def test_losses_of_a_fixed_batch_are_those_that_were_recorded() -> None:
+    some = learner("optim.warmup_epochs=0")
     losses = []
-    for step in range(len(golden)):
+    for step in range(6):
         losses.append(float(some.loss(*batch(), step)))
         some.update()
-    assert losses == pytest.approx(golden, abs=1e-4)
+    recorded = [1.36254, 1.35493, 1.34432, 1.3314, 1.31681, 1.30095]
+    assert losses == pytest.approx(recorded, abs=1e-4)
 
 
 def test_accumulated_gradients_equal_those_of_the_whole_batch() -> None:
@@ -154,16 +138,11 @@ def test_gradients_are_clipped_to_clip_norm_and_their_norm_before_is_logged(
     assert some.record()["grad_norm"] == pytest.approx(float(before), rel=1e-5)
 
 
-def test_averaged_weights_follow_the_model_and_are_exported() -> None:
-    averaged = learner("optim.ema_decay=0.5", "optim.warmup_epochs=0")
-    history = []
-    for step in range(3):
-        averaged.loss(*batch(), step)
-        averaged.update()
-        history.append(averaged.model[6].bias.detach().clone())  # type: ignore[index]
-    expected = history[0].lerp(history[1], 1 - 1 / 10).lerp(history[2], 1 - 2 / 11)
-    torch.testing.assert_close(averaged.exported[6].bias, expected)  # type: ignore[index]
-    raw = learner()
+def test_averaged_weights_are_exported() -> None:
+    averaged, raw = learner("optim.ema_decay=0.5"), learner()
+    trained(averaged, range(3))
+    assert averaged.ema is not None and averaged.exported is averaged.ema.model
+    assert not torch.equal(averaged.exported[6].bias, averaged.model[6].bias)  # type: ignore[index]
     assert raw.exported is raw.model
 
 
@@ -269,31 +248,11 @@ def test_more_epochs_continue_at_the_rates_of_their_own_schedule(schedule: str, 
     assert len({*rates[0]}) == 2
 
 
-class Recomputing(nn.Sequential):
-    """Has timm's method."""
-
-    recomputes = False
-
-    def set_grad_checkpointing(self, enable: bool = True) -> None:
-        self.recomputes = enable
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        if not self.recomputes:
-            return super().forward(images)
-        found: torch.Tensor = checkpoint_sequential(self, 2, images, use_reentrant=False)
-        return found
-
-
-def recomputing_net(num_classes: int) -> nn.Module:
-    return Recomputing(*tiny_net(num_classes).children())
-
-
 def test_gradient_checkpointing_trains_the_same_weights() -> None:
-    name = f"model.name={__name__}.recomputing_net"
+    name = "model.name=timm/test_resnet"
     plain, saving = learner(name), learner(name, "model.gradient_checkpointing=true")
-    assert isinstance(saving.model, Recomputing) and saving.model.recomputes
-    assert not plain.model.recomputes
-    one, other = trained(plain, range(3)), trained(saving, range(3))
+    assert (plain.model.grad_checkpointing, saving.model.grad_checkpointing) == (False, True)
+    one, other = trained(plain, range(2)), trained(saving, range(2))
     assert all(torch.equal(one[key], other[key]) for key in one)
 
 
@@ -311,29 +270,6 @@ def test_gradient_checkpointing_is_refused_for_a_model_that_cannot() -> None:
 def test_the_optimizer_is_one_kernel_on_a_gpu(name: str, device: str, fused: bool | None) -> None:
     optimizer = build_optimizer(OptimConfig(name=name), tiny_net(4), torch.device(device))
     assert optimizer.defaults["fused"] is fused
-
-
-@pytest.mark.parametrize(
-    ("model", "broadcast"), [("tiny_net_with_state", False), ("poisoned_net", True)]
-)
-def test_ranks_exchange_only_buffers_that_training_reads(
-    model: str, broadcast: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Training writes the statistics of batch normalization, but does not read them."""
-    given: dict[str, object] = {}
-
-    class Shared(nn.Module):
-        no_sync = nullcontext
-
-        def __init__(self, _module: nn.Module, **options: object) -> None:
-            super().__init__()
-            given.update(options)
-
-    monkeypatch.setattr(learner_module, "DistributedDataParallel", Shared)
-    config, _ = load_train_config([f"model.name=tests.own_models.{model}"])
-    two = Devices(CPU.device, None, world_size=2)
-    Learner(config, two, task_of(classes(4)), steps_per_epoch=10, channels=Path())
-    assert given["broadcast_buffers"] is broadcast
 
 
 def test_the_learning_rate_warms_up_then_follows_a_cosine_to_nearly_zero() -> None:

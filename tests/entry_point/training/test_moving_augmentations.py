@@ -24,15 +24,11 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
 
 V1, V2, HERE = "torchvision.transforms.", "torchvision.transforms.v2.", f"{__name__}."
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "RandomRotation": {"degrees": 20},
-    "RandomAffine": {"degrees": 20},
-    **{name: {"size": 8} for name in ("RandomCrop", "RandomResizedCrop", "Resize", "CenterCrop")},
-    **{name: {"size": 8} for name in ("FiveCrop", "TenCrop")},
-    "Pad": {"padding": 2},
-    "ScaleJitter": {"target_size": [8, 8]},
-    "RandomShortestSize": {"min_size": 8},
-    "RandomResize": {"min_size": 8, "max_size": 9},
+MOVING: dict[str, dict[str, Any]] = {
+    V1 + "RandomHorizontalFlip": {},
+    V1 + "RandomRotation": {"degrees": 20},
+    V2 + "RandomResizedCrop": {"size": 8},
+    V2 + "TrivialAugmentWide": {},
 }
 COLORS: dict[str, dict[str, Any]] = {
     "ColorJitter": {"brightness": 0.2},
@@ -89,14 +85,11 @@ def test_every_transform_of_torchvision_that_moves_pixels_is_known() -> None:
         assert {name for name in names if not name.startswith("_")} <= _MOVING_TRANSFORMS
 
 
-@pytest.mark.parametrize("name", sorted(_MOVING_TRANSFORMS))
-def test_a_transform_that_moves_pixels_is_refused(name: str) -> None:
-    in_both = hasattr(torchvision.transforms, name)
-    for path in (V1 + name, V2 + name) if in_both else (V2 + name,):
-        for per in ("batch", "sample"):
-            config = AugmentConfig(path, ARGUMENTS.get(name, {}), per=per)
-            with pytest.raises(ConfigError, match=f"{path}: moves pixels, and targets would not"):
-                refuse_moving(config)
+@pytest.mark.parametrize("path", MOVING)
+@pytest.mark.parametrize("per", ["batch", "sample"])
+def test_a_transform_that_moves_pixels_is_refused(path: str, per: Any) -> None:
+    with pytest.raises(ConfigError, match=f"{path}: moves pixels, and targets would not"):
+        refuse_moving(AugmentConfig(path, MOVING[path], per=per))
 
 
 @pytest.mark.parametrize(
@@ -110,9 +103,8 @@ def test_a_transform_that_moves_pixels_is_refused(name: str) -> None:
 )
 def test_one_within_your_own_is_found_and_named(name: str, inside: str | None) -> None:
     named = f" \\({inside}\\)" if inside else ""
-    for per in ("batch", "sample"):
-        with pytest.raises(ConfigError, match=f"{name}: moves pixels{named}, and targets"):
-            refuse_moving(AugmentConfig(HERE + name, per=per))
+    with pytest.raises(ConfigError, match=f"{name}: moves pixels{named}, and targets"):
+        refuse_moving(AugmentConfig(HERE + name))
 
 
 def test_colors_and_what_is_unknown_are_allowed() -> None:

@@ -129,13 +129,6 @@ def test_nothing_in_a_file_runs(tmp_path: Path) -> None:
     assert not proof.exists()
 
 
-@pytest.mark.filterwarnings("ignore")
-def test_a_traced_model_is_refused(tmp_path: Path) -> None:
-    torch.jit.save(torch.jit.trace(nn.Linear(2, 2), torch.ones(1, 2)), str(tmp_path / "a.pth"))
-    with pytest.raises(ConfigError, match=r"must be a state dict, .* TorchScript"):
-        build_model(ModelConfig(weights=str(tmp_path / "a.pth")), 3)
-
-
 def test_an_encoder_without_a_head_loads_with_a_new_head(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

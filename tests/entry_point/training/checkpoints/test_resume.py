@@ -12,11 +12,13 @@ from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.job.devices import Devices
+from entry_point.training.checkpoints import save_tensors
 from entry_point.training.resume import (
     FREE,
     is_free,
     job_settings,
     refuse_other_job,
+    saved_identity,
     typed_settings,
 )
 
@@ -109,3 +111,9 @@ def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="within epoch 2: the training images have other names"):
         refuse_other_job(saved, job)
     refuse_other_job({**saved, "progress": {"epoch": 1, "step": 0}}, job)
+
+
+def test_a_damaged_newest_checkpoint_does_not_hide_the_rule_of_the_split(tmp_path: Path) -> None:
+    save_tensors({"identity": {"data.val_top_up": None}}, tmp_path / "step-000000001.pt")
+    (tmp_path / "step-000000002.pt").write_bytes(b"PK")
+    assert saved_identity(tmp_path) == {"data.val_top_up": None}

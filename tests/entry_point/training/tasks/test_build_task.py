@@ -40,11 +40,6 @@ class Unfinished(Task):
         raise NotImplementedError
 
 
-def a_function(train: Source, config: object, device: torch.device) -> object:
-    """Makes something that is no task."""
-    return (train, config, device)
-
-
 class Watching(Classification):
     """An own task with an argument."""
 
@@ -79,7 +74,6 @@ def test_what_is_known_without_torch_is_true_of_the_class(name: str) -> None:
         (classes(3), ("task=multilabel",), r"use task=classification"),
         (classes(3), ("task.name=no.such.Task",), r"task\.name=no\.such\.Task: no\.such cannot be"),
         (classes(3), (f"task.name={__name__}.Unfinished",), r"has no measure, mistakes, scores"),
-        (classes(3), (f"task.name={__name__}.a_function",), r"has no takes, names, outputs"),
         (classes(3), (f"task.name={__name__}.Watching",), r"kwargs=\{\}: Watching: .*watched"),
         (classes(3), (f"task.name={__name__}.Watching", "task.kwargs.watch=a"),
          r"task\.kwargs\.watch=a: no such argument; Watching takes watched; did you mean watched"),
@@ -112,12 +106,7 @@ def test_one_class_is_not_trained_on() -> None:
 
 @pytest.mark.parametrize(
     ("overrides", "name"),
-    [
-        ((), "accuracy"),
-        (("task.best=loss",), "loss"),
-        ((ORDERED,), "distance"),
-        ((ORDERED, "task.best=accuracy"), "accuracy"),
-    ],
+    [((), "accuracy"), (("task.best=loss",), "loss"), ((ORDERED,), "distance")],
 )
 def test_checkpoints_track_the_first_metric_or_the_one_named(
     overrides: tuple[str, ...], name: str

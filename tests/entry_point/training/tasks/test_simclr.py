@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.training.tasks.task import Task
-from project.simclr import classifier, encoder
+from project.simclr import classifier
 from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training import forked
@@ -53,17 +53,6 @@ def test_the_loss_is_the_papers() -> None:
     outputs = torch.randn(6 * views, 5, generator=torch.Generator().manual_seed(1))
     loss = float(simclr(views=views).loss(outputs, LABELS))
     assert loss == pytest.approx(loss_by_pairs(outputs, views), rel=1e-5)
-
-
-@pytest.mark.parametrize(("backend", "shared"), [("nccl", True), ("gloo", False)])
-def test_ranks_on_gpus_share_their_batch_statistics(
-    backend: str, shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "get_backend", lambda: backend)
-    layers = list(encoder(8).modules())
-    assert any(isinstance(layer, nn.SyncBatchNorm) for layer in layers) is shared
-    assert any(isinstance(layer, nn.BatchNorm2d) for layer in layers) is not shared
 
 
 def samples() -> tuple[nn.Module, Tensor]:
