@@ -1,12 +1,10 @@
 """Runs of several ranks that resume, with the same or another number of ranks."""
 
-import multiprocessing
 import os
 import resource
 import shutil
 import signal
 import time
-from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from tests.entry_point.job.test_processes import TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.forked_ranks import rank_processes
+from tests.entry_point.training.gloo_ranks import call_ranks
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import TINY, start_job
 from tests.entry_point.training.ways import SOURCES
@@ -54,10 +53,8 @@ def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
     assert_same_end(root, tmp_path / "uninterrupted")
 
 
-def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=ranks)
+def _train_with_a_new_learner_from_step_two(devices: Devices, folder: Path) -> None:
     config, _ = load_train_config([*TINY, *OVERRIDES])
-    devices = Devices(torch.device("cpu"), None, rank, rank, ranks)
     first, second = (
         Learner(config, devices, task_of(classes(8)), steps_per_epoch=9, channels=folder)
         for _ in range(2)
@@ -66,27 +63,16 @@ def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path)
         if learner is second:
             second.load_state(copy_to_cpu(first.state()))
         for step in steps:
-            torch.manual_seed(100 * step + rank)
+            torch.manual_seed(100 * step + devices.rank)
             learner.loss(torch.randn(4, 3, 32, 32), torch.randint(8, (4,)), step)
             learner.update()
     one, other = first.model.state_dict(), second.model.state_dict()
-    raise SystemExit(0 if all(torch.equal(one[key], other[key]) for key in one) else 1)
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_three_restarted_ranks_resume_bit_identical(tmp_path: Path) -> None:
     """Sums of two gradients do not depend on their order; sums of three do."""
-    arguments = [(rank, 3, tmp_path) for rank in range(3)]
-    _run_ranks(_train_with_a_new_learner_from_step_two, arguments)
-
-
-def _run_ranks(target: Callable[..., None], arguments: Sequence[tuple[object, ...]]) -> None:
-    fork = multiprocessing.get_context("forkserver")
-    ranks = [fork.Process(target=target, args=each) for each in arguments]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(timeout=120)
-    assert {rank.exitcode for rank in ranks} == {0}
+    call_ranks(_train_with_a_new_learner_from_step_two, 3, tmp_path)
 
 
 def _peak_memory() -> int:
@@ -94,20 +80,17 @@ def _peak_memory() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _receive_a_state(rank: int, folder: Path) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
-    devices = Devices(torch.device("cpu"), None, rank, rank, 2, dist.group.WORLD)
-    sent = {f"{n}": torch.full((1 << 20,), float(n)) for n in range(32)} if rank == 0 else None
+def _receive_a_state(devices: Devices, folder: Path) -> None:
+    state = {f"{n}": torch.full((1 << 20,), float(n)) for n in range(32)}
     before = _peak_memory()
-    state = devices.from_first(sent)
-    (folder / str(rank)).write_text(str((_peak_memory() - before) / (128 << 20)))
-    assert all((layer == number).all() for number, layer in enumerate(state.values()))
+    received = devices.from_first(state if devices.is_first else None)
+    share = (_peak_memory() - before) / (128 << 20)
+    assert share < (0.3 if devices.is_first else 1.3), (folder, share)
+    assert all(torch.equal(received[key], value) for key, value in state.items())
 
 
 def test_the_ranks_receive_a_state_in_little_more_memory_than_it_takes(tmp_path: Path) -> None:
-    _run_ranks(_receive_a_state, [(rank, tmp_path) for rank in range(2)])
-    sender, receiver = (float((tmp_path / str(rank)).read_text()) for rank in (0, 1))
-    assert sender < 0.3 and receiver < 1.3, (sender, receiver)
+    call_ranks(_receive_a_state, 2, tmp_path)
 
 
 def trained_images(root: Path) -> list[str]:

@@ -49,10 +49,7 @@ def steps_of(root: Path) -> int:
 
 @pytest.mark.parametrize(
     ("engine", "split", "module"),
-    [
-        ("threads", "train", "entry_point"),
-        ("workers", "val", "entry_point.train"),
-    ],
+    [("threads", "train", "entry_point"), ("workers", "val", "entry_point.train")],
 )
 def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
     engine: str,

@@ -1,22 +1,22 @@
 """The example of a task that takes views: its loss, its metric, and a job."""
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.job.devices import Devices
 from entry_point.training.tasks.task import Task
 from project.simclr import classifier
 from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training import forked
+from tests.entry_point.training.gloo_ranks import call_ranks
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import read_records
 
@@ -61,26 +61,18 @@ def samples() -> tuple[nn.Module, Tensor]:
     return model, torch.randn(12, 3, 2, 2)
 
 
-def train_a_share(rank: int, folder: Path) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=RANKS)
+def train_a_share(devices: Devices, folder: Path) -> None:
     model, images = samples()
     shared = DistributedDataParallel(model)
-    own = images.chunk(RANKS)[rank]
+    own = images.chunk(RANKS)[devices.rank]
     loss = simclr().loss(shared(own), LABELS[: len(own)])
     loss.backward()
     gradients = [weight.grad for weight in model.parameters()]
-    torch.save((loss.detach(), gradients), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    torch.save((loss.detach(), gradients), folder / f"{devices.rank}.pt")
 
 
 def test_ranks_compute_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("forkserver")
-    processes = [fork.Process(target=train_a_share, args=(rank, tmp_path)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=120)
-    assert not any(process.exitcode for process in processes)
+    call_ranks(train_a_share, RANKS, tmp_path)
     model, images = samples()
     loss = simclr().loss(model(images), LABELS)
     loss.backward()
