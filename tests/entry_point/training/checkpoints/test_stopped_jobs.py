@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,11 +13,12 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
+from entry_point import model_folder
 from entry_point.job.program import ExitCode
+from entry_point.job.run_folder import RunFolder
 from tests import commands
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
-from tests.entry_point.training.checkpoints import stuck_exports
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS
 from tests.entry_point.training.training_jobs import run_job, start_job
 from tests.forkserver import Program
@@ -135,17 +137,24 @@ def test_a_machine_that_has_the_checkpoints_alone_gets_the_model_again(
     assert files(tmp_path) == WHOLE and epoch(tmp_path) == 2
 
 
+def _write_half_of_the_model() -> None:
+    """Then the disk hangs."""
+
+    def write(_weights: object, file: Path, _metadata: object) -> None:
+        file.write_bytes(b"half")
+        (RunFolder.from_environment().root / "stuck").touch()
+        threading.Event().wait()
+
+    pytest.MonkeyPatch().setattr(model_folder, "save_file", write)
+
+
 def test_a_kill_while_the_model_is_written_leaves_the_earlier_one(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    overrides = ["model.name=tests.entry_point.training.checkpoints.stuck_exports.net"]
-    one, two = (f"trainer.epochs={epochs}" for epochs in (1, 2))
-    run_job(tmp_path, photo_folder, [*overrides, one])
+    run_job(tmp_path, photo_folder, ["trainer.epochs=1"])
     before = {name: (tmp_path / "model" / name).read_bytes() for name in WHOLE}
-    mark = tmp_path / "stuck"
-    process = forked.start(
-        tmp_path, photo_folder, [*overrides, two], {stuck_exports.VARIABLE: str(mark)}
-    )
+    mark, two = tmp_path / "stuck", ["trainer.epochs=2"]
+    process = forked.start(tmp_path, photo_folder, two, prepare=_write_half_of_the_model)
     while not mark.exists():
         assert process.is_alive(), (tmp_path / "log").read_text()
         time.sleep(0.02)
@@ -154,6 +163,6 @@ def test_a_kill_while_the_model_is_written_leaves_the_earlier_one(
     visible = [name for name in files(tmp_path) if not name.startswith(".")]
     assert visible == [*before]
     assert all((tmp_path / "model" / name).read_bytes() == before[name] for name in before)
-    run_job(tmp_path, photo_folder, [*overrides, two])
+    run_job(tmp_path, photo_folder, two)
     assert files(tmp_path) == WHOLE
     assert_exported(tmp_path, checkpoint(tmp_path))

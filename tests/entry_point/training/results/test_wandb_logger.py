@@ -1,8 +1,6 @@
 """loggers=[wandb]: the files that W&B's own client writes without a network."""
 
 import json
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,6 @@ import pytest
 
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
 from tests.entry_point.training.training_jobs import read_records
-
-BLOCK = 32768
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +39,11 @@ def written(root: Path) -> list[Written]:
 
 def _read(file: Path) -> Written:
     from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
 
-    found = Written()
-    for message in _messages(file.read_bytes()):
+    found, store = Written(), DataStore()
+    store.open_for_scan(str(file))
+    while (message := store.scan_data()) is not None:
         record = Record.FromString(message)
         if record.HasField("run"):
             run = record.run
@@ -56,21 +54,6 @@ def _read(file: Path) -> Written:
             row = {(each.key or each.nested_key[0]): json.loads(each.value_json) for each in items}
             found.rows.append(row)
     return found
-
-
-def _messages(log: bytes) -> Iterator[bytes]:
-    """LevelDB's log format: blocks of pieces; a whole message is one piece, or ends with type 4."""
-    place, message = 7, b""  # after W&B's own header
-    while place < len(log):
-        if (left := BLOCK - place % BLOCK) < 7:
-            place += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", log, place)
-        message += log[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):
-            yield message
-            message = b""
 
 
 @pytest.mark.parametrize("kwargs", [{"project": "photos"}, {"id": "ours", "resume": "allow"}])

@@ -126,10 +126,8 @@ def test_a_metric_that_the_task_or_the_dataset_does_not_have_is_refused() -> Non
 @pytest.mark.parametrize("name", TASKS)
 def test_blended_batches_are_learned_from_or_refused(name: str, mix: str) -> None:
     overrides = (f"task={name}", f"optim.{mix}_alpha=0.4", "data.crop=squash")
-    config, task = (
-        load_train_config(["data=folder", *overrides])[0],
-        task_of(SOURCES[name], *overrides),
-    )
+    config, _ = load_train_config(["data=folder", *overrides])
+    task = task_of(SOURCES[name], *overrides)
     if name == "segmentation" or (name, mix) == ("regression", "cutmix"):
         with pytest.raises(ConfigError, match=rf"optim\.{mix}_alpha=0\.4: task\.name={name}"):
             BatchAugmentation(config, task)
