@@ -107,12 +107,15 @@ def test_a_best_checkpoint_is_not_lost_if_its_epochs_checkpoint_cannot_be_writte
     assert names(tmp_path) == ["best.pt", *(f"step-{step:09d}.pt" for step in [*earlier, 3])]
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over_and_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_is_named_passed_over_and_counts_for_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also where `trainer.epochs` ends the run before its step."""
     save(tmp_path, [4, 9])
     damage(tmp_path / "step-000000009.pt")
     good = load_newest(tmp_path)
     assert good is not None and good["step"] == 4
+    assert f"{tmp_path}/step-000000009.pt is damaged (" in caplog.text
     run = Checkpoints(tmp_path, None, 4, writes=True)
     for step in (5, 6):
         run.save(state(step), step)

@@ -133,23 +133,6 @@ def test_what_killed_writers_left_is_removed_at_the_next_start(
     assert list(tmp_path.rglob(".*")) == [kept]
 
 
-def test_a_damaged_newest_checkpoint_is_reported_and_the_previous_one_used(
-    tmp_path: Path, photo_folder: Path, uninterrupted: Path
-) -> None:
-    root = tmp_path / "b"
-    forked.run_until_step(root, photo_folder, OVERRIDES, 7, signal.SIGTERM)
-    older, newest = sorted((root / "checkpoints").glob("step-*.pt"))
-    content = bytearray(newest.read_bytes())
-    middle = len(content) // 2
-    content[middle : middle + 512] = bytes(512)  # longer than the padding between tensors
-    newest.write_bytes(content)
-    assert forked.run(root, photo_folder, OVERRIDES) == 0
-    log = (root / "log").read_text()
-    assert f"{newest} is damaged" in log
-    assert f"resuming from {older}" in log
-    assert_same_end(root, uninterrupted)
-
-
 def test_a_dataset_that_was_copied_elsewhere_is_the_same(
     tmp_path: Path, photo_folder: Path, stopped: Path
 ) -> None:

@@ -123,11 +123,12 @@ def test_with_export_best_it_is_the_best_one_already(tmp_path: Path, photo_folde
     assert epoch(tmp_path) < checkpoint(tmp_path)["progress"]["epoch"]
 
 
+@pytest.mark.parametrize("export", ["best", "last"])
 def test_a_machine_that_has_the_checkpoints_alone_gets_the_model_again(
-    tmp_path: Path, photo_folder: Path
+    export: str, tmp_path: Path, photo_folder: Path
 ) -> None:
     """As after a Spot interruption: the platform restores nothing else."""
-    same = ["trainer.evaluate_every_epochs=2", "trainer.export=best"]
+    same = ["trainer.evaluate_every_epochs=2", f"trainer.export={export}"]
     run_job(tmp_path, photo_folder, [*same, "trainer.epochs=2"])
     for name in ("model", "output"):
         shutil.rmtree(tmp_path / name)

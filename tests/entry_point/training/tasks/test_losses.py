@@ -78,13 +78,14 @@ def test_multilabel_losses_are_torchs_and_torchvisions() -> None:
 
 
 def test_automatic_weights_of_labels_balance_images_with_and_without_each() -> None:
-    rare = torch.tensor([[1, 0], [0, 1], [0, 1], [0, 1]]).float()
-    task = task_of(labels("labels", ["a", "b"], rare), "task=multilabel", "task.class_weights=auto")
-    outputs = torch.randn(4, 2)
+    given = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]]).float()
+    source = labels("labels", ["a", "b", "in no image"], given)
+    task = task_of(source, "task=multilabel", "task.class_weights=auto")
+    outputs = torch.randn(4, 3)
     weighted = functional.binary_cross_entropy_with_logits(
-        outputs, rare, pos_weight=torch.tensor([3.0, 1 / 3])
+        outputs, given, pos_weight=torch.tensor([3.0, 1 / 3, 1])
     )
-    torch.testing.assert_close(task.loss(outputs, rare), weighted)
+    torch.testing.assert_close(task.loss(outputs, given), weighted)
 
 
 @pytest.mark.parametrize("name", ["squared_error", "absolute_error", "huber"])
