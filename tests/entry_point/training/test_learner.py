@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -79,29 +80,17 @@ def test_torchvisions_transforms_are_augmentations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "error"),
+    ("override", "error"),
     [
-        (
-            ["augment.name=trivail"],
-            "augment.name=trivail: must be one of trivial, rand_timm, color_jitter, simclr, erase, "
-            "or a dotted path to your own code; did you mean trivial?",
-        ),
-        (["augment.kwargs.p=1"], "augment.kwargs={p:1}: needs augment.name"),
-        (
-            ["augment.name=os.getcwd"],
-            "augment.name=os.getcwd: must return a function from images to images, not str",
-        ),
-        (
-            ["augment.name=tests.entry_point.training.test_learner.cut"],
-            "augment.name=tests.entry_point.training.test_learner.cut: must return images of the "
-            "shape (8, 3, 16, 16), not torch.Size([8, 3, 15, 16])",
-        ),
+        ("name=trivail", "augment.name=trivail: must be one of trivial, rand_timm, color_jitter, "),
+        ("kwargs.p=1", "augment.kwargs={p:1}: needs augment.name"),
+        ("name=os.getcwd", "must return a function from images to images, not str"),
+        (f"name={__name__}.cut", "must return images of the shape (8, 3, 16, 16), not torch.Size"),
     ],
 )
-def test_a_wrong_augmentation_is_one_line(overrides: list[str], error: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        learner(*overrides).loss(*batch(), 0)
-    assert str(caught.value) == error
+def test_a_wrong_augmentation_is_one_line(override: str, error: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^augment\..*{re.escape(error)}"):
+        learner(f"augment.{override}").loss(*batch(), 0)
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:

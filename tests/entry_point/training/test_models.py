@@ -91,40 +91,28 @@ def test_the_only_file_of_a_channel_is_loaded_except_a_head_of_another_size(
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
+    ("name", "kwargs", "message"),
     [
-        (ModelConfig(name="resnet51"), "did you mean resnet50"),
-        (ModelConfig(name="os.path.join.nothing"), "model.name=os.path.join.nothing"),
+        ("resnet51", {}, "did you mean resnet50"),
+        ("os.path.join.nothing", {}, r"model\.name=os\.path\.join\.nothing"),
+        ("timm/resnet18d9", {}, r"timm [\d.]+ has no such model or weights; did you mean"),
+        ("timm/resnet18.a1_in2k", {}, r"did you mean resnet18\.a1_in1k\?"),
         (
-            ModelConfig(name="timm/resnet18d9"),
-            r"model\.name=timm/resnet18d9: timm [\d.]+ has no such model or weights; did you mean",
+            "resnet18",
+            {"zero_init": True},
+            r"cannot take .*=\{zero_init:true\} .*unexpected keyword",
         ),
-        (
-            ModelConfig(name="timm/resnet18.a1_in2k"),
-            r"timm [\d.]+ has no such model or weights; did you mean resnet18\.a1_in1k\?",
-        ),
-        (
-            ModelConfig(kwargs={"zero_init": True}),
-            r"model\.name=resnet18: cannot take .*=\{zero_init:true\} .*unexpected keyword",
-        ),
-        (
-            ModelConfig(name="timm/resnet18", kwargs={"drop_pat_rate": 0.1}),
-            r"model\.name=timm/resnet18: cannot take .*unexpected keyword argument 'drop_pat_rate'",
-        ),
-        (
-            ModelConfig(name="timm/resnet18", kwargs={"pretrained": True}),
-            r"model\.kwargs\.pretrained=true: is set by the job; remove it",
-        ),
-        (
-            ModelConfig(name="os.getcwd"),
-            r"model\.kwargs=.*unexpected keyword argument 'num_classes'",
-        ),
-        (ModelConfig(name="builtins.dict"), r"must return a torch\.nn\.Module, not dict"),
+        ("timm/resnet18", {"drop_pat_rate": 0.1}, r"cannot take .*argument 'drop_pat_rate'"),
+        ("timm/resnet18", {"pretrained": True}, r"kwargs\.pretrained=true: is set by the job"),
+        ("os.getcwd", {}, r"model\.kwargs=.*unexpected keyword argument 'num_classes'"),
+        ("builtins.dict", {}, r"must return a torch\.nn\.Module, not dict"),
     ],
 )
-def test_the_error_names_a_model_that_cannot_be_built(config: ModelConfig, message: str) -> None:
+def test_the_error_names_a_model_that_cannot_be_built(
+    name: str, kwargs: dict[str, object], message: str
+) -> None:
     with pytest.raises(ConfigError, match=message):
-        build_model(config, 3)
+        build_model(ModelConfig(name, kwargs), 3)
 
 
 # One small model of each kind: no image size, one that is fixed, a convolutional head, two heads.

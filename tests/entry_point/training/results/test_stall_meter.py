@@ -97,28 +97,6 @@ def test_work_between_steps_counts_for_no_step(monkeypatch: pytest.MonkeyPatch) 
     assert meter.epoch[:, COLUMNS.index("step")].tolist() == [0.5, 0.5]
 
 
-def test_the_drain_at_a_log_line_counts_for_no_step_of_a_gpu(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    gpu = SimulatedGpu()
-    gpu.install(monkeypatch)
-    device = torch.device("cuda")
-    meter = StallMeter(Devices(device, None))
-    meter.begin_epoch()
-    ahead = RunAhead(device)
-    for step in range(1, 101):
-        computing = Moment(device)
-        gpu.launch(0.1)
-        meter.add(0.0, computing, 0.0)
-        ahead.wait()
-        if step % 10 == 0:
-            with meter.pause():
-                meter.settle()
-                gpu.host += 0.05
-    assert percentiles(meter.epoch)["step"] == pytest.approx([100, 100, 101], abs=1.5)
-    assert gpu.stream == pytest.approx(10.5, abs=0.1)  # 100 steps, ten pauses
-
-
 @pytest.mark.parametrize(("wait", "idle"), [(0.05, 0.0), (0.15, 0.05)])
 def test_waiting_counts_as_far_as_it_leaves_a_gpu_idle(
     wait: float, idle: float, monkeypatch: pytest.MonkeyPatch
