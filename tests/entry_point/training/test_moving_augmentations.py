@@ -53,17 +53,8 @@ class Holding:
         return changed
 
 
-def composed() -> v2.Transform:
-    return v2.Compose([v2.ColorJitter(0.1), v2.RandomApply([v2.RandomRotation(20)])])
-
-
 def chosen() -> v2.Transform:
     return v2.RandomOrder([v2.RandomChoice([v2.GaussianBlur(3), v2.RandomPerspective()])])
-
-
-def first_kind() -> object:
-    first = torchvision.transforms
-    return first.Compose([first.RandomApply([first.ColorJitter(0.1)]), first.AutoAugment()])
 
 
 def in_a_row() -> nn.Module:
@@ -96,8 +87,7 @@ def test_a_transform_that_moves_pixels_is_refused(path: str, per: Any) -> None:
     ("name", "inside"),
     [
         ("Derived", None),
-        *(("Holding", "RandomVerticalFlip"), ("composed", "RandomRotation")),
-        *(("chosen", "RandomPerspective"), ("first_kind", "AutoAugment")),
+        *(("Holding", "RandomVerticalFlip"), ("chosen", "RandomPerspective")),
         ("in_a_row", "ElasticTransform"),
     ],
 )
@@ -110,8 +100,8 @@ def test_one_within_your_own_is_found_and_named(name: str, inside: str | None) -
 def test_colors_and_what_is_unknown_are_allowed() -> None:
     for name, kwargs in COLORS.items():
         refuse_moving(AugmentConfig(V2 + name, kwargs))
-    for name in (HERE + "colors", HERE + "unknown", "color_jitter", "simclr", "erase", None):
-        refuse_moving(AugmentConfig(name))
+    for allowed in (HERE + "colors", HERE + "unknown", "color_jitter", "simclr", "erase", None):
+        refuse_moving(AugmentConfig(allowed))
 
 
 @pytest.mark.parametrize("name", ["rand_timm", f"{V2}RandomVerticalFlip"])

@@ -1,17 +1,15 @@
 """A job whose disk fails stops with a checkpoint, and says what to do."""
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from entry_point.job.program import ExitCode
-from tests.entry_point.job.test_processes import TWO_RANKS
+from tests.entry_point.job.test_processes import TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints import failing_reads
 from tests.entry_point.training.training_jobs import read_records, start_job
-from tests.forkserver import Program
 
 FAILING = (
     "model.name=tests.entry_point.training.checkpoints.failing_reads.net",
@@ -34,19 +32,6 @@ def trigger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], 
     return fail
 
 
-def wait_until(condition: Callable[[], object], process: Program) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.communicate()[0]
-        assert time.monotonic() < deadline, "the job does not get there"
-        time.sleep(0.05)
-
-
-def steps_of(root: Path) -> int:
-    metrics = root / "checkpoints/metrics.jsonl"
-    return len(metrics.read_text().splitlines()) if metrics.exists() else 0
-
-
 @pytest.mark.parametrize(
     ("engine", "split", "module"),
     [("threads", "train", "entry_point"), ("workers", "val", "entry_point.train")],
@@ -61,7 +46,7 @@ def test_job_whose_disk_fails_stops_with_a_checkpoint_and_resumes(
 ) -> None:
     root, overrides = tmp_path / "run", [*FAILING, f"pipeline={engine}"]
     process = start_job(root, photo_folder, [*overrides, EPOCHS], module=module)
-    wait_until(lambda: steps_of(root) > 2, process)
+    wait_for_steps(root, process, 3)
     trigger(split)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FAILED, output
@@ -91,7 +76,7 @@ def test_ranks_whose_disk_fails_while_they_train_end_with_its_reason_and_resume(
     monkeypatch.setenv(failing_reads.RANK, "1")
     root, overrides = tmp_path / "run", [*FAILING, *TWO_RANKS, "pipeline=threads"]
     process = start_job(root, photo_folder, [*overrides, EPOCHS])
-    wait_until(lambda: steps_of(root) > 6, process)
+    wait_for_steps(root, process, 6)
     trigger("train")
     output, _ = process.communicate(timeout=240)
     assert process.returncode == ExitCode.FAILED, output
