@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.program import ExitCode
 from tests import commands, forkserver
+from tests.entry_point.job.test_processes import wait_for_steps
 from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import TINY, read_records
 
@@ -96,10 +96,7 @@ def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
     arguments = [f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
     process = start_sweep(tmp_path, *arguments)
     first = tmp_path / "runs" / "a" / "0"
-    metrics = first / "checkpoints" / "metrics.jsonl"
-    while not (metrics.exists() and '"loss"' in metrics.read_text()):
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
+    wait_for_steps(first, process, 1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     assert process.wait(timeout=120) == ExitCode.STOPPED
     assert list((first / "checkpoints").glob("step-*.pt"))
