@@ -177,6 +177,13 @@ def test_the_metric_of_a_task_of_your_own_is_shown_and_starred_among_its_like(
     assert rows["e"].split()[:3] == ["75.00", "%", "accuracy"]
 
 
+def test_an_earlier_versions_task_of_your_own_shows_its_loss(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "a", [0.5, 0.75], "task.name=project.tasks.OrderedClasses")
+    assert table(tmp_path, capsys)["a"].startswith("1.5 loss")
+
+
 def test_a_run_leaves_the_metric_that_its_own_task_tracks(
     tmp_path: Path, photo_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

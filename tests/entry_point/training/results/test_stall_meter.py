@@ -75,6 +75,7 @@ def test_percentiles_cover_the_epoch_or_the_whole_process(monkeypatch: pytest.Mo
     assert [record[f"data_wait_ms_p{p}"] for p in (50, 90, 99)] == [2000, 2000, 2000]
     assert record["step_ms_p50"] == 2500
     assert percentiles(meter.all_settled())["data_wait"] == [2000, 2000, 2000]
+    assert percentiles(meter.all_settled()[:0]) == {}
 
 
 def test_the_first_steps_of_a_process_are_not_judged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,6 +153,7 @@ def test_the_verdict_is_one_line_that_names_what_is_faster(
 def test_a_run_of_a_second_is_not_judged() -> None:
     """In it, most of the waiting is that of the first batches."""
     assert Totals([record(1.0)], 16).verdict.startswith("too short")
+    assert Totals([record(20.0)], 16).verdict.startswith("input-bound: training waits for data")
 
 
 @pytest.mark.parametrize(
