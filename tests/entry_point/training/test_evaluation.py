@@ -115,12 +115,12 @@ def two_batches_and_a_damaged_image() -> Iterator[Batch]:
 def test_evaluation_in_eval_mode_counts_every_sample_and_finds_the_worst_mistake(
     stop: StopRequest,
 ) -> None:
-    identity = Normalize([0, 0, 0], [1 / 255] * 3)
-    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
-    task = task_of(classes(3))
-    model = _FirstPixel().train()
-    result = evaluate(model, task, batches, CPU, samples=5, stop=stop)
-    assert model.modes == [False, False] and model.training
+    identity, task = Normalize([0, 0, 0], [1 / 255] * 3), task_of(classes(3))
+    for training in (True, False):
+        batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
+        model = _FirstPixel().train(training)
+        result = evaluate(model, task, batches, CPU, samples=5, stop=stop)
+        assert model.modes == [False, False] and model.training is training
     assert result.indices.tolist() == [0, 1, 2, 3]
     assert (result.metrics["accuracy"], result.damaged) == (0.75, 1)
     assert result.record()["val_accuracy"] == 0.75 and result.record()["val_damaged"] == 1
