@@ -89,7 +89,7 @@ def test_torchvisions_transforms_are_augmentations() -> None:
     ],
 )
 def test_a_wrong_augmentation_is_one_line(override: str, error: str) -> None:
-    with pytest.raises(ConfigError, match=rf"^augment\..*{re.escape(error)}"):
+    with pytest.raises(ConfigError, match=re.escape(error)):
         learner(f"augment.{override}").loss(*batch(), 0)
 
 
@@ -238,8 +238,8 @@ def test_more_epochs_continue_at_the_rates_of_their_own_schedule(schedule: str, 
 
 
 def test_gradient_checkpointing_trains_the_same_weights() -> None:
-    name = "model.name=timm/test_resnet"
-    plain, saving = learner(name), learner(name, "model.gradient_checkpointing=true")
+    vit = ("model.name=timm/test_vit", "data.image_size=16", "data.resize=16")
+    plain, saving = learner(*vit), learner(*vit, "model.gradient_checkpointing=true")
     assert (plain.model.grad_checkpointing, saving.model.grad_checkpointing) == (False, True)
     one, other = trained(plain, range(2)), trained(saving, range(2))
     assert all(torch.equal(one[key], other[key]) for key in one)
