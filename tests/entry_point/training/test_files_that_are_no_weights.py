@@ -1,6 +1,7 @@
 """A file in the place of weights is named for what it is, with the way out."""
 
 import io
+import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -34,13 +35,20 @@ def zipped() -> bytes:
     return file.getvalue()
 
 
-def torch_file() -> bytes:
+def torch_file(**options: bool) -> bytes:
     file = io.BytesIO()
-    torch.save({"a": torch.ones(1000)}, file)
+    torch.save({"a": torch.ones(1000)}, file, **options)
+    return file.getvalue()
+
+
+def traced() -> bytes:
+    file = io.BytesIO()
+    torch.jit.save(torch.jit.trace(torch.nn.Linear(2, 2), torch.ones(1, 2)), file)
     return file.getvalue()
 
 
 FILES = {
+    "traced.pt": (traced(), "a model of TorchScript"),
     "weights.pth": (POINTER, "a pointer of Git LFS, not the file: run `git lfs pull`"),
     "page.pth": (b"\n<!DOCTYPE html><html>\xe9</html>", r"a web page \(HTML\): download the file"),
     "s3.pth": (b"<?xml?>\n<Error><Code>AccessDenied</Code>", "a server's error, AccessDenied"),
@@ -56,6 +64,15 @@ FILES = {
     "empty.pt": (b"", "empty: copy or download it again"),
     "other.pt": (save({"a": torch.ones(3)}), r"a safetensors file: call it \*\.safetensors"),
     "other.safetensors": (torch_file(), r"a file of torch\.save: call it \*\.pt"),
+    "cut_old.pt": (
+        torch_file(_use_new_zipfile_serialization=False)[:2000],
+        r"must be a state dict, as torch\.save\(",
+    ),
+    "program.pt": (
+        Path(sys.executable).read_bytes()[:9999],
+        r"only tensors are read; .*save its state dict with",
+    ),
+    "zeros.safetensors": (bytes(100), r"must be a safetensors file \("),
     "cut.safetensors": (save({"a": torch.ones(99)})[:-9], "a safetensors file that is cut short"),
 }
 
@@ -65,7 +82,7 @@ def test_a_file_that_is_no_weights_is_named(name: str, tmp_path: Path) -> None:
     content, words = FILES[name]
     (file := tmp_path / name).write_bytes(content)
     with pytest.raises(ConfigError, match=rf"^model\.weights=.*{words}") as caught:
-        build_model(ModelConfig("squeezenet1_1", weights=str(file)), 3)
+        build_model(ModelConfig("tests.own_models.tiny_net", weights=str(file)), 3)
     assert "\n" not in str(caught.value)
 
 

@@ -128,7 +128,7 @@ def test_a_build_that_fails_is_not_repeated_by_every_rank(
     environment = {"CXX": str(compiler), "CUSTOM_OP_CACHE": str(tmp_path / "cache")}
     overrides = ["pipeline=threads", "trainer.epochs=1"]
     root = tmp_path / "run"
-    code = forked.run(root, photo_folder, overrides, ranks=4, environment=environment)
+    code = forked.run(root, photo_folder, overrides, ranks=2, environment=environment)
     assert code == ExitCode.USAGE
     log = (root / "log").read_text()
     assert log.count("custom_op: compiling") == 1, log

@@ -2,13 +2,12 @@
 
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torchvision
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -32,8 +31,8 @@ def learner(*overrides: str) -> Learner:
     return Learner(config, CPU, task_of(classes(4), *overrides), 10, Path())
 
 
-def batch(side: int = 32) -> tuple[Tensor, Tensor]:
-    images = torch.randn(8, 3, side, side, generator=torch.Generator().manual_seed(1))
+def batch() -> tuple[Tensor, Tensor]:
+    images = torch.randn(8, 3, 32, 32, generator=torch.Generator().manual_seed(1))
     return images.to(memory_format=torch.channels_last), torch.arange(8) % 4
 
 
@@ -56,95 +55,56 @@ class Own(nn.Module):
     def __init__(self, num_classes: int, way: str) -> None:
         super().__init__()
         self.net, self.way = tiny_net(num_classes), way
-        self.places = nn.Parameter(torch.zeros(1, 3, 24, 24))
-        self.last = nn.Linear(7 * 7, num_classes)
+        self.last = nn.Linear(48, num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        if self.way == "places":
-            images = images + self.places
         if self.way == "a view":
             images = images.view(len(images), -1)
         if self.way == "rows":
-            return torch.cat([self.last(functional.avg_pool2d(images, 2).reshape(-1, 49))])
+            return torch.cat([self.last(functional.avg_pool2d(images, 2).reshape(-1, 48))])
         if self.way == "a bug":
-            images = images.no_such_thing  # type: ignore[attr-defined]
-        if self.way == "another bug":
             raise RuntimeError("the teacher is not loaded")
         logits: Tensor = self.net(images)
         return logits
 
 
-TAKES_OTHERS: Mapping[str, tuple[list[str], int, str]] = {
-    "a layer for 56 pixels": (
-        [f"model.name={HERE}for_56_pixels"],
-        32,
+TAKES_OTHERS = [
+    (
+        ["model.name=HERE.for_56_pixels"],
         r"data\.image_size: Sequential does not take samples of 3 x 32 x 32 \(.*mat1 and mat2 "
         r"shapes.*\); set data\.image_size or model\.kwargs to what the model takes",
     ),
-    "a size of a progression": (
-        [f"model.name={HERE}for_56_pixels", "data.progressive=[[0,32]]", "data.image_size=56"],
-        32,
+    (
+        ["model.name=HERE.for_56_pixels", "data.progressive=[[0,32]]", "data.image_size=56"],
         r"data\.progressive: Sequential does not take samples of 3 x 32 x 32 .*set data\.progress",
     ),
-    "small images": (
-        ["model.name=inception_v3"],
-        64,
-        r"data\.image_size: Inception3 does not take samples of 3 x 64 x 64 .*Kernel size",
-    ),
-    "patches": (
-        ["model.name=timm/test_vit", "data.image_size=100", "data.resize=100"],
-        100,
-        r"data\.image_size: .* does not take samples of 3 x 100 x 100 .*divisible by patch size",
-    ),
-    "one channel": (
-        [f"model.name={HERE}gray"],
-        32,
-        r"model\.kwargs: .* 3 x 32 x 32 .*have 1 channels.*; they always have 3 channels",
-    ),
-    "a bare assertion": (
+    (["model.name=HERE.gray"], r"model\.kwargs: .* have 1 channels.*; they always have 3 channels"),
+    (
         ["model.name=tests.own_models.asserting_net"],
-        32,
-        r"_net does not take .* \(assert images\.shape\[-1\] == 24, at \S*/own_models\.py:\d+\);",
+        r"not take .* \(assert images\.shape\[-1\] == 24, at \S*/own_models\.py:\d+\);",
     ),
-    "places": (
-        [f"model.name={HERE}Own", "model.kwargs.way=places"],
-        32,
-        r"The size of tensor a \(32\) must match .*, at \S*test_model_checks\.py:\d+\); set data",
-    ),
-    "a view": (
-        [f"model.name={HERE}Own", "model.kwargs.way=a view"],
-        32,
+    (
+        ["model.name=HERE.Own", "model.kwargs.way=a view"],
         r"model\.name: Own .*they are channels_last: call \.reshape instead of \.view$",
     ),
-    "rows": (
-        [f"model.name={HERE}Own", "model.kwargs.way=rows"],
-        28,
-        r"model\.name=\S*Own: returns 96 rows for 8 images: .*another data\.image_size; set that",
+    (
+        ["model.name=HERE.Own", "model.kwargs.way=rows"],
+        r"model\.name=\S*Own: returns 128 rows for 8 images: .*another data\.image_size; set that",
     ),
-}
+]
 
 
-@pytest.mark.parametrize("case", TAKES_OTHERS)
-def test_a_size_that_a_model_does_not_take_is_one_line(case: str) -> None:
-    settings, side, says = TAKES_OTHERS[case]
+@pytest.mark.parametrize(("settings", "says"), TAKES_OTHERS)
+def test_a_size_that_a_model_does_not_take_is_one_line(settings: list[str], says: str) -> None:
+    settings = [each.replace("HERE", __name__) for each in settings]
     with pytest.raises(ConfigError, match=says) as raised:
-        learner(*settings).loss(*batch(side), 0)
+        learner(*settings).loss(*batch(), 0)
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("way", "kind", "says"),
-    [
-        ("a bug", AttributeError, "no_such_thing"),
-        ("another bug", RuntimeError, "^the teacher is not loaded$"),
-    ],
-)
-def test_other_errors_of_a_model_stay_what_they_are(
-    way: str, kind: type[Exception], says: str
-) -> None:
-    with pytest.raises(kind, match=says) as raised:
-        learner(f"model.name={HERE}Own", f"model.kwargs.way={way}").loss(*batch(), 0)
-    assert not isinstance(raised.value, ConfigError)
+def test_another_error_of_a_model_stays_what_it_is() -> None:
+    with pytest.raises(RuntimeError, match=r"^the teacher is not loaded$"):
+        learner(f"model.name={HERE}Own", "model.kwargs.way=a bug").loss(*batch(), 0)
 
 
 @pytest.mark.parametrize(
@@ -163,33 +123,18 @@ def test_errors_that_mention_a_size_and_mean_another_thing_stay(error: Exception
 
 
 @pytest.mark.parametrize(
-    ("size", "settings", "code"),
-    [
-        (32, [], ExitCode.USAGE),
-        (32, ["trainer.compile=default"], ExitCode.USAGE),
-        (56, [], ExitCode.FINISHED),
-    ],
+    ("setting", "graphs"),
+    [("trainer.compile=default", note_graphs), ("data.progressive=[[0,56]]", None)],
+    ids=["training", "validation"],
 )
-def test_a_job_ends_with_the_line_and_trains_at_the_models_size(
-    size: int, settings: list[str], code: int, tmp_path: Path, photo_folder: Path
+def test_a_job_ends_with_the_line(
+    setting: str, graphs: Callable[[], None] | None, tmp_path: Path, photo_folder: Path
 ) -> None:
-    job = [f"model.name={HERE}for_56_pixels", "trainer.epochs=1", *settings]
-    job += [f"data.image_size={size}", f"data.resize={size}"]
-    prepare = note_graphs if settings else None
-    assert forked.run(tmp_path, photo_folder, job, prepare=prepare) == code
+    job = [f"model.name={HERE}for_56_pixels", "trainer.epochs=1", setting]
+    assert forked.run(tmp_path, photo_folder, job, prepare=graphs) == ExitCode.USAGE
     log = (tmp_path / "log").read_text()
     says = "train: data.image_size: Sequential does not take samples of 3 x 32 x 32"
-    assert log.splitlines()[-1].startswith(says) is (code != 0)
-    assert "Traceback" not in log
-
-
-def test_validation_at_a_size_that_the_model_does_not_take_is_one_line(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    job = [f"model.name={HERE}for_56_pixels", "data.progressive=[[0,56]]", "trainer.epochs=1"]
-    assert forked.run(tmp_path, photo_folder, job) == ExitCode.USAGE
-    last = (tmp_path / "log").read_text().splitlines()[-1]
-    assert last.startswith("train: data.image_size: Sequential does not take samples of 3 x 32 x")
+    assert log.splitlines()[-1].startswith(says) and "Traceback" not in log
 
 
 def five_classes(_num_classes: int) -> nn.Module:
@@ -221,17 +166,14 @@ ENDS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax in bf16": lambda x: x.bfloat16().softmax(1),
     "pair of a sigmoid": lambda x: torch.stack([x[:, 0].sigmoid(), 1 - x[:, 0].sigmoid()], 1),
     "log_softmax": lambda x: x.log_softmax(1),
-    "sigmoid": lambda x: x.sigmoid(),
     "sigmoid, reshaped": lambda x: x.sigmoid().unsqueeze(1).squeeze(1).bfloat16().float(),
     "logsigmoid": functional.logsigmoid,
     "tanh": lambda x: x.tanh(),
     "relu": lambda x: x.relu(),
     "softplus": functional.softplus,
     "capped tanh": lambda x: 30 * (x / 30).tanh(),
-    "gelu": functional.gelu,
-    "scaled": lambda x: 0.1 * x,
 }
-BOUNDED = {"softmax", "softmax in bf16", "sigmoid", "sigmoid, reshaped", "logsigmoid", "tanh"}
+BOUNDED = {"softmax", "softmax in bf16", "sigmoid, reshaped", "logsigmoid", "tanh"}
 BOUNDED |= {"pair of a sigmoid"}
 
 
@@ -266,18 +208,13 @@ def test_a_head_of_your_own_says_nothing_of_the_outputs() -> None:
     assert Ending(outputs("classification").softmax(1)).describe(task) is None
 
 
-@pytest.mark.parametrize("name", ["squeezenet1_1", "shufflenet_v2_x0_5", "mobilenet_v3_small"])
-def test_models_of_the_library_answer_with_logits(name: str) -> None:
-    model = torchvision.models.get_model(name, num_classes=6)
-    assert Ending(model(torch.randn(2, 3, 64, 64))).describe(TASKS["classification"]) is None
-
-
 def ending(num_classes: int, end: str) -> nn.Module:
-    ends = {"softmax": nn.Softmax(1), "sigmoid": nn.Sigmoid(), "none": nn.Identity()}
-    return nn.Sequential(tiny_net(num_classes), ends[end])
+    return nn.Sequential(
+        tiny_net(num_classes), nn.Softmax(1) if end == "softmax" else nn.Identity()
+    )
 
 
-@pytest.mark.parametrize("end", ["softmax", "sigmoid", "none"])
+@pytest.mark.parametrize("end", ["softmax", "none"])
 def test_the_first_batch_says_it_once(end: str, caplog: pytest.LogCaptureFixture) -> None:
     own = learner(f"model.name={HERE}ending", f"model.kwargs.end={end}", "optim.accumulate=2")
     with caplog.at_level(logging.WARNING):
@@ -306,8 +243,6 @@ def edited(num_classes: int, edit: str = "nothing") -> nn.Module:
     model = nn.ModuleDict({"first": first, "middle": nn.Sequential(*middle), "last": last})
     if edit == "another order":
         model = nn.ModuleDict({name: model[name] for name in ("last", "middle", "first")})
-    if edit == "one less layer":
-        model["middle"] = nn.Sequential(*middle[:1], *middle[2:])
     return Sequence(model)
 
 
@@ -330,17 +265,15 @@ class Sequence(nn.Module):
             r"layers\.last\.weight has the shape \(4, 12\), in the checkpoint \(4, 16\)",
         ),
         ("one more layer", r"the checkpoint lacks layers\.last\.0\.weight"),
-        ("one less layer", r"layers\.middle\.1\.weight"),
         ("another order", r"layers\.last\.weight comes before layers\.first\.weight"),
         ("frozen", r"this one does not train layers\.first\.weight"),
     ],
 )
-@pytest.mark.parametrize("averaged", [False, True])
-def test_the_first_layer_that_differs_is_named(edit: str, says: str, averaged: bool) -> None:
-    settings = [f"model.name={HERE}edited", *(["optim.ema_decay=0.9"] * averaged)]
-    saved = learner(*settings).state()
-    refuse_other_model("edited", saved, learner(*settings).state())
-    other = learner(*settings, f"model.kwargs.edit={edit}")
+def test_the_first_layer_that_differs_is_named(edit: str, says: str) -> None:
+    name = f"model.name={HERE}edited"
+    saved = learner(name).state()
+    refuse_other_model("edited", saved, learner(name).state())
+    other = learner(name, f"model.kwargs.edit={edit}")
     with pytest.raises(ConfigError, match=rf"the checkpoint is of another model: .*{says}"):
         other.load_state(saved)
 
@@ -350,6 +283,7 @@ def test_a_job_whose_model_was_edited_ends_with_the_line_and_keeps_its_checkpoin
 ) -> None:
     job = [f"model.name={HERE}edited", "trainer.epochs=1"]
     assert forked.run(tmp_path, photo_folder, job) == 0
+    before = {path: path.read_bytes() for path in (tmp_path / "checkpoints").glob("*.pt")}
     more = [*job, "trainer.epochs=2"]
     assert forked.run(tmp_path, photo_folder, more, prepare=_widened) == ExitCode.USAGE
     log = (tmp_path / "log").read_text()
@@ -357,7 +291,7 @@ def test_a_job_whose_model_was_edited_ends_with_the_line_and_keeps_its_checkpoin
         f"train: model.name={HERE}edited: the checkpoint is of another model: the checkpoint lacks"
     )
     assert log.splitlines()[-1].startswith(says) and "Traceback" not in log
-    assert forked.run(tmp_path, photo_folder, more) == 0  # with its code restored
+    assert before == {path: path.read_bytes() for path in (tmp_path / "checkpoints").glob("*.pt")}
 
 
 def _widened() -> None:

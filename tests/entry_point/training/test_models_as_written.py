@@ -5,18 +5,20 @@ import re
 import threading
 import warnings
 from collections import OrderedDict
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 import torch
-import torchvision
 from torch import Tensor, nn
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import ModelConfig
+from entry_point.config.train_config import ModelConfig, load_train_config
 from entry_point.job.program import ExitCode
+from entry_point.training.averaged_weights import AveragedWeights
+from entry_point.training.learner import explain_step
 from entry_point.training.models import build_model
 from tests.entry_point.training import forked
 from tests.entry_point.training.test_compile import note_graphs
@@ -50,7 +52,6 @@ class Answering(nn.Module):
             "pair of a distilled model": (logits - 1, logits + 1),
             "dict": {"boxes": logits, "scores": logits},
             "pair": (logits, logits),
-            "list": [logits],
             "object": SimpleNamespace(scores=logits),
             "none": None,
             "a box per place": logits[:, None].expand(-1, 4, -1),
@@ -64,7 +65,7 @@ def answers(form: str) -> nn.Module:
 @pytest.mark.parametrize(
     "form",
     [
-        *("tensor", "Hugging Face's object", "Hugging Face's dict", "torchvision's named pair"),
+        *("Hugging Face's object", "Hugging Face's dict", "torchvision's named pair"),
         *("torchvision's dict", "pair of a distilled model"),
     ],
 )
@@ -78,7 +79,6 @@ def test_logits_are_taken_as_the_libraries_mean_them(form: str) -> None:
     [
         ("dict", "returns a dict of boxes, scores; return its logits alone"),
         ("pair", "returns a tuple of 2 items; return its logits alone"),
-        ("list", "returns a list of 1 items; return its logits alone"),
         ("object", "returns a SimpleNamespace; return its logits alone"),
         ("none", "returns a NoneType; return its logits alone"),
     ],
@@ -90,26 +90,6 @@ def test_any_other_answer_is_one_line(form: str, says: str) -> None:
 
 def test_a_task_of_your_own_may_have_answers_of_another_form() -> None:
     assert answers("a box per place")(torch.randn(2, 3, 32, 32)).shape == (2, 4, 3)
-
-
-def inception(num_classes: int) -> nn.Module:
-    return torchvision.models.googlenet(num_classes=num_classes, init_weights=False)
-
-
-def test_torchvisions_auxiliary_logits_are_left_out() -> None:
-    model = build_model(ModelConfig(f"{__name__}.inception"), 3).train()
-    assert model(torch.randn(2, 3, 64, 64)).shape == (2, 3)
-
-
-@pytest.mark.parametrize("form", ["Hugging Face's dict", "dict"])
-def test_a_job_takes_the_logits_or_ends_with_the_line(
-    form: str, tmp_path: Path, photo_folder: Path
-) -> None:
-    job = [f"{HERE}Answering", f'model.kwargs.form="{form}"', "trainer.epochs=1"]
-    code = ExitCode.USAGE if form == "dict" else ExitCode.FINISHED
-    assert forked.run(tmp_path, photo_folder, job) == code
-    log = (tmp_path / "log").read_text()
-    assert "Traceback" not in log and ("returns a dict of" in log) is (form == "dict")
 
 
 def test_a_compiled_model_ends_with_the_line(tmp_path: Path, photo_folder: Path) -> None:
@@ -146,7 +126,6 @@ def test_an_unused_layer_is_named_on_several_ranks_and_each_way_out_works(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     job = [f"{HERE}Unused", "trainer.epochs=1"]
-    assert forked.run(tmp_path / "one", photo_folder, job) == 0
     assert forked.run(tmp_path / "two", photo_folder, job, ranks=2) == ExitCode.USAGE
     line = (tmp_path / "two" / "log").read_text().splitlines()[-1]
     assert "does not use projection.weight, projection.bias, whose gradients" in line
@@ -160,41 +139,43 @@ def test_an_unused_layer_is_named_on_several_ranks_and_each_way_out_works(
         assert forked.run(root, photo_folder, [*job, way], ranks=2) == 0, way
 
 
-def test_a_layer_that_one_rank_skips_is_named_and_the_setting_allows_it(
-    tmp_path: Path, photo_folder: Path
-) -> None:
+def test_a_layer_that_one_rank_skips_is_named(tmp_path: Path, photo_folder: Path) -> None:
     job = [f"{HERE}Unused", "model.kwargs.skips=true", "trainer.epochs=1"]
-    ranks = forked.start_ranks(tmp_path / "a", photo_folder, job, 2)
+    ranks = forked.start_ranks(tmp_path, photo_folder, job, 2)
     for rank in ranks:
         rank.join(timeout=120)
     assert ranks[0].exitcode == ExitCode.USAGE and ranks[1].exitcode not in (0, None)
-    assert "does not use projection.weight" in (tmp_path / "a" / "log").read_text()
-    job.append("trainer.find_unused_parameters=true")
-    assert forked.run(tmp_path / "b", photo_folder, job, ranks=2) == 0
+    assert "does not use projection.weight" in (tmp_path / "log").read_text()
 
 
 # -- one image
 
 
 @pytest.mark.parametrize(
-    ("settings", "ranks", "says"),
+    ("settings", "ranks", "says", "advised"),
     [
-        (["trainer.batch_size=1"], 1, "ranks=1 x optim.accumulate=1"),
-        (["trainer.batch_size=2", "optim.accumulate=2"], 1, "ranks=1 x optim.accumulate=2"),
-        (["trainer.batch_size=2"], 2, "ranks=2 x optim.accumulate=1"),
-        (["trainer.batch_size=1", "optim.ema_decay=0.9"], 1, "ranks=1 x optim.accumulate=1"),
+        (["trainer.batch_size=1"], 1, "ranks=1 x optim.accumulate=1", 2),
+        (["trainer.batch_size=4", "optim.accumulate=2"], 2, "ranks=2 x optim.accumulate=2", 8),
     ],
 )
-def test_one_image_for_batch_normalization_is_one_line_whose_advice_works(
-    settings: list[str], ranks: int, says: str, tmp_path: Path, photo_folder: Path
+def test_the_least_batch_for_batch_normalization_counts_ranks_and_pieces(
+    settings: list[str], ranks: int, says: str, advised: int
 ) -> None:
-    job = [f"{HERE}normalized", "trainer.epochs=1", *settings]
-    assert forked.run(tmp_path, photo_folder, job, ranks=ranks) == ExitCode.USAGE
+    config, _ = load_train_config(settings)
+    error = ValueError("Expected more than 1 value per channel when training, got input size")
+    line = str(explain_step(error, config, ranks))
+    assert says in line and f"set trainer.batch_size={advised} or more" in line
+
+
+def test_one_image_for_batch_normalization_is_one_line_whose_advice_works(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{HERE}normalized", "trainer.epochs=1", "optim.accumulate=2"]
+    assert forked.run(tmp_path, photo_folder, [*job, "trainer.batch_size=2"]) == ExitCode.USAGE
     line = (tmp_path / "log").read_text().splitlines()[-1]
-    assert says in line
     advised = re.search(r"set (trainer\.batch_size=\d+)", line)
     assert advised
-    assert forked.run(tmp_path / "b", photo_folder, [*job, advised[1]], ranks=ranks) == 0
+    assert forked.run(tmp_path / "b", photo_folder, [*job, advised[1]]) == 0
 
 
 def normalized(num_classes: int) -> nn.Module:
@@ -226,18 +207,17 @@ def new_weight_norm(num_classes: int) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize("name", ["locked", "old_weight_norm"])
+@pytest.mark.parametrize("build", [locked, old_weight_norm])
 def test_a_model_that_cannot_be_copied_for_its_average_is_named(
-    name: str, tmp_path: Path, photo_folder: Path
+    build: Callable[[int], nn.Module],
 ) -> None:
-    job = [f"{HERE}{name}", "trainer.epochs=1"]
-    assert forked.run(tmp_path, photo_folder, job) == 0
-    job.append("optim.ema_decay=0.9")
-    assert forked.run(tmp_path / "b", photo_folder, job) == ExitCode.USAGE
-    line = (tmp_path / "b" / "log").read_text().splitlines()[-1]
-    assert "optim.ema_decay=0.9: averages a copy of the model, and Sequential cannot be" in line
+    says = r"optim\.ema_decay=0\.9: averages a copy of the model, and Sequential cannot be"
+    with pytest.raises(ConfigError, match=says):
+        AveragedWeights(build(3), 0.9)
 
 
-def test_the_advised_weight_norm_can_be_averaged(tmp_path: Path, photo_folder: Path) -> None:
-    job = [f"{HERE}new_weight_norm", "trainer.epochs=1", "optim.ema_decay=0.9"]
-    assert forked.run(tmp_path, photo_folder, job) == 0
+def test_the_advised_weight_norm_can_be_averaged() -> None:
+    averages = AveragedWeights(model := new_weight_norm(3), 0.9)
+    averages.update()
+    images = torch.randn(2, 3, 32, 32)
+    torch.testing.assert_close(averages.model(images), model.eval()(images))

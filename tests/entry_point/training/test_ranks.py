@@ -1,6 +1,5 @@
 """Runs of several ranks that resume, with the same or another number of ranks."""
 
-import multiprocessing
 import os
 import resource
 import shutil
@@ -25,6 +24,7 @@ from tests.entry_point.job.test_processes import TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
 from tests.entry_point.training.forked_ranks import rank_processes
+from tests.entry_point.training.gloo_ranks import call_ranks
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import TINY, start_job
 from tests.entry_point.training.ways import SOURCES
@@ -36,11 +36,11 @@ def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     # With a checkpoint every two steps, a killed run repeats some.
-    plan = [*OVERRIDES, *TWO_RANKS, "trainer.epochs=10", "trainer.evaluate_every_epochs=5"]
+    plan = [*OVERRIDES, *TWO_RANKS, "trainer.epochs=6", "trainer.evaluate_every_epochs=3"]
     overrides = [*plan, "trainer.checkpoint_every_steps=2"]
     assert forked.run(tmp_path / "uninterrupted", photo_folder, overrides, ranks=2) == 0
     root = tmp_path / "interrupted"
-    for number, step in ((signal.SIGTERM, 4), (signal.SIGKILL, 12)):
+    for number, step in ((signal.SIGTERM, 4), (signal.SIGKILL, 10)):
         process = start_job(root, photo_folder, overrides)
         wait_for_steps(root, process, step)
         process.send_signal(number)
@@ -53,10 +53,8 @@ def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
     assert_same_end(root, tmp_path / "uninterrupted")
 
 
-def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=ranks)
+def _train_with_a_new_learner_from_step_two(devices: Devices, folder: Path) -> None:
     config, _ = load_train_config([*TINY, *OVERRIDES])
-    devices = Devices(torch.device("cpu"), None, rank, rank, ranks)
     first, second = (
         Learner(config, devices, task_of(classes(8)), steps_per_epoch=9, channels=folder)
         for _ in range(2)
@@ -65,42 +63,16 @@ def _train_with_a_new_learner_from_step_two(rank: int, ranks: int, folder: Path)
         if learner is second:
             second.load_state(copy_to_cpu(first.state()))
         for step in steps:
-            torch.manual_seed(100 * step + rank)
+            torch.manual_seed(100 * step + devices.rank)
             learner.loss(torch.randn(4, 3, 32, 32), torch.randint(8, (4,)), step)
             learner.update()
     one, other = first.model.state_dict(), second.model.state_dict()
-    raise SystemExit(0 if all(torch.equal(one[key], other[key]) for key in one) else 1)
+    assert all(torch.equal(one[key], other[key]) for key in one)
 
 
 def test_three_restarted_ranks_resume_bit_identical(tmp_path: Path) -> None:
     """Sums of two gradients do not depend on their order; sums of three do."""
-    arguments = [(rank, 3, tmp_path) for rank in range(3)]
-    fork = multiprocessing.get_context("forkserver")
-    target = _train_with_a_new_learner_from_step_two
-    ranks = [fork.Process(target=target, args=each) for each in arguments]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(timeout=120)
-    assert [rank.exitcode for rank in ranks] == [0, 0, 0]
-
-
-def _small_tensors() -> dict[str, torch.Tensor]:
-    torch.manual_seed(0)
-    return {
-        "channels_last": torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last),
-        "bf16": torch.randn(5).bfloat16(),
-        "bool": torch.tensor([True, False]),
-        "scalar": torch.tensor(3),
-        "empty": torch.empty(0, 2),
-    }
-
-
-def _state() -> dict[str, Any]:
-    """As a checkpoint's: 128 MiB in 32 tensors, and small ones of every kind."""
-    weights = {f"layer {number}": torch.full((1 << 20,), float(number)) for number in range(32)}
-    steps = {number: {"step": torch.tensor(1.0), "betas": (0.9, None)} for number in (0, 1)}
-    return {"model": weights, "small": _small_tensors(), "optimizer": steps, "text": "{}\n"}
+    call_ranks(_train_with_a_new_learner_from_step_two, 3, tmp_path)
 
 
 def _peak_memory() -> int:
@@ -108,32 +80,17 @@ def _peak_memory() -> int:
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-def _receive_a_state(rank: int, folder: Path) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=2)
-    devices = Devices(torch.device("cpu"), None, rank, rank, 2, dist.group.WORLD)
-    sent = _state() if rank == 0 else None
+def _receive_a_state(devices: Devices, folder: Path) -> None:
+    state = {f"{n}": torch.full((1 << 20,), float(n)) for n in range(32)}
     before = _peak_memory()
-    state = devices.from_first(sent)
-    (folder / str(rank)).write_text(str((_peak_memory() - before) / (128 << 20)))
-    for name, expected in _small_tensors().items():
-        received = state["small"][name]
-        assert torch.equal(received, expected) and received.stride() == expected.stride()
-        assert received.dtype == expected.dtype
-    assert all((layer == number).all() for number, layer in enumerate(state["model"].values()))
-    assert state["optimizer"][1] == {"step": torch.tensor(1.0), "betas": (0.9, None)}
-    assert state["text"] == "{}\n"
+    received = devices.from_first(state if devices.is_first else None)
+    share = (_peak_memory() - before) / (128 << 20)
+    assert share < (0.3 if devices.is_first else 1.3), (folder, share)
+    assert all(torch.equal(received[key], value) for key, value in state.items())
 
 
 def test_the_ranks_receive_a_state_in_little_more_memory_than_it_takes(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("forkserver")
-    ranks = [fork.Process(target=_receive_a_state, args=(rank, tmp_path)) for rank in (0, 1)]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(timeout=120)
-    assert [rank.exitcode for rank in ranks] == [0, 0]
-    sender, receiver = (float((tmp_path / str(rank)).read_text()) for rank in (0, 1))
-    assert sender < 0.3 and receiver < 1.3, (sender, receiver)
+    call_ranks(_receive_a_state, 2, tmp_path)
 
 
 def trained_images(root: Path) -> list[str]:
@@ -153,27 +110,22 @@ def test_a_stream_takes_each_sample_once_if_the_ranks_change_between_epochs(
     assert trained_images(tmp_path / "changed") == images
 
 
-def test_a_stream_does_not_resume_within_an_epoch_with_other_ranks(
-    tmp_path: Path, packed_photos: Path
-) -> None:
-    overrides = [*SOURCES["stream"], f"{MODELS}.stopping_net", "trainer.batch_size=4"]
-    assert forked.run(tmp_path, packed_photos, overrides, ranks=2) == ExitCode.STOPPED
-    assert forked.run(tmp_path, packed_photos, overrides) == ExitCode.USAGE
-    refused = "ranks=1: the checkpoint was made with ranks=2"
-    assert refused in (tmp_path / "output" / "failure").read_text()
-
-
 def _export_slowly() -> None:
-    """The first rank's export takes longer than the others wait for a peer in a collective call."""
+    """The first rank's export takes longer than the others wait for a peer in a collective call.
+
+    Meanwhile, none of them may look at what it writes.
+    """
 
     def write_slowly(run: FinishedRun) -> None:
         for group in (dist.group.WORLD, run.devices.cpu_group):
             _set_timeout(timedelta(seconds=0.5), group)
         if run.devices.is_first:
-            time.sleep(3)
+            time.sleep(2)
         write_results(run)
 
     pytest.MonkeyPatch().setattr(trainer, "write_results", write_slowly)
+    if os.environ["RANK"] != "0":
+        pytest.MonkeyPatch().setattr(trainer, "closing_lines", None)
 
 
 # torch 2.11 has only the private one.
@@ -199,24 +151,11 @@ def test_the_first_ranks_death_in_the_export_ends_the_other_ranks(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     """Also on the other hosts, whose command `train` does not see that death."""
-    three = ["trainer.batch_size=12"]
-    ranks = forked.start_ranks(tmp_path, photo_folder, three, 3, prepare=_die_in_the_export)
+    ranks = forked.start_ranks(tmp_path, photo_folder, (), 2, prepare=_die_in_the_export)
     for rank in ranks:
         rank.join(timeout=120)
     codes = [rank.exitcode for rank in ranks]
-    assert codes == [-signal.SIGKILL, ExitCode.FAILED, ExitCode.FAILED]
-
-
-def _refuse_to_look() -> None:
-    if os.environ["RANK"] != "0":
-        pytest.MonkeyPatch().setattr(trainer, "closing_lines", None)
-
-
-def test_only_the_first_rank_looks_at_the_files_that_it_may_still_be_writing(
-    tmp_path: Path, photo_folder: Path
-) -> None:
-    """A rank that measured a file which the first was renaming ended the job at its end."""
-    assert forked.run(tmp_path, photo_folder, (), ranks=2, prepare=_refuse_to_look) == 0
+    assert codes == [-signal.SIGKILL, ExitCode.FAILED]
 
 
 def test_the_first_rank_says_what_all_know_and_each_rank_what_it_meets(
@@ -231,18 +170,13 @@ def test_the_first_rank_says_what_all_know_and_each_rank_what_it_meets(
         *(f"{MODELS}.warning_net", "data.max_bad_fraction=0.9", "trainer.epochs=1"),
         *("optim.warmup_epochs=2", "data.balance=classes", "task.class_weights=auto"),
     ]
-    for ranks in (1, 2):
-        root = tmp_path / f"{ranks}"
-        assert forked.run(root, tmp_path / "photos", overrides, ranks=ranks) == 0
-        log = (root / "log").read_text()
-        of_all = [
-            *(
-                "UserWarning: an own model warns",
-                "an own model logs",
-                "warning_net: ends in a softmax",
-            ),
-            *("optim.warmup_epochs=2: the learning rate rises", "so that they count twice"),
-        ]
-        assert {line: log.count(line) for line in of_all} == dict.fromkeys(of_all, 1)
-        skipped = {file: log.count(f"skipped {file}") for file in damaged}
-        assert set(skipped.values()) == {1}, skipped
+    assert forked.run(tmp_path, tmp_path / "photos", overrides, ranks=2) == 0
+    log = (tmp_path / "log").read_text()
+    of_all = [
+        *("UserWarning: an own model warns", "an own model logs"),
+        *("warning_net: ends in a softmax", "so that they count twice"),
+        "optim.warmup_epochs=2: the learning rate rises",
+    ]
+    assert {line: log.count(line) for line in of_all} == dict.fromkeys(of_all, 1)
+    skipped = {file: log.count(f"skipped {file}") for file in damaged}
+    assert set(skipped.values()) == {1}, skipped

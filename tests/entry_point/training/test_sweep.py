@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from entry_point import sweep
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.program import ExitCode
 from tests import commands, forkserver
+from tests.entry_point.job.test_processes import wait_for_steps
 from tests.entry_point.training import forked_ranks
 from tests.entry_point.training.training_jobs import TINY, read_records
 
@@ -90,37 +90,14 @@ def run_sweep(folder: Path, *arguments: str) -> tuple[int, str]:
     return process.wait(), output
 
 
-def test_each_run_has_its_own_folder_and_table_row(tmp_path: Path, photo_folder: Path) -> None:
-    arguments = [f"data.root={photo_folder}", "trainer.epochs=1"]
-    code, output = run_sweep(tmp_path, *arguments, "name=rates", "optim.lr=0.01,0.1")
-    assert code == 0, output
-    header, *table = output.splitlines()[-4:-1]
-    assert header.split()[-1] == "optim.lr"
-    best = []
-    for number, row in enumerate(table):
-        assert row.endswith(("  0.01", "  0.1")[number])
-        folder = tmp_path / "runs" / "rates" / str(number)
-        best.append(max(r["val_accuracy"] for r in read_records(folder) if "val_loss" in r))
-        assert f"{100 * best[-1]:.2f} % accuracy" in row
-        assert (folder / "model" / "model.safetensors").is_file()
-    assert ["* " in row for row in table] == [value == max(best) for value in best]
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_stopped_sweep_waits_for_the_checkpoint_of_its_run(
-    number: signal.Signals, tmp_path: Path, photo_folder: Path
+    tmp_path: Path, photo_folder: Path
 ) -> None:
     arguments = [f"data.root={photo_folder}", "name=a", "trainer.epochs=100000,100001"]
     process = start_sweep(tmp_path, *arguments)
     first = tmp_path / "runs" / "a" / "0"
-    metrics = first / "checkpoints" / "metrics.jsonl"
-    while not (metrics.exists() and '"loss"' in metrics.read_text()):
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.05)
-    if number != signal.SIGTERM:
-        os.killpg(process.pid, number)  # as a terminal does
-    else:
-        process.send_signal(number)
+    wait_for_steps(first, process, 1)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     assert process.wait(timeout=120) == ExitCode.STOPPED
     assert list((first / "checkpoints").glob("step-*.pt"))
     assert not (first.parent / "1").exists()
@@ -148,12 +125,22 @@ def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
     assert (tmp_path / "runs" / "a" / "0" / "model" / "model.safetensors").is_file()
 
 
-def test_finished_runs_are_skipped_and_one_with_other_values_is_refused(
+def test_each_run_has_a_row_is_skipped_once_finished_and_refused_with_other_values(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     arguments = [f"data.root={photo_folder}", "name=rates", "trainer.epochs=1"]
+    code, output = run_sweep(tmp_path, *arguments, "optim.lr=0.1,0.2")
+    assert code == ExitCode.FINISHED, output
+    header, *table = output.splitlines()[-4:-1]
+    assert header.split()[-1] == "optim.lr"
+    best = []
+    for number, row in enumerate(table):
+        assert row.endswith(("  0.1", "  0.2")[number])
+        records = read_records(tmp_path / "runs" / "rates" / str(number))
+        best.append(max(r["val_accuracy"] for r in records if "val_loss" in r))
+        assert f"{100 * best[-1]:.2f} % accuracy" in row
+    assert ["* " in row for row in table] == [value == max(best) for value in best]
     weights = tmp_path / "runs/rates/0/model/model.safetensors"
-    assert run_sweep(tmp_path, *arguments, "optim.lr=0.1,0.2")[0] == ExitCode.FINISHED
     written = weights.stat().st_mtime_ns
     code, output = run_sweep(tmp_path, *arguments, "optim.lr=0.1,0.2")
     assert code == ExitCode.FINISHED and weights.stat().st_mtime_ns == written

@@ -1,14 +1,12 @@
 """A whole job on real photographs, run as processes: its log and its results."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 import torchvision
 from safetensors.torch import load_file
 
-from tests import forkserver
 from tests.entry_point.job.test_metrics_line import found
 from tests.entry_point.training.training_jobs import read_records, run_job
 
@@ -17,17 +15,8 @@ from tests.entry_point.training.training_jobs import read_records, run_job
 def finished(tmp_path_factory: pytest.TempPathFactory, photo_folder: Path) -> tuple[Path, str]:
     """The run folder and the output of a ResNet-18 trained for two epochs, decoded in workers."""
     root = tmp_path_factory.mktemp("run")
-    output = run_job(
-        root,
-        photo_folder,
-        [
-            "model.name=resnet18",
-            "pipeline=workers",
-            "pipeline.num_workers=1",
-            "optim.lr=0.02",
-            "trainer.report=true",
-        ],
-    )
+    loaded = ("pipeline=workers", "pipeline.num_workers=1", "trainer.report=true")
+    output = run_job(root, photo_folder, ["model.name=resnet18", "optim.lr=0.02", *loaded])
     return root, output
 
 
@@ -65,20 +54,14 @@ def test_the_log_has_every_record_but_step_times_and_no_terminal_codes(
 
 def test_the_log_has_the_opening_and_closing_lines(finished: tuple[Path, str]) -> None:
     _, output = finished
-    for part in (
+    opening = (
         "code     ",
         "resnet18, 11,",
         "48 training and 24 validation images, 8 classes",
         "fp32",
-    ):
-        assert part in output
-    for part in (
-        "validation accuracy",
-        "images/s",
-        "waiting for data",
-        "model.safetensors",
-        "summary.png",
-    ):
+    )
+    closing = ("validation accuracy", "images/s", "waiting for data", "model.safetensors")
+    for part in (*opening, *closing, "summary.png"):
         assert part in output
 
 
@@ -87,35 +70,3 @@ def test_no_partial_file_is_left(finished: tuple[Path, str]) -> None:
     left = [p for p in root.rglob("*") if p.is_file() and "input" not in p.parts]
     assert not [p for p in left if p.name.startswith(".")]
     assert not (root / "output" / "failure").exists()
-
-
-def test_log_names_the_table_beside_class_folders(photo_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(photo_folder, data := tmp_path / "photographs")
-    (data / "train.csv").write_text("path,label\n")
-    told = run_job(tmp_path / "run", data, ["data.format=auto", "trainer.epochs=1"])
-    assert "may also be read as a table (data.format=manifest)" in told
-
-
-def test_a_job_lists_each_folder_of_its_dataset_once(tmp_path: Path, photo_folder: Path) -> None:
-    code = (
-        "import collections, sys\n"
-        "seen = collections.Counter()\n"
-        "def watch(event, arguments):\n"
-        "    if event in ('os.listdir', 'os.scandir'):\n"
-        "        seen[str(arguments[0])] += 1\n"
-        "sys.addaudithook(watch)\n"
-        "from entry_point.train import main\n"
-        "code = main(sys.argv[2:])\n"
-        "print('listed', {n for name, n in seen.items() if name.startswith(sys.argv[1])})\n"
-        "sys.exit(code)\n"
-    )
-    arguments = [f"data.root={photo_folder}", "model.name=tests.own_models.tiny_net"]
-    small = ["data.image_size=32", "trainer.batch_size=16", "trainer.epochs=1", "pipeline=pillow"]
-    job = forkserver.start(
-        ["-c", code, str(photo_folder), *arguments, *small, "pipeline.num_workers=0"],
-        tmp_path / "log",
-        environment={"ML_ROOT": str(tmp_path / "run")},
-    )
-    output, _ = job.communicate()
-    assert job.returncode == 0, output
-    assert "listed {1}" in output

@@ -31,7 +31,6 @@ WAYS = [
     ("threads", "balanced folder"),
     ("threads", "folder of many formats"),
     *(("threads", source) for source in OTHERS),
-    ("threads", "shards"),
     ("threads", "stream"),
     ("workers", "shards"),
 ]

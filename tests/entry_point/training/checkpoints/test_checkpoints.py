@@ -1,7 +1,6 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import errno
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -54,22 +53,16 @@ def damage(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:100])
 
 
-def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
-    save(tmp_path, [1, 2, 3, 4], best=2)
+def test_the_newest_two_and_the_best_are_kept_and_one_of_a_finished_run(tmp_path: Path) -> None:
+    run = Checkpoints(tmp_path, None, 0, writes=True)
+    for step in (1, 2, 3, 4):
+        run.save(state(step), step, best=step == 2)
+    run.wait()
     assert names(tmp_path) == ["best.pt", "step-000000003.pt", "step-000000004.pt"]
     assert torch.load(tmp_path / "best.pt", weights_only=True)["step"] == 2
-
-
-def test_a_finished_run_keeps_its_newest_checkpoint_and_the_best(tmp_path: Path) -> None:
-    finished = Checkpoints(tmp_path, None, 0, writes=True)
-    for step in (1, 2, 3):
-        finished.save(state(step), step, best=step == 1)
-    finished.wait()
-    finished.finish()
-    finished.close()
-    assert names(tmp_path) == ["best.pt", "step-000000003.pt"]
-    newest = load_newest(tmp_path)
-    assert newest is not None and newest["step"] == 3
+    run.finish()
+    run.close()
+    assert names(tmp_path) == ["best.pt", "step-000000004.pt"]
 
 
 @pytest.mark.parametrize("links", [True, False])
@@ -114,12 +107,15 @@ def test_a_best_checkpoint_is_not_lost_if_its_epochs_checkpoint_cannot_be_writte
     assert names(tmp_path) == ["best.pt", *(f"step-{step:09d}.pt" for step in [*earlier, 3])]
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over_and_counts_for_nothing(tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_is_named_passed_over_and_counts_for_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """Also where `trainer.epochs` ends the run before its step."""
     save(tmp_path, [4, 9])
     damage(tmp_path / "step-000000009.pt")
     good = load_newest(tmp_path)
     assert good is not None and good["step"] == 4
+    assert f"{tmp_path}/step-000000009.pt is damaged (" in caplog.text
     run = Checkpoints(tmp_path, None, 4, writes=True)
     for step in (5, 6):
         run.save(state(step), step)
@@ -137,6 +133,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over_and_counts_for_nothing(tmp_p
         ([1, 2, 3], 1, [2, 3], 1),  # the best one, if all others are damaged
         ([4, 8], 8, [8], 8),  # a copy of the damaged one
         ([8, 9], 4, [9], 8),
+        ([1, 2, 3], 1, [0], 3),  # the best one is damaged: its step cannot be read
         ([999_999_999, 1_000_000_000], None, [], 1_000_000_000),
     ],
 )
@@ -150,17 +147,9 @@ def test_the_checkpoint_of_the_highest_step_that_is_whole_is_taken(
     for name in ("step-5.pt.old", "step-000000007 copy.pt", "aside-step-000000099.pt"):
         (tmp_path / name).touch()
     for step in damaged:
-        damage(tmp_path / f"step-{step:09d}.pt")
+        damage(tmp_path / (f"step-{step:09d}.pt" if step else "best.pt"))
     newest = load_newest(tmp_path)
     assert newest is not None and newest["step"] == expected
-
-
-def test_a_damaged_best_checkpoint_hides_no_whole_one(tmp_path: Path) -> None:
-    """Its step is in it, and cannot be read."""
-    save(tmp_path, [1, 2, 3], best=1)
-    damage(tmp_path / "best.pt")
-    newest = load_newest(tmp_path)
-    assert newest is not None and newest["step"] == 3
 
 
 def test_only_damaged_checkpoints_are_an_error_not_a_restart(tmp_path: Path) -> None:
@@ -211,14 +200,14 @@ def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_p
     newest = tmp_path / "step-000000002.pt"
     whole = newest.read_bytes()
     steps = []
-    for position in range(len(whole) - 150, len(whole)):
+    for position in range(len(whole) - 150, len(whole), 5):
         newest.write_bytes(
             whole[:position] + bytes([whole[position] ^ 0x80]) + whole[position + 1 :]
         )
         good = load_newest(tmp_path)
         assert good is not None
         steps.append(good["step"])
-    assert set(steps) == {1, 2} and steps.count(1) > 50
+    assert steps.count(1) > 10
 
 
 def test_other_ranks_write_nothing_but_agree_on_when_a_checkpoint_is_due(
@@ -250,7 +239,7 @@ def test_nan_weights_are_not_saved_and_the_next_save_says_so(part: str, tmp_path
     assert names(tmp_path) == ["best.pt", "step-000000001.pt"]
 
 
-def test_weights_that_were_infinite_at_the_start_may_stay_so(tmp_path: Path) -> None:
+def test_what_was_infinite_at_the_start_and_optimizers_may_be_infinite(tmp_path: Path) -> None:
     inf = float("inf")
     start = nn.Linear(2, 1, bias=False)
     start.register_buffer("least", torch.tensor([inf, 0.0]))
@@ -258,36 +247,23 @@ def test_weights_that_were_infinite_at_the_start_may_stay_so(tmp_path: Path) -> 
     checkpoints = Checkpoints(tmp_path, None, 0, True, {"least"})
     least = torch.tensor([-inf, 1.0])
     good, wrong = ({"least": least, "weight": torch.tensor([value])} for value in (0.0, inf))
-    checkpoints.save({"learner": {"model": good, "ema": good}}, 1)
+    optimizer = {"state": {0: {"least_loss": torch.tensor(inf)}}}
+    checkpoints.save({"learner": {"model": good, "ema": good, "optimizer": optimizer}}, 1)
     checkpoints.wait()
     checkpoints.save({"learner": {"model": wrong}}, 2)
     with pytest.raises(CheckpointError, match="weight of the model holds NaN or infinity"):
         checkpoints.close()
 
 
-def test_a_model_with_infinite_constants_trains_averages_and_resumes(
+def test_a_model_with_infinite_constants_trains_and_averages(
     tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*OVERRIDES, "model.name=tests.own_models.infinite_net"]
-    assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0
-    root = tmp_path / "resumed"
-    code = forked.run_until_step(root, photo_folder, overrides, 4, signal.SIGTERM)
-    assert code == ExitCode.STOPPED
-    assert forked.run(root, photo_folder, overrides) == 0
-    assert_same_end(root, tmp_path / "whole")
-    averaged = load_file(root / "model" / "model.safetensors")
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    averaged = load_file(tmp_path / "model" / "model.safetensors")
     infinite = {name for name, value in averaged.items() if not value.isfinite().all()}
     assert infinite == {"mask", "least", "floor"}
     assert not any(value.isnan().any() for value in averaged.values())
-
-
-def test_the_state_of_an_optimizer_may_be_infinite(tmp_path: Path) -> None:
-    best = {"optimizer": {"state": {0: {"least_loss": torch.tensor(float("inf"))}}}}
-    checkpoints = Checkpoints(tmp_path, None, 0, writes=True)
-    checkpoints.save({"learner": best}, 1)
-    checkpoints.close()
-    found = load_newest(tmp_path)
-    assert found is not None and found["learner"] == best
 
 
 def test_infinite_gradients_leave_only_finite_checkpoints(
@@ -296,10 +272,9 @@ def test_infinite_gradients_leave_only_finite_checkpoints(
     overrides = [*OVERRIDES, "model.name=tests.own_models.exploding_net"]
     assert forked.run(tmp_path, photo_folder, overrides) == ExitCode.FAILED
     (line,) = (tmp_path / "output" / "failure").read_text().splitlines()
-    saved = sorted((tmp_path / "checkpoints").glob("step-*.pt"))
     assert line.endswith("and use another name to restart from scratch")
     assert "Traceback" not in (tmp_path / "log").read_text()
-    for path in saved:
+    for path in (tmp_path / "checkpoints").glob("step-*.pt"):
         weights = torch.load(path, weights_only=True)["learner"]["model"]
         assert all(value.isfinite().all() for value in weights.values())
 
@@ -312,10 +287,7 @@ def test_a_nan_validation_loss_stops_the_job(tmp_path: Path, photo_folder: Path)
 
 
 def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: Path) -> None:
-    overrides = [
-        *OVERRIDES,
-        "model.name=tests.own_models.stopping_in_evaluation_net",
-    ]
+    overrides = [*OVERRIDES, "model.name=tests.own_models.stopping_in_evaluation_net"]
     (tmp_path / "whole").mkdir()
     (tmp_path / "whole" / "asked").touch()
     assert forked.run(tmp_path / "whole", photo_folder, overrides) == 0

@@ -3,8 +3,6 @@
 import signal
 from pathlib import Path
 
-import pytest
-
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import assert_same_end
 from tests.entry_point.training.training_jobs import read_records
@@ -20,12 +18,11 @@ def losses(root: Path) -> list[float]:
     return [record["val_loss"] for record in read_records(root) if "val_loss" in record]
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
-def test_a_run_ends_after_so_many_evaluations_without_a_better_one(
-    ranks: int, tmp_path: Path, photo_folder: Path
+def test_ranks_end_after_so_many_evaluations_without_a_better_one(
+    tmp_path: Path, photo_folder: Path
 ) -> None:
     overrides = [*WORSENS, "trainer.early_stopping=2"]
-    assert forked.run(tmp_path, photo_folder, overrides, ranks) == 0
+    assert forked.run(tmp_path, photo_folder, overrides, ranks=2) == 0
     found = losses(tmp_path)
     assert 2 < len(found) < 30 and min(range(len(found)), key=found.__getitem__) == len(found) - 3
     log = (tmp_path / "log").read_text()

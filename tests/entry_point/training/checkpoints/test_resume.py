@@ -12,11 +12,13 @@ from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
 from entry_point.job.devices import Devices
+from entry_point.training.checkpoints import save_tensors
 from entry_point.training.resume import (
     FREE,
     is_free,
     job_settings,
     refuse_other_job,
+    saved_identity,
     typed_settings,
 )
 
@@ -56,11 +58,7 @@ def test_every_setting_that_is_not_free_is_compared(key: str, job: dict[str, Any
 def test_free_settings_may_differ(job: dict[str, Any]) -> None:
     others = {key: "other" for key in SETTINGS if key not in COMPARED}
     refuse_other_job(at(job, identity=others), job)
-    assert others and "optim.lr" not in others
-
-
-def test_what_is_free_are_settings() -> None:
-    assert SETTINGS.keys() >= FREE
+    assert others and "optim.lr" not in others and SETTINGS.keys() >= FREE
 
 
 def test_own_arguments_are_compared_in_one_setting_that_can_be_typed(photo_folder: Path) -> None:
@@ -113,3 +111,9 @@ def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="within epoch 2: the training images have other names"):
         refuse_other_job(saved, job)
     refuse_other_job({**saved, "progress": {"epoch": 1, "step": 0}}, job)
+
+
+def test_a_damaged_newest_checkpoint_does_not_hide_the_rule_of_the_split(tmp_path: Path) -> None:
+    save_tensors({"identity": {"data.val_top_up": None}}, tmp_path / "step-000000001.pt")
+    (tmp_path / "step-000000002.pt").write_bytes(b"PK")
+    assert saved_identity(tmp_path) == {"data.val_top_up": None}

@@ -67,30 +67,22 @@ def test_a_resumed_job_starts_a_run_at_the_resume(tmp_path: Path, photo_folder: 
     assert "TensorBoard" not in (root / "log").read_text()
 
 
-def test_the_run_of_the_environment_is_continued(
+def test_the_run_of_the_environment_is_continued_in_a_database_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri = str(tmp_path / "store")
-    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri)
-    _, run = only_run(uri)
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri, experiment="photos")
+    _, run = only_run(uri, "photos")
     monkeypatch.setenv("MLFLOW_RUN_ID", run.info.run_id)
     log_to(tmp_path, ["mlflow"], losses(3, first=3), resumed_at=2, uri=uri)
-    client, run = only_run(uri)
+    client, run = only_run(uri, "photos")
     assert history(client, run, "loss") == [(1, 5.0), (2, 4.0), (3, 3.0)]
 
 
-def test_a_database_file_takes_a_run(tmp_path: Path) -> None:
-    uri = f"sqlite:///{tmp_path}/mlflow.db"
-    log_to(tmp_path, ["mlflow"], losses(5, 4), uri=uri, experiment="photos")
-    client, run = only_run(uri, "photos")
-    assert history(client, run, "loss") == [(1, 5.0), (2, 4.0)]
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Path]]:
     """The URL of a real tracking server, and the file with the requests' signatures."""
-    folder = tmp_path / "server"
-    folder.mkdir()
+    folder = tmp_path_factory.mktemp("server")
     command = [sys.executable, mlflow_server.__file__, str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -100,17 +92,14 @@ def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
         process.kill()
 
 
-def test_a_server_takes_a_run_and_continues_it(
+def test_the_server_and_experiment_of_the_environment_take_a_run(
     tmp_path: Path, server: tuple[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, _ = server
-    monkeypatch.setenv("MLFLOW_TRACKING_URI", url)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server[0])
     monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "photos")
     log_to(tmp_path, ["mlflow"], losses(5, 4))
-    _, run = only_run(url, "photos")
-    log_to(tmp_path, ["mlflow"], losses(3, first=3), 2, run_id=run.info.run_id)
-    client, run = only_run(url, "photos")
-    assert history(client, run, "loss") == [(1, 5.0), (2, 4.0), (3, 3.0)]
+    client, run = only_run(server[0], "photos")
+    assert history(client, run, "loss") == [(1, 5.0), (2, 4.0)]
     assert run.info.run_name == "a-run" and run.data.params["optim.name"] == "sgd"
 
 

@@ -1,22 +1,14 @@
 """loggers=[wandb]: the files that W&B's own client writes without a network."""
 
 import json
-import signal
-import struct
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.training.results import loggers
-from tests.entry_point.training import forked
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
 from tests.entry_point.training.training_jobs import read_records
-
-BLOCK = 32768
 
 
 @pytest.fixture(autouse=True)
@@ -47,9 +39,11 @@ def written(root: Path) -> list[Written]:
 
 def _read(file: Path) -> Written:
     from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.sdk.internal.datastore import DataStore
 
-    found = Written()
-    for message in _messages(file.read_bytes()):
+    found, store = Written(), DataStore()
+    store.open_for_scan(str(file))
+    while (message := store.scan_data()) is not None:
         record = Record.FromString(message)
         if record.HasField("run"):
             run = record.run
@@ -62,43 +56,19 @@ def _read(file: Path) -> Written:
     return found
 
 
-def _messages(log: bytes) -> Iterator[bytes]:
-    """LevelDB's log format: blocks of pieces; a whole message is one piece, or ends with type 4."""
-    place, message = 7, b""  # after W&B's own header
-    while place < len(log):
-        if (left := BLOCK - place % BLOCK) < 7:
-            place += left
-            continue
-        _, length, kind = struct.unpack_from("<IHB", log, place)
-        message += log[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):
-            yield message
-            message = b""
-
-
-def test_a_resumed_job_starts_a_run_at_the_resume(tmp_path: Path, photo_folder: Path) -> None:
-    root = tmp_path / "job"
-    # The processes are forked from one with an environment of its own.
-    wandb = "logger_kwargs.wandb={project:photos,mode:offline}"
-    overrides = ["loggers=[wandb]", wandb, "trainer.epochs=4"]
-    forked.run_until_step(root, photo_folder, overrides, 2, signal.SIGTERM)
-    before = read_records(root)
-    assert forked.run(root, photo_folder, overrides) == 0
-    first, second = written(root)
-    assert first.id != second.id and (second.name, second.project) == ("job", "photos")
-    for run, logged in ((first, before), (second, read_records(root)[len(before) :])):
-        for key in ("loss", "lr", "val_loss"):
-            assert run.column(key) == [(each["step"], each[key]) for each in logged if key in each]
-    assert second.config["optim"]["name"] == "sgd"
-
-
-def test_a_named_run_is_continued(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kwargs", [{"project": "photos"}, {"id": "ours", "resume": "allow"}])
+def test_a_later_start_is_a_run_of_its_own_or_continues_the_named_one(
+    kwargs: dict[str, str], tmp_path: Path
+) -> None:
     for new, resumed_at in ((losses(5, 4), 0), (losses(3, first=3), 2)):
-        log_to(tmp_path, ["wandb"], new, resumed_at, id="ours", resume="allow")
+        log_to(tmp_path, ["wandb"], new, resumed_at, **kwargs)
     first, second = written(tmp_path)
-    assert first.id == second.id == "ours"
-    assert first.column("loss") + second.column("loss") == [(1, 5.0), (2, 4.0), (3, 3.0)]
+    assert [first.column("loss"), second.column("loss")] == [[(1, 5.0), (2, 4.0)], [(3, 3.0)]]
+    assert second.config["optim"]["name"] == "sgd"
+    if "id" in kwargs:
+        assert first.id == second.id == "ours"
+    else:
+        assert first.id != second.id and (second.name, second.project) == ("a-run", "photos")
 
 
 def test_without_an_account_the_log_says_so_in_one_line(
@@ -111,15 +81,3 @@ def test_without_an_account_the_log_says_so_in_one_line(
     (line,) = warnings_in(caplog)
     assert line.startswith("logger wandb failed and is off; the job continues: ")
     assert len(read_records(tmp_path)) == 2
-
-
-def test_without_the_package_the_line_says_how_to_get_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(loggers, "find_spec", lambda _name: None)
-    with pytest.raises(ConfigError) as caught:
-        log_to(tmp_path, ["wandb"], [])
-    assert str(caught.value) == (
-        "loggers=wandb: needs the package wandb: run `make setup EXTRAS=wandb`, or build the image "
-        "with `make image EXTRAS=wandb`"
-    )

@@ -20,8 +20,9 @@ def half(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(outputs, targets) / 2
 
 
-@pytest.mark.parametrize("targets", [TARGETS, SOFT], ids=["hard", "soft"])
-@pytest.mark.parametrize("weights", ["null", "[1,2,3,4]"])
+@pytest.mark.parametrize(
+    ("targets", "weights"), [(TARGETS, "[1,2,3,4]"), (SOFT, "null")], ids=["hard", "soft"]
+)
 def test_focal_loss_without_focus_is_cross_entropy(targets: torch.Tensor, weights: str) -> None:
     given = ("task.label_smoothing=0.2", f"task.class_weights={weights}")
     plain = task_of(classes(4), *given)
@@ -36,7 +37,7 @@ def test_focal_loss_is_cross_entropy_times_the_missing_probability() -> None:
     torch.testing.assert_close(task.loss(OUTPUTS, TARGETS), expected)
 
 
-@pytest.mark.parametrize("gamma", [0, 0.5, 1, 2])
+@pytest.mark.parametrize("gamma", [0, 0.5])
 @pytest.mark.parametrize("kind", ["classification", "multilabel"])
 def test_focal_loss_has_finite_gradients_where_a_model_is_certain(kind: str, gamma: float) -> None:
     source = classes(4) if kind == "classification" else labels("labels", list("abcd"), MANY)
@@ -77,21 +78,14 @@ def test_multilabel_losses_are_torchs_and_torchvisions() -> None:
 
 
 def test_automatic_weights_of_labels_balance_images_with_and_without_each() -> None:
-    given = torch.tensor([[1, 0], [0, 0], [0, 0], [1, 0]]).float()
-    task = task_of(
-        labels("labels", ["a", "b"], given), "task=multilabel", "task.class_weights=auto"
-    )
-    outputs = torch.randn(4, 2)
+    given = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 1, 0]]).float()
+    source = labels("labels", ["a", "b", "in no image"], given)
+    task = task_of(source, "task=multilabel", "task.class_weights=auto")
+    outputs = torch.randn(4, 3)
     weighted = functional.binary_cross_entropy_with_logits(
-        outputs, given, pos_weight=torch.tensor([1.0, 1.0])
+        outputs, given, pos_weight=torch.tensor([3.0, 1 / 3, 1])
     )
     torch.testing.assert_close(task.loss(outputs, given), weighted)
-    rare = torch.tensor([[1, 0], [0, 1], [0, 1], [0, 1]]).float()
-    task = task_of(labels("labels", ["a", "b"], rare), "task=multilabel", "task.class_weights=auto")
-    weighted = functional.binary_cross_entropy_with_logits(
-        outputs, rare, pos_weight=torch.tensor([3.0, 1 / 3])
-    )
-    torch.testing.assert_close(task.loss(outputs, rare), weighted)
 
 
 @pytest.mark.parametrize("name", ["squared_error", "absolute_error", "huber"])

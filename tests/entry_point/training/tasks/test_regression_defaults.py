@@ -23,7 +23,6 @@ IMAGES, SIDE, BATCH, EPOCHS = 48, 16, 16, 3
     ("overrides", "clip_norm"),
     [
         (["task=regression"], 1.0),
-        (["task.name=regression", "optim=adamw"], 1.0),
         (["task=regression", "optim.clip_norm=5"], 5.0),
         (["task=multilabel"], None),
         ([], None),
@@ -35,16 +34,13 @@ def test_gradients_of_a_regression_are_clipped(
     assert load_train_config(["data=folder", *overrides])[0].optim.clip_norm == clip_norm
 
 
-@pytest.mark.parametrize(("least", "most", "seed"), [(0, 1, 0), (0, 1e3, 1), (-1e5, 1e5, 2)])
-def test_a_resnet_learns_numbers_of_any_scale_in_three_epochs(
-    least: float, most: float, seed: int
-) -> None:
+def test_a_resnet_learns_numbers_of_a_large_scale_in_three_epochs() -> None:
     """Better than their mean, whose squared error is their variance."""
     torch.manual_seed(0)
     shares = torch.rand(IMAGES, 1)
     images = shares[:, :, None, None] * 2 - 1 + 0.3 * torch.randn(IMAGES, 3, SIDE, SIDE)
-    numbers = least + (most - least) * shares
-    overrides = ["task=regression", f"trainer.seed={seed}", f"trainer.epochs={EPOCHS}"]
+    numbers = 2e5 * shares - 1e5
+    overrides = ["task=regression", "trainer.seed=2", f"trainer.epochs={EPOCHS}"]
     config, _ = load_train_config(overrides)
     task = task_of(labels("numbers", ["share"], numbers), *overrides)
     learner = Learner(config, CPU, task, IMAGES // BATCH, Path())
@@ -80,7 +76,6 @@ def test_the_advice_for_a_diverged_run_works(photo_folder: Path, tmp_path: Path)
     (line,) = [line for line in log.splitlines() if line.startswith("train: loss=")]
     assert "lower optim.lr=100, or optim.clip_norm=1e+09; use another name to restart" in line
     (weights,) = re.findall(r"model\.weights=\S+best.pt$", line)
-    for name, start in (("scratch", []), ("from", [weights])):
-        better = [*overrides, "optim.lr=0.01", "optim.clip_norm=1", "trainer.epochs=1", *start]
-        assert forked.run(tmp_path / name, table, better) == 0
-        assert "val_loss" in read_records(tmp_path / name)[-1]
+    better = [*overrides, "optim.lr=0.01", "optim.clip_norm=1", "trainer.epochs=1", weights]
+    assert forked.run(tmp_path / "again", table, better) == 0
+    assert "val_loss" in read_records(tmp_path / "again")[-1]

@@ -1,22 +1,22 @@
 """The example of a task that takes views: its loss, its metric, and a job."""
 
-import multiprocessing
 from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from sklearn.neighbors import KNeighborsClassifier
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
 
 from entry_point.config.config_errors import ConfigError
+from entry_point.job.devices import Devices
 from entry_point.training.tasks.task import Task
-from project.simclr import classifier, encoder
+from project.simclr import classifier
 from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.training import forked
+from tests.entry_point.training.gloo_ranks import call_ranks
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.entry_point.training.training_jobs import read_records
 
@@ -48,22 +48,11 @@ def loss_by_pairs(outputs: Tensor, each: int) -> float:
     return float(torch.stack(losses).mean())
 
 
-@pytest.mark.parametrize("views", [2, 4])
-def test_the_loss_is_the_papers(views: int) -> None:
+def test_the_loss_is_the_papers() -> None:
+    views = 3
     outputs = torch.randn(6 * views, 5, generator=torch.Generator().manual_seed(1))
     loss = float(simclr(views=views).loss(outputs, LABELS))
     assert loss == pytest.approx(loss_by_pairs(outputs, views), rel=1e-5)
-
-
-@pytest.mark.parametrize(("backend", "shared"), [("nccl", True), ("gloo", False)])
-def test_ranks_on_gpus_share_their_batch_statistics(
-    backend: str, shared: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(dist, "is_initialized", lambda: True)
-    monkeypatch.setattr(dist, "get_backend", lambda: backend)
-    layers = list(encoder(8).modules())
-    assert any(isinstance(layer, nn.SyncBatchNorm) for layer in layers) is shared
-    assert any(isinstance(layer, nn.BatchNorm2d) for layer in layers) is not shared
 
 
 def samples() -> tuple[nn.Module, Tensor]:
@@ -72,26 +61,18 @@ def samples() -> tuple[nn.Module, Tensor]:
     return model, torch.randn(12, 3, 2, 2)
 
 
-def train_a_share(rank: int, folder: Path) -> None:
-    dist.init_process_group("gloo", f"file://{folder}/meeting", rank=rank, world_size=RANKS)
+def train_a_share(devices: Devices, folder: Path) -> None:
     model, images = samples()
     shared = DistributedDataParallel(model)
-    own = images.chunk(RANKS)[rank]
+    own = images.chunk(RANKS)[devices.rank]
     loss = simclr().loss(shared(own), LABELS[: len(own)])
     loss.backward()
     gradients = [weight.grad for weight in model.parameters()]
-    torch.save((loss.detach(), gradients), folder / f"{rank}.pt")
-    dist.destroy_process_group()
+    torch.save((loss.detach(), gradients), folder / f"{devices.rank}.pt")
 
 
 def test_ranks_compute_the_gradient_of_the_whole_batch(tmp_path: Path) -> None:
-    fork = multiprocessing.get_context("forkserver")
-    processes = [fork.Process(target=train_a_share, args=(rank, tmp_path)) for rank in range(RANKS)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(timeout=120)
-    assert not any(process.exitcode for process in processes)
+    call_ranks(train_a_share, RANKS, tmp_path)
     model, images = samples()
     loss = simclr().loss(model(images), LABELS)
     loss.backward()
@@ -139,35 +120,21 @@ def test_a_model_of_another_width_is_named() -> None:
         simclr().scores(torch.zeros(2, 8), LABELS[:2])
 
 
-def test_a_job_trains_on_views_resumes_and_exports_the_features(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    settings = (
+def test_a_job_trains_on_views_and_exports_the_features(photo_folder: Path, tmp_path: Path) -> None:
+    overrides = (
         *(TASK, "task.metrics=[knn_accuracy]", "model.name=project.simclr.encoder"),
         *("augment.name=simclr", "pipeline=threads", "trainer.report=true"),
+        *("data.views=2", "trainer.epochs=1"),
     )
-    for epochs in (1, 2):  # the second run continues the first
-        overrides = [*settings, "data.views=2", f"trainer.epochs={epochs}"]
-        assert forked.run(tmp_path, photo_folder, overrides) == 0, (tmp_path / "log").read_text()
-    evaluations = [record for record in read_records(tmp_path) if "val_loss" in record]
-    assert [record["epoch"] for record in evaluations] == [0, 1]
-    assert all(0 <= record["val_knn_accuracy"] <= 1 for record in evaluations)
-    assert "8 classes" in (tmp_path / "log").read_text()
+    assert forked.run(tmp_path, photo_folder, overrides) == 0, (tmp_path / "log").read_text()
+    (evaluation,) = (record for record in read_records(tmp_path) if "val_loss" in record)
+    assert 0 <= evaluation["val_knn_accuracy"] <= 1
     assert (tmp_path / "output" / "data" / "report.html").is_file()
     where = [f"model_dir={tmp_path / 'model'}", f"input={photo_folder / 'val' / 'cat'}"]
-    for output in ("scores", "features"):
-        folder = tmp_path / output
-        assert commands.predict([*where, f"output={output}", f"output_dir={folder}"]) == 0
-    scores, features = (
-        [row[name] for row in rows(tmp_path / name)] for name in ("scores", "features")
-    )
-    assert features == scores and {len(row) for row in features} == {512}
+    assert commands.predict([*where, "output=features", f"output_dir={tmp_path / 'features'}"]) == 0
+    assert {len(row["features"]) for row in rows(tmp_path / "features")} == {512}
     weights = str(tmp_path / "model" / "model.safetensors")
     images = torch.zeros(2, 3, 32, 32)
     assert classifier(4, weights).train()(images).shape == (2, 4)
     with pytest.raises(ConfigError, match="holds no SimClr run of resnet34"):
         classifier(4, weights, "resnet34")
-    changed = [*settings, "data.views=3", "trainer.epochs=3"]
-    assert forked.run(tmp_path, photo_folder, changed) == 2
-    refused = "data.views=3: the checkpoint was made with data.views=2"
-    assert refused in (tmp_path / "log").read_text()

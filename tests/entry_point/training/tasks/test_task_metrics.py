@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics
+from torch.nn import functional
 
 from entry_point.training.tasks.task import Task
 from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
@@ -71,6 +72,12 @@ def test_metrics_of_classes_are_those_of_scikit_learn(seed: int, count: int, lev
         error += abs(sure[inside].astype(np.float64).sum() - right[inside].sum()) / count
     shown_error = float(calibration.note.removeprefix("Expected calibration error: ").split()[0])
     assert shown_error == pytest.approx(100 * error, abs=0.006)
+
+
+def test_the_loss_of_a_sample_is_its_cross_entropy() -> None:
+    outputs, targets, task = torch.randn(6, CLASSES), torch.arange(6), classifying()
+    expected = functional.cross_entropy(outputs, targets, reduction="none")
+    torch.testing.assert_close(task.scores(outputs, targets)[:, 0], expected.double())
 
 
 @settings(max_examples=25)
@@ -142,7 +149,7 @@ def test_many_classes_get_the_weakest_of_them_and_the_most_frequent_confusions()
     task = task_of(labels("class", [f"c{i}" for i in range(120)], torch.arange(120)))
     targets = torch.arange(240) % 120
     predicted = torch.where(targets == 7, 9, targets)
-    outputs = torch.nn.functional.one_hot(predicted, 120).float() * 9
+    outputs = functional.one_hot(predicted, 120).float() * 9
     weakest, confusions, _ = task.tables(task.scores(outputs, targets))
     assert (len(weakest.rows), weakest.shown) == (120, 100)
     assert [*map(str, weakest.rows[0])] == ["c7", "-", "0.00 %", "2"]
