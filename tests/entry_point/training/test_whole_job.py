@@ -7,6 +7,7 @@ import pytest
 import torchvision
 from safetensors.torch import load_file
 
+from tests import forkserver
 from tests.entry_point.job.test_metrics_line import found
 from tests.entry_point.training.training_jobs import read_records, run_job
 
@@ -70,3 +71,28 @@ def test_no_partial_file_is_left(finished: tuple[Path, str]) -> None:
     left = [p for p in root.rglob("*") if p.is_file() and "input" not in p.parts]
     assert not [p for p in left if p.name.startswith(".")]
     assert not (root / "output" / "failure").exists()
+
+
+def test_a_job_lists_each_folder_of_its_dataset_once(tmp_path: Path, photo_folder: Path) -> None:
+    code = (
+        "import collections, sys\n"
+        "seen = collections.Counter()\n"
+        "def watch(event, arguments):\n"
+        "    if event in ('os.listdir', 'os.scandir'):\n"
+        "        seen[str(arguments[0])] += 1\n"
+        "sys.addaudithook(watch)\n"
+        "from entry_point.train import main\n"
+        "code = main(sys.argv[2:])\n"
+        "print('listed', {n for name, n in seen.items() if name.startswith(sys.argv[1])})\n"
+        "sys.exit(code)\n"
+    )
+    arguments = [f"data.root={photo_folder}", "model.name=tests.own_models.tiny_net"]
+    small = ["data.image_size=32", "trainer.batch_size=16", "trainer.epochs=1", "pipeline=pillow"]
+    job = forkserver.start(
+        ["-c", code, str(photo_folder), *arguments, *small, "pipeline.num_workers=0"],
+        tmp_path / "log",
+        environment={"ML_ROOT": str(tmp_path / "run")},
+    )
+    output, _ = job.communicate()
+    assert job.returncode == 0, output
+    assert "listed {1}" in output

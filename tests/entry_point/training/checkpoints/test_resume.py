@@ -113,6 +113,13 @@ def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
     refuse_other_job({**saved, "progress": {"epoch": 1, "step": 0}}, job)
 
 
+def test_settings_that_name_other_images_are_what_to_restore(job: dict[str, Any]) -> None:
+    """Nobody can type a number of images."""
+    saved = at(job, identity={"training images": 37, "data.val_fraction": 0.3})
+    with pytest.raises(ConfigError, match=r"images=37; restore data\.val_fraction=0\.3, or use"):
+        refuse_other_job(saved, job)
+
+
 def test_a_damaged_newest_checkpoint_does_not_hide_the_rule_of_the_split(tmp_path: Path) -> None:
     save_tensors({"identity": {"data.val_top_up": None}}, tmp_path / "step-000000001.pt")
     (tmp_path / "step-000000002.pt").write_bytes(b"PK")
