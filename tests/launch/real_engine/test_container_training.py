@@ -13,16 +13,17 @@ import pytest
 from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import (
     ENDLESS,
+    PER_CLASS,
     ROOT,
     STEP_LINE,
     Job,
     Launch,
     leftovers,
 )
-from tests.launch.real_engine.photos import CLASSES, PER_CLASS
+from tests.photographs import NAMES
 
 EPOCHS, BATCH = 2, 16
-STEPS = EPOCHS * len(CLASSES) * PER_CLASS["train"] // BATCH
+STEPS = EPOCHS * len(NAMES) * PER_CLASS["train"] // BATCH
 
 
 def metrics(run: Path) -> list[dict[str, object]]:
@@ -123,4 +124,4 @@ def test_the_image_packs_a_dataset_trains_on_it_and_predicts(
     run("predict", model, "output_dir=/opt/ml/all/from-archive", "input=/photos/val")
     for folder in ("predictions", "from-archive"):
         rows = pq.read_table(tmp_path / folder).num_rows
-        assert rows == len(CLASSES) * PER_CLASS["val"]
+        assert rows == len(NAMES) * PER_CLASS["val"]

@@ -14,7 +14,7 @@ import pytest
 from launch.engine import Engine
 from tests.launch.conftest import BUCKET, REGISTRY, ROLE, Aws
 from tests.launch.real_engine.engine_jobs import OVERRIDES, PATIENCE_SECONDS, ROOT
-from tests.launch.real_engine.photos import CLASSES
+from tests.photographs import NAMES
 
 HYPERPARAMETERS = {
     name: value
@@ -103,7 +103,7 @@ def test_local_mode_of_sdk_v2_trains_on_two_hosts_deploys_predicts_and_transform
     hyperparameters = json.dumps(HYPERPARAMETERS)
     run_sdk(".venv-launch-v2", V2, prebuilt_image, *arguments, hyperparameters)
     (prediction,) = json.loads((tmp_path / "answer.json").read_text())["predictions"]
-    assert set(prediction["probabilities"]) == set(CLASSES)
+    assert set(prediction["probabilities"]) == set(NAMES)
     answers = {path.name.removesuffix(".out") for path in (tmp_path / "answers").iterdir()}
     assert answers == {path.name for path in photo.parent.iterdir()}
 
