@@ -164,26 +164,6 @@ def test_a_second_run_of_a_busy_name_is_refused_and_changes_nothing(tmp_path: Pa
     assert sorted(left) == ["runs/busy", "runs/busy/output", "runs/busy/output/lock"]
 
 
-def test_of_starts_at_the_same_moment_one_trains_with_its_own_settings(
-    start_folder: Path, tmp_path: Path
-) -> None:
-    starts = {
-        rate: start_local_train(
-            start_folder, tmp_path / f"{rate}", "name=race", *JOB, f"optim.lr={rate}"
-        )
-        for rate in (0.1, 0.2)
-    }
-    outputs = {rate: process.communicate(timeout=240)[0] for rate, process in starts.items()}
-    codes = {rate: process.returncode for rate, process in starts.items()}
-    (trained,) = [rate for rate, code in codes.items() if code == 0]
-    (other,) = codes.keys() - {trained}
-    # A start that is slow to load may find that the first has finished, and its checkpoint.
-    refused = "another process is training in" in outputs[other] or "optim.lr" in outputs[other]
-    assert codes[other] == ExitCode.USAGE and refused, outputs[other]
-    config = (start_folder / "runs" / "race" / "model" / "config.yaml").read_text()
-    assert f"lr: {trained}" in config
-
-
 def test_a_run_of_version_1_is_resumed_with_the_overrides_of_the_command(
     start_folder: Path,
 ) -> None:

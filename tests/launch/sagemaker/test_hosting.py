@@ -195,7 +195,6 @@ def test_a_refused_step_leaves_nothing_behind_but_an_endpoint_that_was_there(
     [
         ({"ModelArtifacts": {}, "TrainingJobStatus": "InProgress"}, "has no model, the job is InP"),
         ({"ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/a/model.tar.gz"}}, "its model=s3"),
-        ({"ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/model/"}}, "its output is not co"),
     ],
 )
 def test_a_job_without_an_archive_is_refused_before_anything_is_created(
@@ -260,6 +259,7 @@ def test_an_endpoint_serves_the_image_and_the_model_of_the_job(planned: Planned)
     (variant,) = config["ProductionVariants"]
     assert variant["ModelName"] == model["ModelName"]
     assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.c7i.xlarge", 1)
+    assert "InferenceAmiVersion" not in variant
     assert endpoint["EndpointName"] == JOB
     assert endpoint["EndpointConfigName"] == config["EndpointConfigName"]
     assert all(r["Tags"] == [{"Key": "team", "Value": "vision"}] for r in requests.values())

@@ -224,6 +224,7 @@ JOBS = [
     f"target.image={REGISTRY}/gpu-team/b",
     "target.instance_type=ml.g99.xlarge trainer.batch_size=7",
     f"data=folder {PHOTOS} data.root={DATA}/training/photos",
+    "data=folder job.channels.train=s3://b/t/ job.channels.validation=s3://b/v/",
     "data=folder data.root=/baked model.weights=/baked/resnet18.pth",
     "data=folder data.root=/homeless",
     f"data=folder data.root=/{'x' * 300}",
