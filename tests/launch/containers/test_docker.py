@@ -183,7 +183,6 @@ def test_the_newest_finished_run_is_served_and_a_refused_one_leaves_nothing(
 def test_the_log_is_printed_and_the_exit_code_is_the_containers(
     start_folder: Path, fake_engine: FakeEngine, terminal: Terminal
 ) -> None:
-    assert start_folder
     for code, is_told in {7: False, 137: True}.items():
         calls = fake_engine(IDLE.replace("exit 0", f"echo a line of the job; exit {code}"))
         assert docker.main(["train", "name=one"]) == code
@@ -191,6 +190,7 @@ def test_the_log_is_printed_and_the_exit_code_is_the_containers(
         assert "\na line of the job\n" in out
         assert ("was killed, as when it runs out of memory: " in out) is is_told
     assert "\nrm --force --volumes one-" in calls.read_text()
+    assert not (start_folder / "runs/latest").exists()
 
 
 def launch(start_folder: Path, name: str) -> subprocess.Popen[str]:

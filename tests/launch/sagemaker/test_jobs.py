@@ -190,7 +190,8 @@ def test_download_includes_checkpoints_and_keeps_existing_parts(
     (run / "model" / "model.pt").write_text("changed here")
     ended.put_object(Bucket=BUCKET, Key=f"{KEPT}/../../../../evil", Body=b"x")
     # The CLI skips what is outside of the folder, and says so by its exit code.
-    terminal.refusals(sagemaker.main, "download", "the-job", "--checkpoints")
+    lines = terminal.refusals(sagemaker.main, "download", "the-job", "--checkpoints")
+    assert "`aws s3 sync` of its checkpoints has failed" in lines[-1]
     assert (run / "model" / "model.pt").read_text() == "changed here"
     assert not list(tmp_path.rglob("evil"))
 

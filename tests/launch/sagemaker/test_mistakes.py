@@ -42,11 +42,7 @@ MISTAKES = [
     ("a=[1", "a=*1: not an override", ""),
     ("resume_from=/tmp/run", "resume_from=/tmp/run: must be the name of a job", "resume_from=a"),
     ("job.queue=night", "job.queue=night: retired: use the SageMaker SDK's TrainingQueue", ""),
-    (
-        "~data.root",
-        "~data.root: a job * takes key=value only; type data.root=null",
-        "data.root=null",
-    ),
+    ("~seed", "~seed: a job on SageMaker takes key=value only; type seed=null", ""),
     ("job.name=code", "job.name=code: that folder of job.output is for every", "job.name=mine"),
     ("job.role=null", "job.role is missing; `make setup-aws` creates", f"job.role={ROLE}"),
     ("job.output=null", "job.output is missing; set it to an S3 prefix, s3", "job.output=s3://a/b"),
