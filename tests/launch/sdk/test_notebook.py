@@ -239,12 +239,12 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
 def test_what_cannot_be_sent_is_refused_by_name_in_the_last_lines_of_the_traceback(
     aws: Aws, tmp_path: Path
 ) -> None:
-    members = ["ExperimentConfig.ExperimentName=a"]
-    members += ["AlgorithmSpecification.EnableSageMakerMetricsTimeSeries=true"]
-    given = [f"job.request.{member}" for member in members]
-    said = run_python("3", aws, tmp_path, MAKE, *COMMON, *given).stderr
-    for member in ("ExperimentConfig", "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"):
-        assert f"job.request.{member}: ModelTrainer has no argument for it" in said
+    metrics = "AlgorithmSpecification.EnableSageMakerMetricsTimeSeries"
+    for member, value in {"ExperimentConfig": ".ExperimentName=a", metrics: "=true"}.items():
+        given = f"job.request.{member}{value}"
+        said = run_python("3", aws, tmp_path, MAKE, *COMMON, given).stderr
+        line = f"job.request.{member}: ModelTrainer has no argument for it"
+        assert line in said.splitlines()[-1]
     said = run_python("3", aws, tmp_path, MAKE, *COMMON, "model.nam=x").stderr
     assert "model.nam=x: no such key; did you mean model.name?" in said.splitlines()[-1]
     assert not aws.made("CreateTrainingJob")
