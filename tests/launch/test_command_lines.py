@@ -66,14 +66,15 @@ def test_a_misspelt_flag_or_command_is_named(
 
 
 HELP = """
-import contextlib, io, json, runpy, sys
+import contextlib, importlib, io, json, sys
 told = {}
 for program in sys.argv[1:]:
-    module, *words = program.split()
-    sys.argv = [module, *words, "--help"]
+    name, *words = program.split()
+    is_package = name in ("entry_point", "launch.sagemaker")
+    module = importlib.import_module(f"{name}.__main__" if is_package else name)
     output = io.StringIO()
     with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
+        module.main([*words, "--help"])
     told[program] = output.getvalue(), "torch" in sys.modules
 print(json.dumps(told))
 """
