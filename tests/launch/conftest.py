@@ -35,14 +35,10 @@ from tests.needs import lacks
 REGION = "eu-west-1"
 ACCOUNT = "123456789012"
 ROLE = f"arn:aws:iam::{ACCOUNT}:role/training"
-REPOSITORY = "training"
+REGISTRY = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
+IMAGE = f"{REGISTRY}/training@sha256:{'0' * 64}"
 BUCKET = "bucket-of-the-tests"
-MANIFEST = {
-    "schemaVersion": 2,
-    "mediaType": "application/vnd.docker.distribution.manifest.v2+json",
-    "config": {"digest": f"sha256:{'0' * 64}", "size": 1, "mediaType": "text/plain"},
-    "layers": [],
-}
+MINIMAL = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", f"target.image={IMAGE}"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 # moto's CloudFormation imports its API Gateway, which needs this package for nothing done here.
@@ -107,20 +103,6 @@ class Aws:
 
     def client(self, service: str) -> Any:
         return boto3.client(service)
-
-    def push_image(self) -> str:
-        """Create a repository with one image; returns the image's URI with digest."""
-        ecr = self.client("ecr")
-        ecr.create_repository(repositoryName=REPOSITORY)
-        pushed = ecr.put_image(
-            repositoryName=REPOSITORY, imageManifest=json.dumps(MANIFEST), imageTag="1"
-        )
-        digest = pushed["image"]["imageId"]["imageDigest"]
-        return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}@{digest}"
-
-    def pretend_image(self) -> str:
-        """The URI of an image in the account's registry."""
-        return f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}:1"
 
     def application(self) -> Callable[..., Iterable[bytes]]:
         moto = DomainDispatcherApplication(create_backend_app)
@@ -234,6 +216,44 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
     server.calls.clear()
     server.answers.clear()
     return server
+
+
+Main = Callable[[list[str]], int]
+
+
+@dataclass
+class Terminal:
+    """What launchers print that run in this process."""
+
+    capture: pytest.CaptureFixture[str]
+
+    def out(self, main: Main, *arguments: str) -> str:
+        """What a command prints that succeeds."""
+        code, told = main([*arguments]), self.capture.readouterr()
+        assert code == 0, told.err
+        return told.out
+
+    def refusals(self, main: Main, *arguments: str, code: int = 1) -> list[str]:
+        """The lines with which a command is refused."""
+        assert main([*arguments]) == code
+        return self.capture.readouterr().err.splitlines()
+
+    def refusal(self, main: Main, *arguments: str, code: int = 1) -> str:
+        """The single line with which a command is refused."""
+        (line,) = self.refusals(main, *arguments, code=code)
+        return line
+
+
+@pytest.fixture
+def terminal(capfd: pytest.CaptureFixture[str]) -> Terminal:
+    return Terminal(capfd)
+
+
+@pytest.fixture
+def dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Launches print their requests, for the tests' region."""
+    monkeypatch.setenv("DRY_RUN", "1")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
-"""Dry runs and mistakes as recorded: what a launch sends, and what it says, changes on purpose.
+"""What jobs with every kind of capacity, input and network send changes on purpose.
 
-`recorded_requests.json` holds what jobs with every kind of capacity, input and network send: the
-request of `minimal`, and of the others what they change of it (null: they lack the member),
-`recorded_mistakes.json` the lines that name the key, the value and the remedy, and what whoever
-follows them launches. Both without what
-differs between two launches: the job's name, the commit and the digest of the code.
+`recorded_requests.json` has the request of `minimal`, and of the others what they change of it
+(null: they lack the member), without what differs between two launches: the job's name, the commit
+and the digest of the code.
 """
 
 import json
@@ -17,57 +15,17 @@ import pytest
 from entry_point.config.hyperparameters import decode
 from entry_point.job.metrics_line import metric_regexes
 from launch.sagemaker import __main__ as sagemaker
+from tests.launch.conftest import MINIMAL, Terminal
 
-HERE = Path(__file__).parent
-ACCOUNT, REGION = "111122223333", "eu-west-1"
-MINIMAL = {
-    "job.role": f"arn:aws:iam::{ACCOUNT}:role/training",
-    "job.output": "s3://my-bucket/runs",
-    "target.image": f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training@sha256:{'0' * 64}",
-}
-REQUESTS = json.loads((HERE / "recorded_requests.json").read_text())
-MISTAKES = json.loads((HERE / "recorded_mistakes.json").read_text())
+REQUESTS = json.loads(Path(__file__).with_name("recorded_requests.json").read_text())
 
 
-@pytest.fixture(autouse=True)
-def dry_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRY_RUN", "1")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", REGION)
-
-
-def _launch(launch: dict[str, Any]) -> int:
-    given = {**MINIMAL, **launch.get("minimal", {})}
-    minimal = [f"{key}={value}" for key, value in given.items() if value is not None]
-    return sagemaker.main([launch["command"], *minimal, *launch["overrides"]])
-
-
+@pytest.mark.usefixtures("dry_run")
 @pytest.mark.parametrize("name", REQUESTS)
-def test_a_dry_run_prints_the_recorded_request(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _launch(REQUESTS[name]) == 0
-    request = _normalized(json.loads(capsys.readouterr().out))
+def test_a_dry_run_prints_the_recorded_request(name: str, terminal: Terminal) -> None:
+    printed = terminal.out(sagemaker.main, "train", *MINIMAL, *REQUESTS[name]["overrides"])
     minimal = REQUESTS["minimal"]["request"]
-    assert _changes(minimal, request) == REQUESTS[name].get("changes", {})
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_answered_with_the_recorded_lines(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert _launch(MISTAKES[name]) == 1
-    assert capsys.readouterr().err.splitlines() == MISTAKES[name]["says"]
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_whoever_follows_the_lines_has_a_request(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    then = MISTAKES[name]["then"]
-    for variable, value in then.get("environment", {}).items():
-        monkeypatch.setenv(variable, value)
-    assert _launch({"command": MISTAKES[name]["command"], **then}) == 0, capsys.readouterr().err
-    assert json.loads(capsys.readouterr().out)
+    assert _changes(minimal, _normalized(json.loads(printed))) == REQUESTS[name].get("changes", {})
 
 
 def _changes(minimal: Any, member: Any) -> Any:

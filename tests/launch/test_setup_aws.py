@@ -16,23 +16,22 @@ from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.config import load_launch_config
 from launch.setup_aws import STACK, TEMPLATE
-from tests.launch.conftest import ACCOUNT, BUCKET, REGION, REPOSITORY, ROLE, Aws
+from tests.launch.conftest import ACCOUNT, BUCKET, MINIMAL, REGION, REGISTRY, Aws, Terminal
 from tests.launch.job_role import allows, listed, role, statements
 
 NEW = "bucket-to-be"
+REPOSITORY = "training"
 ARGUMENTS = [f"Bucket={NEW}", f"Repository={REPOSITORY}"]
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/k"
 
 
 def test_everything_is_created_and_every_launch_reads_role_and_output(
-    aws_cli: Aws,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    aws_cli: Aws, terminal: Terminal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert setup_aws.main([*ARGUMENTS, "OutputPrefix=team/jobs"]) == 0
-    out, arn = capsys.readouterr().out, role(aws_cli)["Arn"]
+    out = terminal.out(setup_aws.main, *ARGUMENTS, "OutputPrefix=team/jobs")
+    arn = role(aws_cli)["Arn"]
     assert f"job.role={arn} job.output=s3://{NEW}/team/jobs" in out
+    assert f"{REGISTRY}/{REPOSITORY}" in out
     shutil.copytree(compose.CONFIGS, tmp_path / "configs")
     shutil.copy(setup_aws.MINE, tmp_path / "configs/target/mine.yaml")
     monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
@@ -41,19 +40,15 @@ def test_everything_is_created_and_every_launch_reads_role_and_output(
     assert config.target.spot
     config, _ = load_launch_config(["job.output=s3://other/jobs"])
     assert (config.job.role, config.job.output) == (arn, "s3://other/jobs")
-    assert f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/{REPOSITORY}" in out
     location = aws_cli.client("s3").get_bucket_location(Bucket=NEW)
     assert location["LocationConstraint"] == REGION
     aws_cli.client("ecr").describe_repositories(repositoryNames=[REPOSITORY])
 
 
-def test_a_file_of_the_users_is_not_replaced(
-    aws_cli: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_of_the_users_is_not_replaced(aws_cli: Aws, terminal: Terminal) -> None:
     setup_aws.MINE.write_text("instance_type: ml.g6.xlarge\n")
-    assert setup_aws.main(ARGUMENTS) == ExitCode.USAGE
-    line = capsys.readouterr().err
-    assert line.count("\n") == 1 and f"job.role={role(aws_cli)['Arn']} job.output=s3://" in line
+    line = terminal.refusal(setup_aws.main, *ARGUMENTS, code=ExitCode.USAGE)
+    assert f"job.role={role(aws_cli)['Arn']} job.output=s3://" in line
     assert setup_aws.MINE.read_text() == "instance_type: ml.g6.xlarge\n"
 
 
@@ -79,7 +74,7 @@ def test_an_update_keeps_the_parameters_that_it_does_not_name(aws_cli: Aws) -> N
 
 
 def test_a_bucket_and_a_repository_that_exist_can_be_used(aws_cli: Aws) -> None:
-    aws_cli.push_image()
+    aws_cli.client("ecr").create_repository(repositoryName=REPOSITORY)
     exists = ["CreateBucket=false", "CreateRepository=false"]
     assert setup_aws.main([f"Bucket={BUCKET}", f"Repository={REPOSITORY}", *exists]) == 0
     assert statements(aws_cli)["Write"]["Resource"] == f"arn:aws:s3:::{BUCKET}/jobs/*"
@@ -95,12 +90,12 @@ def test_each_region_can_have_a_stack(aws_cli: Aws, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_dry_run_prints_the_command_and_needs_no_aws_cli(
-    aws: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    aws: Aws, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("DRY_RUN", "1")
-    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY},{KEY}2", "stack=second"]) == 0
-    command = shlex.split(capsys.readouterr().out)
+    more = (f"KmsKeys={KEY},{KEY}2", "stack=second")
+    command = shlex.split(terminal.out(setup_aws.main, *ARGUMENTS, *more))
     assert command[:3] == ["aws", "cloudformation", "deploy"]
     assert {"CAPABILITY_NAMED_IAM", "--no-fail-on-empty-changeset", "second"} <= {*command}
     assert command[-3:] == [*ARGUMENTS, f"KmsKeys={KEY},{KEY}2"]
@@ -124,13 +119,11 @@ def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
         ("ReadBuckets=arn:aws:s3:::a", "retired: use ManagedPolicies"),
     ],
 )
-@pytest.mark.usefixtures("aws")
 def test_a_word_that_is_no_parameter_is_one_line(
-    word: str, reason: str, capsys: pytest.CaptureFixture[str]
+    word: str, reason: str, terminal: Terminal
 ) -> None:
-    assert setup_aws.main([*ARGUMENTS, word]) == ExitCode.USAGE
-    line = capsys.readouterr().err
-    assert f"{word}: {reason}" in line and line.count("\n") == 1
+    line = terminal.refusal(setup_aws.main, *ARGUMENTS, word, code=ExitCode.USAGE)
+    assert f"{word}: {reason}" in line
 
 
 @pytest.mark.parametrize(
@@ -142,66 +135,58 @@ def test_a_word_that_is_no_parameter_is_one_line(
         ("echo pyenv: aws: command not found >&2; exit 127", "there is no command aws"),
     ],
 )
-@pytest.mark.usefixtures("aws")
 def test_without_version_2_of_the_aws_cli_one_line_says_where_to_get_it(
     script: str | None,
     words: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    terminal: Terminal,
 ) -> None:
     if script:
         (tmp_path / "aws").write_text(f"#!/bin/sh\n{script}\n")
         (tmp_path / "aws").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert setup_aws.main(ARGUMENTS) == ExitCode.USAGE
-    line = capsys.readouterr().err
+    line = terminal.refusal(setup_aws.main, *ARGUMENTS, code=ExitCode.USAGE)
     assert line.startswith(f"setup-aws: {words}: install version 2 of the AWS CLI, see https://")
-    assert line.count("\n") == 1
 
 
-def test_the_role_is_limited_to_the_named_resources(aws_cli: Aws) -> None:
+def test_the_role_is_limited_to_the_named_resources_and_sagemaker(aws_cli: Aws) -> None:
     assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
-    found = statements(aws_cli)
-    everywhere = {sid for sid, each in found.items() if each["Resource"] == "*"}
-    assert everywhere == {
-        "Registry",
-        "Metrics",
-        "Network",
-    }  # most of these actions take no resources
+    found, place = statements(aws_cli), f"{REGION}:{ACCOUNT}"
     actions = [action for each in found.values() for action in listed(each["Action"])]
     assert actions and not any("*" in action for action in actions)
-    assert found["Read"]["Resource"] == f"arn:aws:s3:::{NEW}/*"
+    assert {sid: each["Resource"] for sid, each in found.items()} == {
+        # Most of these actions take no resources.
+        **dict.fromkeys(("Registry", "Metrics", "Network"), "*"),
+        "Read": f"arn:aws:s3:::{NEW}/*",
+        "Write": f"arn:aws:s3:::{NEW}/jobs/*",
+        "Bucket": f"arn:aws:s3:::{NEW}",
+        "Keys": [KEY],
+        "Grants": [KEY],
+        "Image": f"arn:aws:ecr:{place}:repository/{REPOSITORY}",
+        "Logs": f"arn:aws:logs:{place}:log-group:/aws/sagemaker/*",
+    }
     assert found["Read"]["Action"] == "s3:GetObject"
-    assert found["Write"]["Resource"] == f"arn:aws:s3:::{NEW}/jobs/*"
-    assert found["Bucket"]["Resource"] == f"arn:aws:s3:::{NEW}"
-    assert found["Keys"]["Resource"] == found["Grants"]["Resource"] == [KEY]
-    place = f"{REGION}:{ACCOUNT}"
-    assert found["Image"]["Resource"] == f"arn:aws:ecr:{place}:repository/{REPOSITORY}"
-    assert found["Logs"]["Resource"] == f"arn:aws:logs:{place}:log-group:/aws/sagemaker/*"
     assert len(json.dumps(found, separators=(",", ":"))) < 10_240  # IAM's limit for a role
+    for action, resource, key, given, expected in (
+        ("cloudwatch:PutMetricData", "*", "cloudwatch:namespace", "/aws/sagemaker/Endpoints", True),
+        ("cloudwatch:PutMetricData", "*", "cloudwatch:namespace", "AWS/EC2", False),
+        ("ec2:CreateNetworkInterface", "*", "aws:RequestedRegion", REGION, True),
+        ("ec2:CreateNetworkInterface", "*", "aws:RequestedRegion", "us-east-1", False),
+        ("kms:CreateGrant", KEY, "kms:GrantIsForAWSResource", "true", True),
+        ("kms:CreateGrant", KEY, "kms:GrantIsForAWSResource", "false", False),
+        ("kms:CreateGrant", KEY, "any", "", False),
+        ("kms:GenerateDataKey", KEY, "any", "", True),
+        ("kms:Decrypt", "another-key", "any", "", False),
+    ):
+        assert allows(found.values(), action, resource, {key: given}) is expected
+    (trust,) = role(aws_cli)["AssumeRolePolicyDocument"]["Statement"]
+    assert trust["Principal"] == {"Service": "sagemaker.amazonaws.com"}
+    assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
 
 
-def test_metrics_network_interfaces_and_grants_depend_on_their_requests(aws_cli: Aws) -> None:
-    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
-    found = [*statements(aws_cli).values()]
-    for namespace, expected in {"/aws/sagemaker/TrainingJobs": True, "AWS/EC2": False}.items():
-        context = {"cloudwatch:namespace": namespace}
-        assert allows(found, "cloudwatch:PutMetricData", "*", context) is expected
-    for region, expected in {REGION: True, "us-east-1": False}.items():
-        context = {"aws:RequestedRegion": region}
-        assert allows(found, "ec2:CreateNetworkInterface", "*", context) is expected
-    for given, expected in {"true": True, "false": False, None: False}.items():
-        context = {"kms:GrantIsForAWSResource": given} if given else {}
-        assert allows(found, "kms:CreateGrant", KEY, context) is expected
-    assert allows(found, "kms:GenerateDataKey", KEY) and not allows(found, "kms:Decrypt", "other")
-
-
-def test_only_sagemaker_may_assume_the_role_and_only_for_this_account(aws_cli: Aws) -> None:
+def test_without_keys_the_role_may_use_none(aws_cli: Aws) -> None:
     assert setup_aws.main(ARGUMENTS) == 0
-    (statement,) = role(aws_cli)["AssumeRolePolicyDocument"]["Statement"]
-    assert statement["Principal"] == {"Service": "sagemaker.amazonaws.com"}
-    assert statement["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
     assert {*statements(aws_cli)}.isdisjoint({"Keys", "Grants"})
 
 
@@ -216,19 +201,16 @@ def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
     assert len(bucket["Properties"]["PublicAccessBlockConfiguration"]) == 4
     parts, tiers, _ = bucket["Properties"]["LifecycleConfiguration"]["Rules"]
     assert parts["AbortIncompleteMultipartUpload"] == {"DaysAfterInitiation": 7}
-    assert [set(tiers) & {"ExpirationInDays", "Prefix"}, tiers["Prefix"]] == [
-        {"Prefix"},
-        {"Fn::Sub": "${OutputPrefix}/"},
-    ]
+    assert tiers["Prefix"] == {"Fn::Sub": "${OutputPrefix}/"} and "ExpirationInDays" not in tiers
     assert repository["Properties"]["ImageScanningConfiguration"] == {"ScanOnPush": True}
     assert repository["Properties"]["ImageTagMutability"] == "IMMUTABLE"
     assert "LifecyclePolicy" not in repository["Properties"]
 
 
 @pytest.mark.parametrize("more", [["job.name=mine"], ["resume_from=earlier"]])
-@pytest.mark.usefixtures("aws")
+@pytest.mark.usefixtures("dry_run")
 def test_a_rule_of_the_bucket_deletes_the_checkpoints_of_every_job_and_nothing_else(
-    more: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    more: list[str], terminal: Terminal
 ) -> None:
     template = Stack.parse_template(TEMPLATE.read_text())
     rules = template["Resources"]["DataBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
@@ -239,11 +221,8 @@ def test_a_rule_of_the_bucket_deletes_the_checkpoints_of_every_job_and_nothing_e
     }
     assert rule["ExpirationInDays"] == {"Ref": "CheckpointDays"}
     deleted = f"s3://{BUCKET}/{rule['Prefix']['Fn::Sub']}".replace("${OutputPrefix}", "team/jobs")
-    monkeypatch.setenv("DRY_RUN", "1")
-    image = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training:cpu-0123"
-    minimal = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/team/jobs", f"target.image={image}"]
-    assert sagemaker.main(["train", *minimal, *more]) == 0
-    request = json.loads(capsys.readouterr().out)
+    output = f"job.output=s3://{BUCKET}/team/jobs"
+    request = json.loads(terminal.out(sagemaker.main, "train", *MINIMAL, output, *more))
     assert request.pop("CheckpointConfig")["S3Uri"].startswith(deleted)
     assert "/checkpoints/" not in json.dumps(request)
 

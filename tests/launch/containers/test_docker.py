@@ -13,6 +13,7 @@ from entry_point.job.own_code import PROGRAM
 from entry_point.job.program import ExitCode
 from launch import docker
 from launch.own_code import OwnCode
+from tests.launch.conftest import Terminal
 from tests.launch.containers.conftest import IDLE, IMAGE, FakeEngine
 
 # A job that runs until `docker run` gets a signal, which it passes on, or until it is killed.
@@ -32,11 +33,10 @@ def run_line(calls: Path) -> str:
     return [line for line in calls.read_text().splitlines() if line.startswith("run ")][-1]
 
 
-def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    """The single line with which a command is refused."""
-    assert docker.main(arguments) == ExitCode.USAGE
-    line = capsys.readouterr().err
-    assert line.startswith(f"docker-{arguments[0]}: ") and line.count("\n") == 1
+def refusal(terminal: Terminal, *arguments: str) -> str:
+    """The line with which a command is refused."""
+    line = terminal.refusal(docker.main, *arguments, code=ExitCode.USAGE)
+    assert line.startswith(f"docker-{arguments[0]}: ")
     return line
 
 
@@ -88,27 +88,24 @@ def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(
 
 
 def test_own_code_reaches_the_job_as_a_read_only_channel(
-    start_folder: Path, fake_engine: FakeEngine, capsys: pytest.CaptureFixture[str]
+    start_folder: Path, fake_engine: FakeEngine, terminal: Terminal
 ) -> None:
     calls = fake_engine(IDLE)
-    assert docker.main(["train", "name=mine", "job.code=true"]) == 0
-    digest = capsys.readouterr().out.split("docker-train: code ")[1].split(":")[0]
+    out = terminal.out(docker.main, "train", "name=mine", "job.code=true")
+    digest = out.split("docker-train: code ")[1].split(":")[0]
     code = start_folder / f"runs/mine/input/data/code-{digest}"
     assert (code / "project/__init__.py").is_file() and (code / "configs").is_dir()
     mount = f"--mount=type=bind,source={code},target=/opt/ml/input/data/code,readonly"
     assert mount in run_line(calls)
     assert f" --env=OWN_CODE={digest} " in run_line(calls)
-    assert docker.main(["train", "name=mine"]) == 0
+    terminal.out(docker.main, "train", "name=mine")
     assert "OWN_CODE" not in run_line(calls)
-    capsys.readouterr()
-    line = refusal(capsys, "train", "job.code=true", f"channel.code={start_folder}")
+    line = refusal(terminal, "train", "job.code=true", f"channel.code={start_folder}")
     assert "channel.code: job.code=true sends your code in" in line
 
 
 def test_code_that_is_sent_to_a_running_job_leaves_the_jobs_own_alone(
-    start_folder: Path,
-    fake_engine: FakeEngine,
-    monkeypatch: pytest.MonkeyPatch,
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_engine(IDLE)
     channels = start_folder / "runs/mine/input/data"
@@ -126,23 +123,23 @@ def test_what_cannot_start_is_one_line_and_leaves_no_run_folder(
     start_folder: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    terminal: Terminal,
 ) -> None:
     calls = fake_engine(IDLE)
-    line = refusal(capsys, "train", "data.root=/nope")
+    line = refusal(terminal, "train", "data.root=/nope")
     assert "/nope: no such folder for the channel training" in line
-    line = refusal(capsys, "serve")
+    line = refusal(terminal, "serve")
     assert f"model_dir={start_folder}/runs/latest/model: there is no such folder" in line
     assert "run " not in calls.read_text()
     fake_engine("exit 0")  # lists no image
     for words in (["train"], ["serve", f"model_dir={start_folder}"]):
-        assert f"there is no image {IMAGE}: run `make image` first" in refusal(capsys, *words)
+        assert f"there is no image {IMAGE}: run `make image` first" in refusal(terminal, *words)
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
-    assert "docker: Cannot connect to the Docker daemon\n" in refusal(capsys, "train")
+    assert "docker: Cannot connect to the Docker daemon" in refusal(terminal, "train")
     monkeypatch.setenv("ENGINE", "dcoker --tls")
-    assert "ENGINE=dcoker: no such command; install" in refusal(capsys, "train")
+    assert "ENGINE=dcoker: no such command; install" in refusal(terminal, "train")
     monkeypatch.setenv("HOSTS", "2")
-    assert "HOSTS=2: retired: use `docker run`" in refusal(capsys, "train")
+    assert "HOSTS=2: retired: use `docker run`" in refusal(terminal, "train")
     assert not (start_folder / "runs").exists()
 
 
@@ -184,16 +181,16 @@ def test_the_newest_finished_run_is_served_and_a_refused_one_leaves_nothing(
 
 
 def test_the_log_is_printed_and_the_exit_code_is_the_containers(
-    start_folder: Path, fake_engine: FakeEngine, capfd: pytest.CaptureFixture[str]
+    start_folder: Path, fake_engine: FakeEngine, terminal: Terminal
 ) -> None:
-    assert start_folder
     for code, is_told in {7: False, 137: True}.items():
         calls = fake_engine(IDLE.replace("exit 0", f"echo a line of the job; exit {code}"))
         assert docker.main(["train", "name=one"]) == code
-        out = capfd.readouterr().out
+        out = terminal.capture.readouterr().out
         assert "\na line of the job\n" in out
         assert ("was killed, as when it runs out of memory: " in out) is is_told
     assert "\nrm --force --volumes one-" in calls.read_text()
+    assert not (start_folder / "runs/latest").exists()
 
 
 def launch(start_folder: Path, name: str) -> subprocess.Popen[str]:

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,10 @@ import pytest
 from entry_point.config.retired import RETIRED
 from entry_point.job.program import ExitCode
 from launch import image, revision
-from tests.launch.conftest import ACCOUNT, REGION, Aws
+from tests.launch.conftest import REGISTRY, ROOT, Aws, Terminal
 from tests.launch.containers.conftest import FakeEngine
 
-ROOT = Path(__file__).resolve().parents[3]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
-REGISTRY = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 # An engine that has every image; its builds and pushes succeed.
 WILLING = "case $1 in image) echo 0123;; login) cat >%s;; esac"
 
@@ -38,18 +35,11 @@ def head(repository: Path) -> str:
     return subprocess.run(command, capture_output=True, text=True).stdout[:12]
 
 
-@pytest.fixture
-def refusal(capfd: pytest.CaptureFixture[str]) -> Callable[[str], str]:
-    """Runs a command; returns the single line with which it is refused, after the engine's own."""
-
-    def run(command: str) -> str:
-        capfd.readouterr()
-        assert image.main([command]) == ExitCode.USAGE
-        line = capfd.readouterr().err
-        assert line.startswith("image: ") and line.count("\n") == 1
-        return line
-
-    return run
+def refusal(terminal: Terminal, command: str) -> str:
+    """The line with which a command is refused, after the engine's own."""
+    line = terminal.refusal(image.main, command, code=ExitCode.USAGE)
+    assert line.startswith("image: ")
+    return line
 
 
 def test_the_tag_names_device_and_commit_and_whether_files_differ_from_it(
@@ -100,11 +90,13 @@ def test_a_build_passes_its_settings_on_and_names_the_image(
     repository: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    terminal: Terminal,
 ) -> None:
     calls = fake_engine("echo attestations $BUILDX_NO_DEFAULT_ATTESTATIONS")
-    assert image.main(["build"]) == 0
-    reference, out = f"{image.DEFAULT_NAME}:cpu-{head(repository)}", capfd.readouterr().out
+    reference, out = (
+        f"{image.DEFAULT_NAME}:cpu-{head(repository)}",
+        terminal.out(image.main, "build"),
+    )
     assert f"image: built {reference}\n" in out and "attestations 1\n" in out
     assert "committed" not in out
     given = f"--build-arg=VERSION=1.2.3 --build-arg=REVISION={head(repository)}"
@@ -114,37 +106,39 @@ def test_a_build_passes_its_settings_on_and_names_the_image(
     settings = {"BASE_IMAGE": "mine:1", "PREBUILD": "0", "EXTRAS": "timm dali"}
     for name, value in (settings | options).items():
         monkeypatch.setenv(name, value)
-    assert image.main(["build"]) == 0
+    assert "once you have committed all changes" in terminal.out(image.main, "build")
     call = calls.read_text().splitlines()[-1]
     assert f"--build-arg=REVISION={head(repository)}-dirty" in call
     assert all(f" --build-arg={name}={value} " in call for name, value in settings.items())
     assert call.endswith(f"--network=host --build-arg=A=b c {repository}")
-    assert "once you have committed all changes" in capfd.readouterr().out
 
 
 def test_a_failed_build_is_one_line_after_its_output(
     repository: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
-    refusal: Callable[[str], str],
+    terminal: Terminal,
 ) -> None:
     assert repository
     fake_engine("echo 'Cannot connect to the daemon.' >&2; exit 1")  # it does not answer
-    assert refusal("build") == "image: docker: Cannot connect to the daemon.\n"
+    assert refusal(terminal, "build") == "image: docker: Cannot connect to the daemon."
     fake_engine('test "$1" != build')
-    assert "image: the build failed, " in (line := refusal("build")) and "DEVICE, BASE" in line
+    assert (
+        "image: the build failed, " in (line := refusal(terminal, "build"))
+        and "DEVICE, BASE" in line
+    )
     monkeypatch.setitem(RETIRED, "EXTRAS=gone", "this")
     monkeypatch.setenv("EXTRAS", "timm gone")
-    assert refusal("build") == "image: EXTRAS=gone: retired: use this\n"
+    assert refusal(terminal, "build") == "image: EXTRAS=gone: retired: use this"
 
 
 def test_only_a_committed_tree_whose_image_exists_is_pushed(
-    repository: Path, fake_engine: FakeEngine, refusal: Callable[[str], str]
+    repository: Path, fake_engine: FakeEngine, terminal: Terminal
 ) -> None:
     calls = fake_engine("exit 0")  # lists no image
-    assert f"there is no image {image.DEFAULT_NAME}:cpu-" in refusal("push")
+    assert f"there is no image {image.DEFAULT_NAME}:cpu-" in refusal(terminal, "push")
     (repository / "pyproject.toml").write_text("")
-    assert re.search(r"the tree is [0-9a-f]{12}-dirty, .*commit what", refusal("push"))
+    assert re.search(r"the tree is [0-9a-f]{12}-dirty, .*commit what", refusal(terminal, "push"))
     assert "push" not in calls.read_text()
 
 
@@ -153,16 +147,16 @@ def test_push_prints_the_image_in_the_registry(
     repository: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
-    capfd: pytest.CaptureFixture[str],
+    terminal: Terminal,
     named: str,
 ) -> None:
     calls = fake_engine(WILLING % "/dev/null")
     monkeypatch.setenv("IMAGE", named)
     monkeypatch.setenv("REGISTRY", "localhost:5000")
-    assert image.main(["push"]) == 0
+    out = terminal.out(image.main, "push")
     reference = named or f"{image.DEFAULT_NAME}:cpu-{head(repository)}"
     pushed = f"localhost:5000/{reference}"
-    assert capfd.readouterr().out.endswith(f"\n  target.image={pushed}\n")
+    assert out.endswith(f"\n  target.image={pushed}\n")
     assert calls.read_text().endswith(f"tag {reference} {pushed}\npush {pushed}\n")
 
 
@@ -170,11 +164,11 @@ def test_a_refused_push_names_the_registry_and_what_to_do_if_the_tag_is_taken(
     repository: Path,
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
-    refusal: Callable[[str], str],
+    terminal: Terminal,
 ) -> None:
     fake_engine("case $1 in image) echo 0123;; push) exit 1;; esac")
     monkeypatch.setenv("REGISTRY", "localhost:1")
-    line, tag = refusal("push"), f"{image.DEFAULT_NAME}:cpu-{head(repository)}"
+    line, tag = refusal(terminal, "push"), f"{image.DEFAULT_NAME}:cpu-{head(repository)}"
     assert f"use target.image=localhost:1/{tag}, or run" in line
     assert f"IMAGE={tag}-2. " in line and "`docker login localhost:1`" in line
 
@@ -185,14 +179,14 @@ def test_the_aws_cli_logs_the_engine_in_to_ecr(
     fake_engine: FakeEngine,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    terminal: Terminal,
 ) -> None:
     aws_cli.client("ecr").create_repository(repositoryName="team/mine")
     aws_cli.calls.clear()
     monkeypatch.setenv("IMAGE", "team/mine:7")
     calls = fake_engine(WILLING % (tmp_path / "stdin"))
-    assert image.main(["push"]) == 0
-    assert f"\n  target.image={REGISTRY}/team/mine:7\n" in capfd.readouterr().out
+    out = terminal.out(image.main, "push")
+    assert f"\n  target.image={REGISTRY}/team/mine:7\n" in out
     assert f"login --username=AWS --password-stdin {REGISTRY}\n" in calls.read_text()
     assert (tmp_path / "stdin").read_text()
     operations = [call.operation for call in aws_cli.calls]
@@ -201,39 +195,17 @@ def test_the_aws_cli_logs_the_engine_in_to_ecr(
 
 @pytest.mark.usefixtures("aws_cli", "repository")
 def test_without_repository_or_credentials_push_is_one_line(
-    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, refusal: Callable[[str], str]
+    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, terminal: Terminal
 ) -> None:
     calls = fake_engine(WILLING % "/dev/null")
     monkeypatch.setenv("IMAGE", "mine")
-    line = refusal("push")
+    line = refusal(terminal, "push")
     assert "IMAGE=mine: there is no such repository" in line
     assert '`make setup-aws ARGS="Bucket=NAME Repository=mine"` creates it' in line
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
-    assert "redentials" in refusal("push")
+    assert "redentials" in refusal(terminal, "push")
     assert "push" not in calls.read_text()
-
-
-@pytest.mark.usefixtures("repository")
-def test_without_the_aws_cli_push_says_where_to_get_it(
-    fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch, refusal: Callable[[str], str]
-) -> None:
-    folder = fake_engine(WILLING % "/dev/null").parent / "engine"
-    for name in ("git", "sh"):
-        found = subprocess.run(["which", name], capture_output=True, text=True).stdout.strip()
-        (folder / name).symlink_to(found)
-    monkeypatch.setenv("PATH", str(folder))
-    assert "there is no command aws: install version 2 of the AWS CLI" in refusal("push")
-
-
-def test_the_bases_of_both_devices_are_one_release_of_aws() -> None:
-    assert re.findall(r"^FROM \$\{AWS_IMAGE\}-(\w+)-\S+ AS (\w+)$", DOCKERFILE, re.M) == [
-        ("cpu", "cpu"),
-        ("cu133", "gpu"),
-    ]
-    registry = "public.ecr.aws/deep-learning-containers/pytorch"
-    assert f"ARG AWS_IMAGE={registry}:2.14\n" in DOCKERFILE
-    assert DOCKERFILE.count("pytorch:") == 1
 
 
 def test_layers_are_in_the_order_in_which_their_content_changes() -> None:

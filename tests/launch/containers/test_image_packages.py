@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from launch import image_packages
+from tests.launch.conftest import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
 REQUIREMENTS = ROOT / "requirements"
 BASE = {"torch": "2.13.0+cpu", "torchvision": "0.28.0", "numpy": "2.4", "odd_name": "2"}
 # name==version, and what it requires: a package index.

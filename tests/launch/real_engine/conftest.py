@@ -13,8 +13,14 @@ from pathlib import Path
 import pytest
 
 from launch.engine import Engine
-from tests.launch.real_engine.engine_jobs import ROOT, Job, Launch, Launcher, remove_leftovers
-from tests.launch.real_engine.photos import write_many_photos, write_photos
+from tests.launch.real_engine.engine_jobs import (
+    PER_CLASS,
+    ROOT,
+    Job,
+    Launch,
+    Launcher,
+    remove_leftovers,
+)
 from tests.launch.real_engine.private_engine import (
     MissingPart,
     docker_command,
@@ -22,6 +28,7 @@ from tests.launch.real_engine.private_engine import (
     running_engine,
 )
 from tests.launch.real_engine.stand_in_base import ensure_base
+from tests.photographs import write_photo_folder
 
 IS_ENABLED = os.environ.get("TEST_CONTAINER") == "1"
 collect_ignore_glob = [] if IS_ENABLED else ["test_*.py"]
@@ -107,8 +114,9 @@ def prebuilt_image(engine: Engine, base_image: str) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small dataset in the folder layout, readable by any user."""
-    root = write_photos(tmp_path_factory.mktemp("photos"))
+    """Photographs of eight classes, readable by any user."""
+    root = tmp_path_factory.mktemp("photos")
+    write_photo_folder(root, **PER_CLASS, shrink=2)
     for path in [root, *root.parents]:
         if path.is_relative_to(tmp_path_factory.getbasetemp().parent):
             path.chmod(0o755)
@@ -118,7 +126,13 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def many_photos(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     """So many photos that a job stopped after a few steps is in its first epoch."""
-    return write_many_photos(tmp_path_factory.mktemp("many"), photos, copies=100)
+    root = tmp_path_factory.mktemp("many")
+    for picture in photos.rglob("*.jpg"):
+        split, name, file = picture.relative_to(photos).parts
+        (root / split / name).mkdir(parents=True, exist_ok=True)
+        for copy in range(100 if split == "train" else 1):
+            (root / split / name / f"{copy:03d}-{file}").hardlink_to(picture)
+    return root
 
 
 @pytest.fixture

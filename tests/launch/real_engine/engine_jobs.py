@@ -14,6 +14,8 @@ from launch.engine import Engine
 from tests.platform_files import write_input_config
 
 ROOT = Path(__file__).resolve().parents[3]
+PER_CLASS = {"train": 6, "val": 2}
+"""Photographs of each class."""
 # The smallest possible training: the tests are about everything around it.
 OVERRIDES = (
     "data=folder",
@@ -51,17 +53,10 @@ class Job:
         image: str,
         *options: str,
         overrides: Sequence[str] = (),
-        hosts: Sequence[str] = ("algo-1",),
         command: Sequence[str] = ("train",),
     ) -> str:
-        """Start ``image train`` in the background, as the first host; returns the container."""
-        write_input_config(
-            self.folder,
-            [*OVERRIDES, *overrides],
-            hosts=hosts,
-            current="algo-1",
-            channels=["training"],
-        )
+        """Start ``image train`` in the background, as the only host; returns the container."""
+        write_input_config(self.folder, [*OVERRIDES, *overrides], channels=["training"])
         for path in (self.folder / "input" / "config").iterdir():
             os.chown(path, self.owner, self.owner)
         container = self.engine.call(

@@ -1,14 +1,10 @@
 """The content of the image."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from entry_point.job.program import ExitCode
 from launch.engine import Engine
 from tests.launch.real_engine.conftest import build_image
 from tests.launch.real_engine.engine_jobs import ROOT, described
@@ -74,31 +70,11 @@ def test_labels_name_version_revision_and_the_other_inputs(engine: Engine, image
     assert inputs == {"extras": "", "prebuild": "0"}
 
 
-def test_code_is_readable_by_any_user(engine: Engine, image: str) -> None:
-    command = ("python", "-c", "import entry_point.__main__, custom_op")
-    in_container(engine, image, *command, options=("--user=12345:12345", "--read-only"))
-
-
 def test_env_prints_versions_and_the_operator_build(engine: Engine, prebuilt_image: str) -> None:
     output = engine.call("run", "--rm", "--network=none", prebuilt_image)
     for word in ("PyTorch version: 2.", "torchvision", "numpy", "/opt/custom_op_cache"):
         assert word in output
     assert f"IMAGE_REVISION={labels_of(engine, prebuilt_image)[REVISION]}\n" in output
-
-
-def test_a_missing_base_image_is_one_line_with_the_fix(engine: Engine) -> None:
-    """The registry is a closed local port, so no other machine is contacted."""
-    assert engine
-    done = subprocess.run(
-        [sys.executable, "-m", "launch.image", "build"],
-        cwd=ROOT,
-        env={**os.environ, "BASE_IMAGE": "localhost:1/none:latest", "IMAGE": "none"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == ExitCode.USAGE
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "BASE_IMAGE" in done.stderr
 
 
 WITHOUT_BYTECODE = """

@@ -53,18 +53,6 @@ def test_a_noexec_tmp_is_an_error_with_the_fix(job: Job, prebuilt_image: str) ->
     assert "noexec" in failure and "CUSTOM_OP_CACHE" in failure
 
 
-def test_a_run_folder_of_another_user_is_one_line(job: Job, prebuilt_image: str) -> None:
-    container = job.start(prebuilt_image, f"--user={STRANGER}:{STRANGER}")
-    assert job.wait(container) not in (0, 75)
-    (line,) = job.log(container).splitlines()
-    assert f"cannot be written by user {STRANGER} (Permission denied)" in line
-
-
-def test_the_image_explains_itself(job: Job, prebuilt_image: str) -> None:
-    text = job.engine.call("run", "--rm", "--network=none", prebuilt_image, "--help")
-    assert "docker run IMAGE [COMMAND]" in text and "\n  check-dataset " in text
-
-
 def test_a_tiny_dev_shm_is_enough_for_worker_processes(job: Job, prebuilt_image: str) -> None:
     overrides = ["pipeline=workers", "pipeline.num_workers=2", "trainer.epochs=1"]
     container = job.start(prebuilt_image, "--shm-size=1m", overrides=overrides)

@@ -58,14 +58,6 @@ def test_a_job_stopped_mid_epoch_and_then_killed_resumes_where_it_was(
     assert positions(START_LINE, job.log(third)) == [(0, newest)]
 
 
-def test_a_job_that_waits_for_its_peers_can_be_stopped(job: Job, prebuilt_image: str) -> None:
-    """The name of the other host never resolves."""
-    container = job.start(prebuilt_image, hosts=["algo-1", "algo-2"])
-    job.wait_for(container, re.compile("algo-2"))
-    job.engine.call("stop", "-t", "120", container)
-    assert job.wait(container) == STOPPED, job.log(container)
-
-
 def test_a_stop_of_one_host_stops_both_with_a_checkpoint(
     job: Job, prebuilt_image: str, many_photos: Path
 ) -> None:

@@ -4,30 +4,26 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from entry_point.config import hyperparameters
-from entry_point.job.program import UserError
 from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import (
     ENDLESS,
-    OVERRIDES,
+    PER_CLASS,
     ROOT,
     STEP_LINE,
     Job,
     Launch,
     leftovers,
 )
-from tests.launch.real_engine.photos import CLASSES, PER_CLASS
+from tests.photographs import NAMES
 
 EPOCHS, BATCH = 2, 16
-STEPS = EPOCHS * len(CLASSES) * PER_CLASS["train"] // BATCH
+STEPS = EPOCHS * len(NAMES) * PER_CLASS["train"] // BATCH
 
 
 def metrics(run: Path) -> list[dict[str, object]]:
@@ -71,15 +67,6 @@ def net(num_classes):
 """
 
 
-OWN_WORDS = ("model.name=project.fresh.net", "optim=fresh")
-NO_ACCOUNT = (
-    "job.role=arn:aws:iam::123456789012:role/any",
-    "job.output=s3://bucket/runs",
-    "job.channels.training=s3://bucket/photos/",
-    f"target.image=123456789012.dkr.ecr.eu-west-1.amazonaws.com/training@sha256:{'0' * 64}",
-)
-
-
 @pytest.fixture
 def clone(tmp_path: Path) -> Path:
     """A copy of this repository with a model and a setting of one's own."""
@@ -90,61 +77,18 @@ def clone(tmp_path: Path) -> Path:
     return tmp_path / "clone"
 
 
-def require_own_words(run: Path) -> None:
-    trained = (run / "model/config.yaml").read_text()
-    assert "project.fresh.net" in trained and "lr: 0.0123" in trained
-
-
 def test_own_code_runs_in_isolation_without_a_build(
     prebuilt_image: str, photos: Path, launch: Launch, clone: Path
 ) -> None:
     settings = {"NETWORK": "none", "PYTHONPATH": str(clone)}
-    words = (f"data.root={photos}", *OWN_WORDS, "job.code=true")
+    own = ("model.name=project.fresh.net", "optim=fresh", "job.code=true")
+    words = (f"data.root={photos}", *own)
     launcher = launch(prebuilt_image, *words, name="own", settings=settings)
     assert launcher.wait() == 0, launcher.text()
     digest = re.search("docker-train: code ([0-9a-f]{16}): ", launcher.text())
     assert digest and f"your own code {digest[1]}" in launcher.text()
-    require_own_words(launcher.run_folder)
-
-
-def test_the_same_words_train_the_same_code_on_the_host_and_in_the_dry_run(
-    photos: Path, clone: Path
-) -> None:
-    words = [*OVERRIDES, *OWN_WORDS]
-    local = [sys.executable, "-m", "launch.local", "name=own", f"data.root={photos}", *words]
-    done = subprocess.run(local, cwd=clone, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    require_own_words(clone / "runs/own")
-
-    host = str(ROOT / ".venv-launch/bin/python")
-    paid = [host, "-m", "launch.sagemaker", "train", *words, *NO_ACCOUNT, "job.code=true"]
-    dry = {**os.environ, "DRY_RUN": "1", "AWS_DEFAULT_REGION": "eu-west-1"}
-    done = subprocess.run(paid, cwd=clone, env=dry, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    request = json.loads(done.stdout[done.stdout.index("{") :])
-    assert request["Environment"]["OWN_CODE"] in {
-        tag["Value"] for tag in request["Tags"] if tag["Key"] == "code"
-    }
-    sent = hyperparameters.decode(request["HyperParameters"])
-    last = {word.partition("=")[0]: word for word in words}  # of one key, the last counts
-    assert {*last.values()} <= {*sent}
-
-
-def test_inputs_of_a_host_are_read_only(
-    engine: Engine, prebuilt_image: str, photos: Path, launch: Launch
-) -> None:
-    launcher = launch(prebuilt_image, f"data.root={photos}", *ENDLESS, name="given", settings={})
-    launcher.wait_for(STEP_LINE)
-    inside = ("exec", launcher.container(), "touch")
-    with pytest.raises(UserError, match="Read-only file system"):
-        engine.call(*inside, "/opt/ml/input/data/training/new")
-    engine.call(*inside, "/opt/ml/output/data/new")
-
-
-def test_a_wrong_config_fails_and_writes_the_failure_file(job: Job, prebuilt_image: str) -> None:
-    container = job.start(prebuilt_image, overrides=["trainer.epochs=-1"])
-    assert job.wait(container) not in (0, 75)
-    assert "trainer.epochs=-1" in (job.folder / "output/failure").read_text()
+    trained = (launcher.run_folder / "model/config.yaml").read_text()
+    assert "project.fresh.net" in trained and "lr: 0.0123" in trained
 
 
 def test_a_killed_host_ends_the_other(job: Job, prebuilt_image: str) -> None:
@@ -180,4 +124,4 @@ def test_the_image_packs_a_dataset_trains_on_it_and_predicts(
     run("predict", model, "output_dir=/opt/ml/all/from-archive", "input=/photos/val")
     for folder in ("predictions", "from-archive"):
         rows = pq.read_table(tmp_path / folder).num_rows
-        assert rows == len(CLASSES) * PER_CLASS["val"]
+        assert rows == len(NAMES) * PER_CLASS["val"]

@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 
 from launch.engine import Engine
-from launch.own_code import collect
-from tests.launch.conftest import BUCKET, ROLE, Aws
+from tests.launch.conftest import BUCKET, REGISTRY, ROLE, Aws
 from tests.launch.real_engine.engine_jobs import OVERRIDES, PATIENCE_SECONDS, ROOT
-from tests.launch.real_engine.photos import CLASSES
+from tests.photographs import NAMES
 
 HYPERPARAMETERS = {
     name: value
@@ -58,25 +57,6 @@ answers = f"file://{folder}/answers"
 transformer = estimator.transformer(1, "local", strategy="SingleRecord", output_path=answers)
 transformer.transform(f"file://{Path(photo).parent}", content_type="image/jpeg", wait=False)
 """
-V3 = """
-import json, sys
-from sagemaker.train import ModelTrainer
-from sagemaker.train.configs import Compute, InputData
-from sagemaker.train.model_trainer import Mode
-
-image, photos, code, digest, folder, hyperparameters = sys.argv[1:]
-trainer = ModelTrainer(
-    training_image=image, training_mode=Mode.LOCAL_CONTAINER, local_container_root=folder,
-    role="arn:aws:iam::123456789012:role/any", base_job_name="local",
-    compute=Compute(instance_type="local_cpu", instance_count=1),
-    hyperparameters=json.loads(hyperparameters), environment={"OWN_CODE": digest},
-)
-channels = {"training": photos, "code": code}
-inputs = [InputData(channel_name=name, data_source=source) for name, source in channels.items()]
-trainer.train(input_data_config=inputs)
-"""
-
-
 OURS = """
 import sys
 from sagemaker.train.configs import InputData
@@ -123,24 +103,9 @@ def test_local_mode_of_sdk_v2_trains_on_two_hosts_deploys_predicts_and_transform
     hyperparameters = json.dumps(HYPERPARAMETERS)
     run_sdk(".venv-launch-v2", V2, prebuilt_image, *arguments, hyperparameters)
     (prediction,) = json.loads((tmp_path / "answer.json").read_text())["predictions"]
-    assert set(prediction["probabilities"]) == set(CLASSES)
+    assert set(prediction["probabilities"]) == set(NAMES)
     answers = {path.name.removesuffix(".out") for path in (tmp_path / "answers").iterdir()}
     assert answers == {path.name for path in photo.parent.iterdir()}
-
-
-def test_local_mode_of_sdk_v3_trains_with_own_code(
-    prebuilt_image: str, photos: Path, tmp_path: Path
-) -> None:
-    code = collect()
-    code.write(tmp_path / "code")
-    arguments = (str(photos), str(tmp_path / "code"), code.hash, str(tmp_path))
-    hyperparameters = json.dumps(HYPERPARAMETERS)
-    output = run_sdk(".venv-launch-v3", V3, prebuilt_image, *arguments, hyperparameters)
-    assert f"your own code {code.hash}" in output
-    (archive,) = tmp_path.rglob("model.tar.gz")
-    with tarfile.open(archive) as model:
-        names = {Path(name).name for name in model.getnames()}
-    assert names >= {"model.safetensors", "classes.json", "config.yaml"}
 
 
 def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
@@ -150,7 +115,7 @@ def test_the_notebooks_object_trains_in_local_mode_with_what_was_changed_on_it(
     photos: Path,
     tmp_path: Path,
 ) -> None:
-    uri = aws.pretend_image()
+    uri = f"{REGISTRY}/training:1"
     engine.call("tag", prebuilt_image, uri)
     # A launch refuses a prefix without objects.
     aws.client("s3").put_object(Bucket=BUCKET, Key="photos/cat/1.jpg", Body=b"x")

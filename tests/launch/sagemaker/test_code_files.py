@@ -3,12 +3,10 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from entry_point.job.program import UserError
 from launch import own_code
-from launch.own_code import OwnCode, collect, split_code
+from launch.own_code import collect, split_code
 
 
 def write(folder: Path, *names: str, content: bytes = b"x") -> None:
@@ -18,17 +16,14 @@ def write(folder: Path, *names: str, content: bytes = b"x") -> None:
         path.write_bytes(content)
 
 
-def test_only_visible_files_of_the_two_folders_are_sent(tmp_path: Path) -> None:
+def test_only_visible_files_of_the_two_folders_are_sent_and_links_are_followed(
+    tmp_path: Path,
+) -> None:
     sent = ("configs/train.yaml", "project/__init__.py", "project/deep/er/net.py")
     hidden = ("project/.env", "project/.git/config", "project/__pycache__/a.pyc", "project/b.pyc")
-    write(tmp_path, *sent, *hidden, "entry_point/train.py", "secret.txt")
-    assert sorted(collect(tmp_path).files) == sorted(sent)
-
-
-def test_links_are_followed(tmp_path: Path) -> None:
-    write(tmp_path, "project/__init__.py", "shared/b.py")
+    write(tmp_path, *sent, *hidden, "entry_point/train.py", "secret.txt", "shared/b.py")
     (tmp_path / "project/shared").symlink_to(tmp_path / "shared")
-    assert sorted(collect(tmp_path).files) == ["project/__init__.py", "project/shared/b.py"]
+    assert sorted(collect(tmp_path).files) == [*sent, "project/shared/b.py"]
 
 
 def test_too_much_to_be_code_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,18 +31,6 @@ def test_too_much_to_be_code_is_refused(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(own_code, "MAX_BYTES", 1 << 20)
     with pytest.raises(UserError, match=r"project/weights\.pt: with this file, .* 1 MB"):
         collect(tmp_path)
-
-
-@given(st.dictionaries(st.from_regex(r"[a-z]{1,3}(/[a-z]{1,3})?\.py", fullmatch=True), st.binary()))
-def test_what_is_written_is_what_was_collected(
-    tmp_path_factory: pytest.TempPathFactory, files: dict[str, bytes]
-) -> None:
-    folder = tmp_path_factory.mktemp("code")
-    code = OwnCode({f"project/{name}": content for name, content in files.items()})
-    code.write(folder)
-    code.write(folder)
-    found = {p.relative_to(folder / "project").as_posix(): p for p in folder.rglob("*.py")}
-    assert {name: path.read_bytes() for name, path in found.items()} == files
 
 
 def test_docker_train_takes_the_key_of_the_launch_config() -> None:

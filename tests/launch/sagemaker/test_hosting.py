@@ -3,38 +3,22 @@
 import datetime
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import botocore.session
 import pytest
-from botocore.validate import validate_parameters
 from moto.sagemaker.models import FakeEndpointConfig
 
-from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting, training_request
-from tests.launch.conftest import ACCOUNT, BUCKET, REGION, ROLE, ROOT, Answer, Aws
+from tests.launch.conftest import BUCKET, IMAGE, MINIMAL, REGION, ROLE, Answer, Aws, Terminal
 from tests.launch.sagemaker.cloudwatch import write_lines
 
 JOB = "the-job"
 MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"
 NOW = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC).timestamp()
-
-
-def description(image: str, **more: Any) -> dict[str, Any]:
-    return {
-        "TrainingJobName": JOB,
-        "TrainingJobStatus": "Completed",
-        "RoleArn": ROLE,
-        "AlgorithmSpecification": {"TrainingImage": image},
-        "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
-        "ModelArtifacts": {"S3ModelArtifacts": MODEL},
-        **more,
-    }
+Planned = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
@@ -49,7 +33,16 @@ def job(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
 
 
 def answer_job(aws: Aws, **more: Any) -> None:
-    aws.answers["DescribeTrainingJob"] = [(200, description(aws.pretend_image(), **more))]
+    description = {
+        "TrainingJobName": JOB,
+        "TrainingJobStatus": "Completed",
+        "RoleArn": ROLE,
+        "AlgorithmSpecification": {"TrainingImage": IMAGE},
+        "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
+        "ModelArtifacts": {"S3ModelArtifacts": MODEL},
+        **more,
+    }
+    aws.answers["DescribeTrainingJob"] = [(200, description)]
 
 
 def answer_endpoint(state: str, config: str = "old", **more: Any) -> Answer:
@@ -85,101 +78,65 @@ def stop_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(training_request, "datetime", StoppedClock)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert hosting.main(arguments) == 0, capsys.readouterr().err
-    return capsys.readouterr().out
-
-
-def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
-    assert hosting.main(arguments) == 1
-    return capsys.readouterr().err
-
-
-def test_a_job_is_deployed_listed_and_undeployed(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = run(capsys, JOB, "variant.InitialInstanceCount=2")
+def test_a_job_is_deployed_listed_and_undeployed(job: Aws, terminal: Terminal) -> None:
+    out = terminal.out(hosting.main, JOB, "variant.InitialInstanceCount=2")
     assert f'AWS bills it until make sagemaker-deploy ARGS="undeploy {JOB}"' in out
     assert f"aws sagemaker-runtime invoke-endpoint --endpoint-name {JOB} " in out
-    (model,) = job.made("CreateModel")
-    assert model["PrimaryContainer"]["ModelDataUrl"] == MODEL
-    assert model["ExecutionRoleArn"] == ROLE
-    assert sagemaker.main(["status"]) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    (line,) = terminal.out(sagemaker.main, "status").splitlines()
     assert all(part in line for part in ("Endpoint", "InService", JOB))
-    assert "deleted, with its config and model" in run(capsys, "undeploy", JOB)
+    assert "deleted, with its config and model" in terminal.out(hosting.main, "undeploy", JOB)
     assert not left(job)
 
 
 @pytest.mark.parametrize("state", ["Stopped", "Failed"])
 def test_the_model_of_a_job_that_did_not_finish_is_deployed_with_consent_only(
-    state: str, job: Aws, capsys: pytest.CaptureFixture[str]
+    state: str, job: Aws, terminal: Terminal
 ) -> None:
     answer_job(job, TrainingJobStatus=state)
-    error = refused(capsys, JOB)
-    assert error.startswith(f"{JOB}: the job is {state}, so its model is unfinished")
-    assert error.count("\n") == 1 and "add unfinished=true" in error
-    assert not left(job) and not job.made("CreateModel")
-    run(capsys, JOB, "unfinished=true")
+    line = terminal.refusal(hosting.main, JOB)
+    assert line.startswith(f"{JOB}: the job is {state}, so its model is unfinished")
+    assert "add unfinished=true" in line and not left(job)
+    terminal.out(hosting.main, JOB, "unfinished=true")
     assert left(job)
 
 
-def test_a_dry_run_prints_what_is_then_sent(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+def test_a_dry_run_prints_what_is_then_sent_but_for_what_it_cannot_know(
+    job: Aws, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stop_clock(monkeypatch)
-    run(capsys, "deploy", JOB)
-    planned = [
-        f"target.image={job.pretend_image()}",
-        f"job.role={ROLE}",
-        f"job.output=s3://{BUCKET}/runs",
-    ]
+    terminal.out(hosting.main, "deploy", JOB)
     monkeypatch.setenv("DRY_RUN", "1")
-    printed = json.loads(run(capsys, "deploy", JOB, *planned))
-    assert printed == {operation: job.made(operation)[0] for operation in printed}
-
-
-def test_a_dry_run_needs_no_more_than_a_deployment(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop_clock(monkeypatch)
-    answer_job(job, ResourceConfig={"InstanceType": "ml.g5.xlarge", "InstanceCount": 1})
-    typed = [JOB, "instance_type=ml.g6.xlarge"]
-    run(capsys, *typed)
-    monkeypatch.setenv("DRY_RUN", "1")
-    printed = json.loads(run(capsys, *typed))
-    (model,) = job.made("CreateModel")
-    model["PrimaryContainer"] |= {
+    printed = json.loads(terminal.out(hosting.main, "deploy", JOB, *MINIMAL))
+    sent = {operation: job.made(operation)[0] for operation in printed}
+    assert printed == sent
+    sent["CreateModel"]["PrimaryContainer"] |= {
         "Image": f"IMAGE-OF-{JOB}",
         "ModelDataUrl": f"s3://OUTPUT-OF-{JOB}/{JOB}/output/model.tar.gz",
     }
-    model["ExecutionRoleArn"] = f"arn:aws:iam::000000000000:role/ROLE-OF-{JOB}"
-    sent = {operation: job.made(operation)[0] for operation in printed}
-    assert printed == {**sent, "CreateModel": model}
+    sent["CreateModel"]["ExecutionRoleArn"] = f"arn:aws:iam::000000000000:role/ROLE-OF-{JOB}"
+    assert json.loads(terminal.out(hosting.main, JOB)) == sent
+    # The job may have trained on a GPU.
+    assert terminal.out(hosting.main, JOB, "instance_type=ml.g6.xlarge")
 
 
-@pytest.mark.parametrize("key", ["instance_type", "variant.InstanceType"])
-def test_a_job_on_cpus_gets_no_gpu(job: Aws, capsys: pytest.CaptureFixture[str], key: str) -> None:
-    err = refused(capsys, JOB, f"{key}=ml.g6.xlarge")
-    assert "instance_type=ml.g6.xlarge: must be a CPU type" in err and err.count("\n") == 1
+def test_a_job_on_cpus_gets_no_gpu(job: Aws, terminal: Terminal) -> None:
+    line = terminal.refusal(hosting.main, JOB, "variant.InstanceType=ml.g6.xlarge")
+    assert "instance_type=ml.g6.xlarge: must be a CPU type" in line
     assert not job.made("CreateModel")
 
 
-@pytest.mark.parametrize("dry", ["0", "1"])
-def test_what_boto3_would_not_send_is_refused_before_anything_is_created(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, dry: str
-) -> None:
-    image = f"target.image={job.pretend_image()}"
-    monkeypatch.setenv("DRY_RUN", dry)
-    planned = [image, f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs"]
-    err = refused(capsys, JOB, "variant.InitialInstanceCount=two", *planned)
-    assert "InitialInstanceCount" in err and not job.made("CreateModel")
+def test_a_job_on_gpus_gets_a_gpu_and_the_jobs_network(job: Aws, terminal: Terminal) -> None:
+    vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
+    groups = [{"InstanceGroupName": "a", "InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]
+    machines = {"InstanceGroups": groups}
+    answer_job(job, VpcConfig=vpc, EnableNetworkIsolation=True, ResourceConfig=machines)
+    terminal.out(hosting.main, "deploy", JOB)
+    (config,), (model,) = job.made("CreateEndpointConfig"), job.made("CreateModel")
+    assert config["ProductionVariants"][0]["InstanceType"] == "ml.g6.xlarge"
+    assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
 
 
-def test_an_endpoint_is_listed_however_many_jobs_are_newer(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, JOB)
+def test_an_endpoint_is_listed_however_many_jobs_are_newer(job: Aws, terminal: Terminal) -> None:
     listed = {"TrainingJobArn": ROLE, "CreationTime": 4e9, "TrainingJobStatus": "Completed"}
     jobs = [{**listed, "TrainingJobName": f"newer-{number}"} for number in range(10)]
     job.answers["ListTrainingJobs"] = [(200, {"TrainingJobSummaries": jobs})]
@@ -190,24 +147,21 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(
         (200, {"Endpoints": pages[0], "NextToken": "more"}),
         (200, {"Endpoints": pages[1]}),
     ]
-    assert sagemaker.main(["status"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = terminal.out(sagemaker.main, "status").splitlines()
     assert [line.split()[-1] for line in lines[:10]] == [f"newer-{n}" for n in range(10)]
     assert len(lines) == 30 and all("Endpoint" in line for line in lines[10:])
 
 
-def test_undeploy_keeps_a_config_that_somebody_else_made(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run(capsys, JOB)
+def test_undeploy_keeps_a_config_that_somebody_else_made(job: Aws, terminal: Terminal) -> None:
+    terminal.out(hosting.main, JOB)
     (own,) = (request["ModelName"] for request in job.made("CreateModel"))
     job.answers["DescribeEndpoint"] = [answer_endpoint("InService", "by-hand")]
-    assert "its config by-hand stays" in run(capsys, "undeploy", JOB)
+    assert "its config by-hand stays" in terminal.out(hosting.main, "undeploy", JOB)
     assert left(job) == [own, own]
 
 
 def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
-    job: Aws, capsys: pytest.CaptureFixture[str]
+    job: Aws, terminal: Terminal
 ) -> None:
     group = f"/aws/sagemaker/Endpoints/{JOB}"
     write_lines(job, {"i-0": [(0, "loading"), (1, "no model")]}, job="AllTraffic", group=group)
@@ -215,8 +169,7 @@ def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
         answer_endpoint("Creating"),
         answer_endpoint("Failed", FailureReason="the container did not answer"),
     ]
-    err = refused(capsys, "deploy", JOB)
-    assert err.splitlines() == [
+    assert terminal.refusals(hosting.main, "deploy", JOB) == [
         "i-0 loading",
         "i-0 no model",
         f"endpoint {JOB}: the container did not answer; "
@@ -225,112 +178,56 @@ def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
 
 
 @pytest.mark.parametrize("operation", ["CreateEndpointConfig", "CreateEndpoint"])
-def test_a_refused_step_leaves_nothing_behind(
-    job: Aws, capsys: pytest.CaptureFixture[str], operation: str
+def test_a_refused_step_leaves_nothing_behind_but_an_endpoint_that_was_there(
+    job: Aws, terminal: Terminal, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job.refuse(operation, "ResourceLimitExceeded", "the account limit is 0 instances")
-    err = refused(capsys, "deploy", JOB)
-    assert "the account limit is 0 instances" in err and "Service Quotas" in err
-    assert not left(job)
-
-
-def test_an_endpoint_that_exists_is_left_as_it_is(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(capsys, "deploy", JOB)
+    terminal.out(hosting.main, JOB)
     before = left(job)
-    stop_clock(monkeypatch)
-    # moto would replace it.
-    job.refuse(
-        "CreateEndpoint", "ValidationException", 'Cannot create already existing endpoint "arn".'
-    )
-    err = refused(capsys, "deploy", JOB)
-    assert "already existing endpoint" in err and err.count("\n") == 1
+    stop_clock(monkeypatch)  # moto would replace an endpoint of the same name
+    job.refuse(operation, "ResourceLimitExceeded", "the account limit is 0 instances")
+    line = terminal.refusal(hosting.main, "deploy", JOB)
+    assert "the account limit is 0 instances" in line and "Service Quotas" in line
     assert left(job) == before
 
 
-@pytest.mark.parametrize("model", ["missing/model.tar.gz", "output/model/"])
-def test_what_is_no_archive_is_refused_before_anything_is_created(
-    job: Aws, capsys: pytest.CaptureFixture[str], model: str
+@pytest.mark.parametrize(
+    ("members", "line"),
+    [
+        ({"ModelArtifacts": {}, "TrainingJobStatus": "InProgress"}, "has no model, the job is InP"),
+        ({"ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/a/model.tar.gz"}}, "its model=s3"),
+    ],
+)
+def test_a_job_without_an_archive_is_refused_before_anything_is_created(
+    job: Aws, terminal: Terminal, members: dict[str, Any], line: str
 ) -> None:
-    answer_job(job, ModelArtifacts={"S3ModelArtifacts": f"s3://{BUCKET}/{model}"})
-    err = refused(capsys, JOB)
-    assert model in err and err.count("\n") == 1
+    answer_job(job, **members)
+    assert f"{JOB}: {line}" in terminal.refusal(hosting.main, JOB)
     assert not job.made("CreateModel")
 
 
-@pytest.mark.parametrize(("folder", "warned"), [("runs/captured", False), ("captured", True)])
-def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
-    folder: str,
-    warned: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.setenv("DRY_RUN", "1")
-    key, uri = "request.DataCaptureConfig", f"s3://bucket/{folder}"
-    capture = [f"{key}.DestinationS3Uri={uri}", f"{key}.InitialSamplingPercentage=100"]
-    capture += [f"{key}.CaptureOptions=[{{CaptureMode:Input}}]"]
-    known = [f"{name}={value}" for name, value in KNOWN.items()]
-    assert hosting.main([JOB, *known, *capture]) == 0
-    said = f"{key}.DestinationS3Uri={uri}: outside of job.output=s3://bucket/runs;"
-    assert (said in capsys.readouterr().err) == warned
-
-
-def test_a_job_without_a_model_cannot_be_deployed(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    answer_job(job, ModelArtifacts={}, TrainingJobStatus="InProgress")
-    assert f"{JOB}: has no model, the job is InProgress" in refused(capsys, "deploy", JOB)
-
-
-def test_a_job_on_gpus_gets_a_gpu_and_the_job_network(
-    job: Aws, capsys: pytest.CaptureFixture[str]
-) -> None:
-    vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    groups = [{"InstanceGroupName": "a", "InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]
-    answer_job(
-        job,
-        VpcConfig=vpc,
-        EnableNetworkIsolation=True,
-        ResourceConfig={"InstanceGroups": groups},
-    )
-    run(capsys, "deploy", JOB)
-    (config,), (model,) = job.made("CreateEndpointConfig"), job.made("CreateModel")
-    assert config["ProductionVariants"][0]["InstanceType"] == "ml.g6.xlarge"
-    assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
-
-
 def test_a_dry_run_undeploys_nothing(
-    job: Aws, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    job: Aws, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRY_RUN", "1")
-    assert "DRY_RUN=1: undeploy has no dry run" in refused(capsys, "undeploy", JOB)
+    assert "DRY_RUN=1: undeploy has no dry run" in terminal.refusal(hosting.main, "undeploy", JOB)
     assert not job.made("DeleteEndpoint")
 
 
+@pytest.mark.usefixtures("aws")
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["undeploy"], "no endpoint given"),
-        (["undeploy", "nothing"], "Could not find endpoint"),
-        (["nothing"], f"nothing: no such job in {REGION}"),
-        (["invoke", JOB, "a.jpg"], "invoke: retired: use `aws sagemaker-runtime invoke-endpoint"),
-        ([], "no job given"),
-        (["one", "two"], "one two: must be the name of one job"),
-        ([JOB, "--wiat"], "--wiat: must be the name of one job"),
+        ("undeploy", "no endpoint given"),
+        ("undeploy nothing", "Could not find endpoint"),
+        ("nothing", f"nothing: no such job in {REGION}"),
+        (f"invoke {JOB} a.jpg", "invoke: retired: use `aws sagemaker-runtime invoke-endpoint"),
+        ("", "no job given"),
+        ("one two", "one two: must be the name of one job"),
+        (f"{JOB} --wiat", "--wiat: must be the name of one job"),
     ],
 )
-@pytest.mark.usefixtures("aws")
-def test_a_wrong_command_is_one_line(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], line: str
-) -> None:
-    err = refused(capsys, *arguments)
-    assert line in err and err.count("\n") == 1
-
-
-IMAGE = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com/training:1"
-KNOWN = {"job.role": ROLE, "job.output": "s3://bucket/runs/", "target.image": IMAGE}
-Planned = Callable[..., dict[str, Any]]
+def test_a_wrong_command_is_one_line(terminal: Terminal, arguments: str, line: str) -> None:
+    assert line in terminal.refusal(hosting.main, *arguments.split())
 
 
 def _shape(operation: str) -> Any:
@@ -339,45 +236,37 @@ def _shape(operation: str) -> Any:
 
 
 @pytest.fixture
-def planned(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Planned:
-    """The requests that a dry run prints, valid as far as botocore checks them."""
+def planned(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> Planned:
+    """The requests that a dry run prints."""
     monkeypatch.setenv("DRY_RUN", "1")
 
     def requests(*arguments: str) -> dict[str, Any]:
-        known = [f"{key}={value}" for key, value in KNOWN.items()]
-        printed: dict[str, Any] = json.loads(run(capsys, JOB, *known, *arguments))
-        for operation, request in printed.items():
-            validate_parameters(request, _shape(operation))
+        printed: dict[str, Any] = json.loads(terminal.out(hosting.main, JOB, *MINIMAL, *arguments))
         return printed
 
     return requests
 
 
-def test_an_endpoint_serves_the_image_and_the_model_of_the_job(
-    planned: Planned,
-) -> None:
+def test_an_endpoint_serves_the_image_and_the_model_of_the_job(planned: Planned) -> None:
     requests = planned("environment.SERVE=1", "job.tags.team=vision")
-    assert list(requests) == ["CreateModel", "CreateEndpointConfig", "CreateEndpoint"]
     model, config, endpoint = requests.values()
     assert model["PrimaryContainer"] == {
         "Image": IMAGE,
-        "ModelDataUrl": f"s3://bucket/runs/{JOB}/output/model.tar.gz",
+        "ModelDataUrl": MODEL,
         "Environment": {"SERVE": "1"},
     }
     assert model["ExecutionRoleArn"] == ROLE
     (variant,) = config["ProductionVariants"]
     assert variant["ModelName"] == model["ModelName"]
     assert (variant["InstanceType"], variant["InitialInstanceCount"]) == ("ml.c7i.xlarge", 1)
+    assert "InferenceAmiVersion" not in variant
     assert endpoint["EndpointName"] == JOB
     assert endpoint["EndpointConfigName"] == config["EndpointConfigName"]
     assert all(r["Tags"] == [{"Key": "team", "Value": "vision"}] for r in requests.values())
 
 
-def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
-    planned: Planned,
-) -> None:
-    requests = planned("target=gpu")
-    (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
+def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(planned: Planned) -> None:
+    (variant,) = planned("target=gpu")["CreateEndpointConfig"]["ProductionVariants"]
     assert variant["InstanceType"].startswith("ml.g")
     listed = _shape("CreateEndpointConfig").members["ProductionVariants"].member
     known = listed.members["InferenceAmiVersion"].metadata["enum"]
@@ -386,9 +275,7 @@ def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
     assert variant["InferenceAmiVersion"] == newest
 
 
-def test_a_serverless_endpoint_has_memory_instead_of_machines(
-    planned: Planned,
-) -> None:
+def test_a_serverless_endpoint_has_memory_instead_of_machines(planned: Planned) -> None:
     capacity = {"MemorySizeInMB": 4096, "MaxConcurrency": 10}
     requests = planned("variant.ServerlessConfig={MemorySizeInMB:4096,MaxConcurrency:10}")
     (variant,) = requests["CreateEndpointConfig"]["ProductionVariants"]
@@ -398,80 +285,49 @@ def test_a_serverless_endpoint_has_memory_instead_of_machines(
 
 def test_members_without_a_setting_reach_the_endpoints_config(planned: Planned) -> None:
     requests = planned(
-        "request.AsyncInferenceConfig.OutputConfig.S3OutputPath=s3://bucket/answers",
-        "environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=512",
+        f"request.AsyncInferenceConfig.OutputConfig.S3OutputPath=s3://{BUCKET}/answers",
         "variant.InferenceAmiVersion=al2-ami-sagemaker-inference-gpu-2",
     )
     config = requests["CreateEndpointConfig"]
-    output = {"OutputConfig": {"S3OutputPath": "s3://bucket/answers"}}
+    output = {"OutputConfig": {"S3OutputPath": f"s3://{BUCKET}/answers"}}
     assert config["AsyncInferenceConfig"] == output
     assert config["ProductionVariants"][0]["InferenceAmiVersion"].endswith("gpu-2")
-    container = requests["CreateModel"]["PrimaryContainer"]
-    assert container["Environment"] == {"SAGEMAKER_MAX_PAYLOAD_IN_MB": "512"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["instance=ml.c7i.xlarge"], "instance=ml.c7i.xlarge: no such key"),
-        (["environment.SERVE_OVERRIDES=serve.max_batchh=8"], "environment: serve.max_batchh=8"),
-        (["environment.SERVE_OVERRIDES=serve.port=80"], "environment: serve.port=80: SageMaker"),
-        (["environment.SAGEMAKER_BIND_TO_PORT=80"], "environment: serve.port=80: SageMaker"),
-        (["environment.SERVE_OVERRIDES=serve.host=127.0.0.1"], "environment: serve.host=127.0.0.1"),
-        (["environment.SERVE_OVERRIDES=model_dir=/models"], "environment: model_dir=/models"),
-        (["environment.ML_ROOT=/tmp"], "environment: ML_ROOT=/tmp: SageMaker"),
-        (["environment.SAGEMAKER_MULTI_MODEL=true"], "environment: SAGEMAKER_MULTI_MODEL=true"),
-        (
-            ["environment.SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv"],
-            "environment: SAGEMAKER_DEFAULT_INVOCATIONS_ACCEPT=text/csv: retired: use ",
-        ),
-        (
-            ["environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=2000"],
-            "environment: serve.max_payload_mb=2000: Input should be less than or equal to ",
-        ),
-    ],
-)
-def test_a_wrong_setting_is_one_line_that_names_it(
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str],
-    line: str,
-) -> None:
-    monkeypatch.setenv("DRY_RUN", "1")
-    known = [f"{key}={value}" for key, value in KNOWN.items()]
-    err = refused(capsys, JOB, *known, *arguments)
-    assert line in err and err.count("\n") == 1
-
-
-def test_two_deployments_of_a_long_name_have_models_with_names_of_their_own(
-    planned: Planned,
-) -> None:
-    requests = planned(f"name={'n' * 63}")
-    name = requests["CreateModel"]["ModelName"]
+def test_a_long_name_of_an_endpoint_leaves_room_for_the_time(planned: Planned) -> None:
+    name = planned(f"name={'n' * 63}")["CreateModel"]["ModelName"]
     assert re.fullmatch(r"n{42,}(-\d{6}){2}-\d{3}", name) and len(name) == 63
 
 
-def test_a_dry_run_needs_neither_boto3_nor_credentials() -> None:
-    program = (
-        "import sys\n"
-        "from launch.sagemaker.hosting import main\n"
-        "assert main(sys.argv[1:]) == 0\n"
-        "loaded = {'torch', 'numpy', 'sagemaker', 'boto3'} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    known = [f"{key}={value}" for key, value in KNOWN.items()]
-    done = subprocess.run(
-        [sys.executable, "-c", program, JOB, *known],
-        cwd=ROOT,
-        env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
+@pytest.mark.usefixtures("dry_run")
+@pytest.mark.parametrize(("folder", "warned"), [("runs/captured", False), ("captured", True)])
+def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
+    folder: str, warned: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    key, uri = "request.DataCaptureConfig", f"s3://{BUCKET}/{folder}"
+    capture = [f"{key}.DestinationS3Uri={uri}", f"{key}.InitialSamplingPercentage=100"]
+    capture += [f"{key}.CaptureOptions=[{{CaptureMode:Input}}]"]
+    assert hosting.main([JOB, *MINIMAL, *capture]) == 0
+    said = f"{key}.DestinationS3Uri={uri}: outside of job.output=s3://{BUCKET}/runs;"
+    assert (said in capsys.readouterr().err) == warned
 
 
-@pytest.mark.parametrize("program", [hosting, setup_aws])
-def test_help_is_printed(program: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
-    assert program.main(["--help"]) == 0
-    assert "ARGS=" in capsys.readouterr().out
+@pytest.mark.usefixtures("dry_run")
+@pytest.mark.parametrize(
+    ("setting", "line"),
+    [
+        ("instance=ml.c7i.xlarge", "instance=ml.c7i.xlarge: no such key"),
+        ("variant.InitialInstanceCount=two", "Invalid type for parameter ProductionVariants[0]."),
+        ("environment.SERVE_OVERRIDES=serve.max_batchh=8", "environment: serve.max_batchh=8"),
+        ("environment.SAGEMAKER_BIND_TO_PORT=80", "environment: serve.port=80: SageMaker asks po"),
+        ("environment.SERVE_OVERRIDES=serve.host=127.0.0.1", "environment: serve.host=127.0.0.1"),
+        ("environment.SERVE_OVERRIDES=model_dir=/models", "environment: model_dir=/models: Sage"),
+        ("environment.ML_ROOT=/tmp", "environment: ML_ROOT=/tmp: SageMaker"),
+        ("environment.SAGEMAKER_MULTI_MODEL=true", "environment: SAGEMAKER_MULTI_MODEL=true"),
+        ("environment.SAGEMAKER_MAX_PAYLOAD_IN_MB=2000", "environment: serve.max_payload_mb=2000"),
+    ],
+)
+def test_a_wrong_setting_is_one_line_that_names_it(
+    terminal: Terminal, setting: str, line: str
+) -> None:
+    assert terminal.refusal(hosting.main, JOB, *MINIMAL, setting).startswith(line)

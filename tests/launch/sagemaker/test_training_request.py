@@ -1,11 +1,15 @@
-"""Every override reaches the job unchanged; a wrong one is named.
+"""Every override reaches the job unchanged, as every document shows it, and without torch or AWS.
 
 What the settings of a launch become is recorded: tests/launch/test_recorded.py.
 """
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -14,20 +18,33 @@ from hypothesis import strategies as st
 from entry_point.config import compose
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.hyperparameters import decode, read_overrides
+from entry_point.config.task_config import MOST_OWN_METRICS
 from entry_point.config.train_config import load_train_config
-from entry_point.job.program import UserError
-from launch.sagemaker.config import load_launch_config
+from entry_point.job.known_tasks import LOSS, TASKS
+from launch import setup_aws
+from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker.config import LaunchConfig, load_launch_config
 from launch.sagemaker.plan import plan
-from tests.launch.minimal_job import planned, sent
+from tests.launch.conftest import MINIMAL, ROOT, Terminal
+
+
+def request(*arguments: str) -> dict[str, Any]:
+    return plan([*MINIMAL, *arguments], None).request
+
+
+def prefix(*arguments: str) -> str:
+    """Where the only channel of a launch lies."""
+    (channel,) = request("data=folder", *arguments)["InputDataConfig"]
+    return str(channel["DataSource"]["S3DataSource"]["S3Uri"])
 
 
 @pytest.mark.parametrize("mode", ["File", "FastFile"])
 @pytest.mark.parametrize("first", [True, False])
 def test_the_short_form_of_a_channel_takes_its_other_fields(first: bool, mode: str) -> None:
     both = ["job.channels.training='s3://b/it\\'s/'", f"job.channels.training.mode={mode}"]
-    (channel,) = sent(*(both if first else both[::-1]), "data=folder")["InputDataConfig"]
-    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/it's/"
-    assert channel["InputMode"] == mode
+    words = both if first else both[::-1]
+    assert prefix(*words) == "s3://b/it's/"
+    assert request("data=folder", *words)["InputDataConfig"][0]["InputMode"] == mode
 
 
 @pytest.mark.parametrize("short", ['"s3://b/other/"', "{s3: s3://b/other/}"])
@@ -38,13 +55,11 @@ def test_a_channel_of_a_file_is_replaced_on_the_command_line(
     mine = tmp_path / "configs/target/mine.yaml"
     mine.write_text(f"# @package _global_\njob: {{channels: {{training: {short}}}}}\n")
     monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
-    (channel,) = sent("data=folder")["InputDataConfig"]
-    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/other/"
-    (channel,) = sent("data=folder", "job.channels.training=s3://b/mine/")["InputDataConfig"]
-    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/mine/"
+    assert prefix() == "s3://b/other/"
+    assert prefix("job.channels.training=s3://b/mine/") == "s3://b/mine/"
     if short.startswith('"'):
         with pytest.raises(ConfigError, match=r"must have job\.channels\.training\.s3 or"):
-            planned("job.channels.training.mode=File")
+            request("job.channels.training.mode=File")
 
 
 # Hydra reads the words true and false, in any case, as what they mean.
@@ -66,41 +81,85 @@ def test_overrides_make_the_same_config_in_the_container_as_locally(
 ) -> None:
     overrides = ["data=folder", "data.resize=512", *overrides]
     contract: Path = tmp_path_factory.mktemp("config")
-    request = plan(overrides, None).request
-    (contract / "hyperparameters.json").write_text(json.dumps(request["HyperParameters"]))
+    sent = plan(overrides, None).request["HyperParameters"]
+    (contract / "hyperparameters.json").write_text(json.dumps(sent))
     assert load_train_config(read_overrides(contract)) == load_train_config(overrides)
 
 
-def test_first_part_of_the_key_separates_launch_and_job_overrides() -> None:
+def test_the_first_part_of_a_key_separates_launch_and_job() -> None:
     of_job = ["model=resnet50", "+data.x=1", "~optim.momentum", "experiment=debug"]
     config, job = load_launch_config([*of_job, "job.name=a", "target=gpu", "job.tags.t=1"])
     assert (config.job.name, config.target.instance_type) == ("a", "ml.g6.4xlarge")
     assert job == of_job
 
 
-@pytest.mark.parametrize(
-    ("override", "reason"),
-    [
-        ("jbo.role=x", r"^jbo\.role=x: no such key; did you mean job\.role\?$"),
-        ("role=x", r"^role=x: no such key; did you mean job\.role\?$"),
-        ("instance_type=ml.m5.large", r"did you mean target\.instance_type\?$"),
-        ("resume_form=x", r"did you mean resume_from\?$"),
-        ("job.rolle=x", r"^job\.rolle=x: no such key; did you mean job\.role\?$"),
-        ("target=gpuu", "^target=gpuu: must be one of cpu, gpu, .*; did you mean gpu"),
-        ("job=training", "^job=training: is a group of settings: set job.name=training"),
-        ("target.instance_count=many", "target.instance_count"),
-        ("job.channels.training={s3:s3://b/x,modus:File}", "modus"),
-        ("job.channels=s3://b/x", "job.channels"),
-        ("optim.lr=0.1,0.2", r"^optim\.lr=0\.1,0\.2: has several values"),
-        ("a=[1", r"a=\[1: not an override"),
-        ("job", "not an override"),
-        ("resume_from=/tmp/run", "^resume_from=/tmp/run: must be the name of a job"),
-        ("job.channels.x={mode:File}", r"^job\.channels\.x: must have job\.channels\.x\.s3 or"),
-        ("job.channels.x={s3:s3://b/,source:{A:{}}}", r"^job\.channels\.x: .* and not both"),
-        ("job.channels.training={s3:s3://b/a/,mode:Pipe}", "Input should be 'File' or 'FastFile'"),
-    ],
-)
-def test_invalid_override_is_named(override: str, reason: str) -> None:
-    with pytest.raises(UserError, match=reason) as caught:
-        planned(override)
-    assert "\n" not in str(caught.value)
+def test_the_defaults_are_those_of_the_yaml() -> None:
+    assert load_launch_config([])[0] == LaunchConfig()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_job_sends_the_expressions_of_its_own_task(task: str) -> None:
+    metrics = request(f"task.name={task}")["AlgorithmSpecification"]["MetricDefinitions"]
+    found = {each["Name"] for each in metrics if each["Name"].startswith("validation:")}
+    assert found == {f"validation:{metric.name}" for metric in (LOSS, *TASKS[task].metrics)}
+
+
+def test_an_own_task_has_the_expressions_of_all_tasks_and_its_own() -> None:
+    own = [f"own_{number}" for number in range(MOST_OWN_METRICS)]
+    sent = request("task.name=project.tasks.Own", f"task.metrics=[{','.join(own)}]")
+    names = [each["Name"] for each in sent["AlgorithmSpecification"]["MetricDefinitions"]]
+    assert {"validation:own_0", "validation:accuracy", "validation:miou"} <= {*names}
+    assert len(names) <= 40
+
+
+@pytest.mark.usefixtures("dry_run")
+@pytest.mark.parametrize("page", ["README.md", "docs/launch.md"])
+def test_dry_runs_in_the_documents_print_a_request(terminal: Terminal, page: str) -> None:
+    text = (ROOT / page).read_text().replace("\\\n", "")
+    dry_runs = re.findall(r'^make ([a-z-]+) DRY_RUN=1 ARGS="(.*?)"', text, re.MULTILINE)
+    assert dry_runs
+    for target, arguments in dry_runs:
+        words = arguments.split()
+        if target == "setup-aws":
+            assert "aws cloudformation deploy" in terminal.out(setup_aws.main, *words)
+        else:
+            assert "{" in terminal.out(sagemaker.main, "train", *words)
+
+
+@pytest.mark.usefixtures("dry_run")
+def test_every_member_of_a_request_that_the_documents_name_is_sent(terminal: Terminal) -> None:
+    text = (ROOT / "docs/launch.md").read_text().replace(",...", "")
+    text = text.replace("TrainingPlanArn=ARN", f"TrainingPlanArn={'a' * 50}")
+    rows = text.partition("Add `job.request.` |\n|---|---|\n")[2].partition("\n\n")[0].splitlines()
+    assert len(rows) > 10
+    for row in rows:
+        member, *more = re.findall("`(.*?)`", row.split("|")[2])
+        settings = [each for each in more if each.startswith("target")]
+        out = terminal.out(sagemaker.main, "train", *MINIMAL, f"job.request.{member}", *settings)
+        name, _, value = member.partition("=")
+        assert (name.split(".")[0] in json.loads(out)) == (value != "null")
+
+
+# The launcher's program, and what it then may not have loaded.
+BARE = """
+import sys
+from launch.sagemaker.{} import main
+assert main(sys.argv[1:]) == 0
+loaded = {{"torch", "numpy", "sagemaker", "boto3"}} & set(sys.modules)
+assert not loaded, loaded
+"""
+
+
+@pytest.mark.parametrize(("program", "word"), [("__main__", "train"), ("hosting", "deploy")])
+def test_a_dry_run_needs_neither_torch_nor_boto3_nor_credentials(program: str, word: str) -> None:
+    arguments = [word, *(["JOB"] if word == "deploy" else []), *MINIMAL]
+    done = subprocess.run(
+        [sys.executable, "-c", BARE.format(program), *arguments],
+        cwd=ROOT,
+        env={"DRY_RUN": "1", "AWS_ENDPOINT_URL": "http://127.0.0.1:9"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "{" in done.stdout

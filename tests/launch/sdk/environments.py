@@ -25,7 +25,7 @@ os.dup2(2, 1)  # SDK v2 prints while it is imported
 import {imports}, launch.notebook
 gc.freeze()
 for line in sys.stdin:
-    arguments, environment, cwd, output = json.loads(line)
+    program, arguments, environment, output = json.loads(line)
     if child := os.fork():
         print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), file=answers, flush=True)
         continue
@@ -34,11 +34,10 @@ for line in sys.stdin:
         os.dup2(os.open(f"{{output}}/{{name}}", os.O_WRONLY | os.O_CREAT), number)
     os.environ.clear()
     os.environ.update(environment)
-    os.chdir(cwd)
-    sys.argv = ["-c", *arguments[1:]]
+    sys.argv = ["-c", *arguments]
     code = 0
     try:
-        exec(compile(arguments[0], "<string>", "exec"), {{"__name__": "__main__"}})
+        exec(compile(program, "<string>", "exec"), {{"__name__": "__main__"}})
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else bool(error.code)
     except BaseException:
@@ -50,29 +49,26 @@ for line in sys.stdin:
 
 
 def run_python(
-    sdk: str, aws: Aws, home: Path, *arguments: str, cwd: Path = ROOT, **environment: str
+    sdk: str, aws: Aws, home: Path, program: str, *arguments: str, **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the Python of an SDK's environment on the clone, with the made-up account."""
+    """Run a program in an SDK's environment, on the clone, with the made-up account."""
     account = {"PATH": os.environ["PATH"], "HOME": str(home), **aws.environment}
     environment = {**account, "PYTHONPATH": str(ROOT), **environment}
-    kind, *rest = arguments
-    if kind != "-c":
-        return subprocess.run(
-            [str(ENVIRONMENTS[sdk] / "bin" / "python"), *arguments],
-            cwd=cwd,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
     server = _server(sdk)
     assert server.stdin and server.stdout
     with tempfile.TemporaryDirectory() as output:
-        server.stdin.write(json.dumps([rest, environment, str(cwd), output]) + "\n")
+        server.stdin.write(json.dumps([program, arguments, environment, output]) + "\n")
         server.stdin.flush()
         code = int(server.stdout.readline())
         texts = [Path(output, name).read_text() for name in ("stdout", "stderr")]
     return subprocess.CompletedProcess(arguments, code, *texts)
+
+
+def submit(sdk: str, aws: Aws, home: Path, program: str, *arguments: str, **more: str) -> str:
+    """Run a program that succeeds; returns its output."""
+    done = run_python(sdk, aws, home, program, *arguments, **more)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 @functools.cache
