@@ -36,7 +36,7 @@ def show(arguments: Sequence[str]) -> int:
         raise ConfigError(_KEY, path, f"must be a file that ends in one of {shown(_ENDINGS)}")
     overrides = [text for text in arguments if text not in given]
     run = RunFolder(Path(os.environ.get("ML_ROOT") or CONTAINER_ROOT))
-    config, _ = load_train_config(overrides, has_channels=run.has_data)
+    config, _ = load_train_config(overrides, has_channels=run.has_data(overrides))
     figure = _draw(config, run)
     with replacing(path) as temporary:
         figure.savefig(temporary, format=path.suffix[1:], dpi=150)

@@ -53,7 +53,8 @@ def _train(run: RunFolder, extra: Sequence[str]) -> int:
     read = read_overrides(run.platform_config)
     hosts = read_hosts(run.platform_config)
     run.check_channels(hosts.count)
-    config, yaml = load_train_config([*read, *extra], has_channels=run.has_data)
+    overrides = [*read, *extra]
+    config, yaml = load_train_config(overrides, has_channels=run.has_data(overrides))
     wait_for_names(hosts)
     write_text(run.config, yaml)
     command = [sys.executable, *RANK, str(run.config)]

@@ -63,7 +63,7 @@ def train(arguments: Sequence[str], run: RunFolder) -> int:
 def _configuration(arguments: Sequence[str], run: RunFolder) -> TrainConfig:
     if arguments[:1] == ["--config"]:
         return load_resolved(Path(arguments[1]).read_text(encoding="utf-8"), TrainConfig)
-    return load_train_config(arguments, has_channels=run.has_data)[0]
+    return load_train_config(arguments, has_channels=run.has_data(arguments))[0]
 
 
 if __name__ == "__main__":

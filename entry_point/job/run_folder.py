@@ -92,9 +92,11 @@ def require_model(folder: Path) -> None:
     raise ContractError(f"model_dir={folder}: {why}{to}; {way}")
 
 
-def data_channels(channels: Iterable[str]) -> list[str]:
-    """Returns those of the input channels that may hold a dataset, in alphabetical order."""
-    return sorted(name for name in channels if not _NO_DATA.fullmatch(name))
+def data_channels(channels: Iterable[str], overrides: Iterable[str] = ()) -> list[str]:
+    """Returns those of the input channels that may hold a dataset, in alphabetical order: what an
+    override names, as a path or alone, is for that setting."""
+    named = {part for text in overrides for part in text.partition("=")[2].strip("'").split("/")}
+    return sorted(name for name in {*channels} - named if not _NO_DATA.fullmatch(name))
 
 
 @dataclass(frozen=True)
@@ -125,10 +127,11 @@ class RunFolder:
         """One folder per input channel."""
         return self.root / "input" / "data"
 
-    @property
-    def has_data(self) -> bool:
-        """Whether an input channel may hold a dataset, which a job must not leave for the demo."""
-        return bool(data_channels(path.name for path in self.channels.glob("*") if path.is_dir()))
+    def has_data(self, overrides: Iterable[str]) -> bool:
+        """Returns whether an input channel may hold a dataset, see `data_channels`. A job must not
+        leave it for the demo."""
+        folders = (path.name for path in self.channels.glob("*") if path.is_dir())
+        return bool(data_channels(folders, overrides))
 
     def check_channels(self, hosts: int) -> None:
         """Check that every channel in inputdataconfig.json has a folder, and all its files on each

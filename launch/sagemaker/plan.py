@@ -118,7 +118,7 @@ def _as_read_by_the_job(request: dict[str, Any]) -> TrainConfig:
     if "ContainerEntrypoint" not in algorithm:
         overrides += algorithm.get("ContainerArguments", [])[1:]
     channels = [each["ChannelName"] for each in request.get("InputDataConfig", [])]
-    return load_train_config(overrides, has_channels=bool(data_channels(channels)))[0]
+    return load_train_config(overrides, has_channels=bool(data_channels(channels, overrides)))[0]
 
 
 def upload_code(planned: Plan, session: Any) -> None:

@@ -86,22 +86,24 @@ def test_the_sdks_other_keys_are_ignored(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("channels", "is_demo"),
+    ("channels", "overrides", "is_demo"),
     [
-        ([], True),
-        (["pretrained", "code", "code-0a1b"], True),
-        (["training"], False),
-        (["photos"], False),
+        ([], [], True),
+        (["pretrained", "code", "code-0a1b"], [], True),
+        (["training"], [], False),
+        (["photos"], [], False),
+        (["mine"], ["model.weights='/opt/ml/input/data/mine/a.pth'"], True),
+        (["mine"], ["model.weights=mine"], True),
     ],
 )
 def test_the_demo_is_trained_where_no_channel_may_hold_a_dataset(
-    channels: list[str], is_demo: bool, tmp_path: Path
+    channels: list[str], overrides: list[str], is_demo: bool, tmp_path: Path
 ) -> None:
     """A channel of any name was given for its images."""
     run = RunFolder(tmp_path)
     for channel in channels:
         (run.channels / channel).mkdir(parents=True)
-    config, _ = load_train_config([], has_channels=run.has_data)
+    config, _ = load_train_config(overrides, has_channels=run.has_data(overrides))
     assert (config.data.format == "demo") is is_demo
     if channels == ["photos"]:
         with pytest.raises(DataError, match=f"but photos: add data.root={run.channels}/photos, or"):

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-# dockerd needs iptables for host names in networks; mmdebstrap makes the base.
-PACKAGES = ("docker.io", "iptables", "mmdebstrap")
+# dockerd needs iptables for host names in networks; the others are for base and registry.
+PACKAGES = ("docker.io", "iptables", "mmdebstrap", "docker-registry")
 # Separate from docker.io only in newer releases of Debian and Ubuntu.
 OPTIONAL_PACKAGES = ("docker-cli", "docker-buildx")
-PROGRAMS = ("docker", "dockerd", "mmdebstrap", "iptables")
+PROGRAMS = ("docker", "dockerd", "mmdebstrap", "docker-registry", "iptables")
 START_SECONDS = 60
 STOP_SECONDS = 60
 

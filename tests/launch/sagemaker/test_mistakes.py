@@ -72,6 +72,11 @@ MISTAKES = [
         "target.instance_type=ml.g6.4xlarge",
     ),
     (
+        "target.instance_type=ML.C7i.large",
+        "target.instance_type=ML.C7i.large: must be a type *; did you mean ml.c7i.large?",
+        "target.instance_type=ml.c7i.large",
+    ),
+    (
         "trainer.batch_size=30 target.instance_count=4",
         "trainer.batch_size=30: must be a multiple of the 4 ranks that share it on 4 hosts",
         "trainer.batch_size=32 target.instance_count=4",
@@ -92,19 +97,24 @@ MISTAKES = [
         "data=folder: data.root is not set and there is no channel training; add ",
         "+",
     ),
+    (
+        "job.channels.photos=s3://b/photos/",
+        "data=auto: data.root is not set and there is no channel training; add data.root=/opt",
+        f"job.channels.photos=s3://b/photos/ data.root={DATA}/photos",
+    ),
     (f"data=folder {PHOTOS[:-1]}", f"{PHOTOS[:-1]}: must end in / in FastFile mode", f"{PHOTOS}"),
     (
-        "job.channels.x=/home/me/photos",
-        "job.channels.x=/home/me/photos: must be s3://bucket/prefix; *make upload",
-        "job.channels.x=s3://bucket/prefix/",
+        f"{CHANNEL}=/home/me/photos",
+        f"{CHANNEL}=/home/me/photos: must be s3://bucket/prefix; *make upload",
+        f"{CHANNEL}=s3://bucket/prefix/",
     ),
     ("job.channels.x={mode:File}", "job.channels.x: must have job.channels.x.s3 or job.chan", ""),
     ("job.channels.x={s3:s3://b/,source:{A:{}}}", "job.channels.x: must have *, and not both", ""),
     ("job.channels.x={s3:s3://b/x,modus:File}", "job.channels.x.modus", ""),
     (
-        "job.channels.x={s3:s3://b/a/,mode:Pipe}",
-        "job.channels.x.mode=Pipe: Input should be 'File' or 'FastFile'",
-        "job.channels.x={s3:s3://b/a/,mode:File}",
+        f"{CHANNEL}={{s3:s3://b/a/,mode:Pipe}}",
+        f"{CHANNEL}.mode=Pipe: Input should be 'File' or 'FastFile'",
+        f"{CHANNEL}={{s3:s3://b/a/,mode:File}}",
     ),
     (
         f"target.instance_count=2 data=shards {CHANNEL}={{s3:s3://b/x/,distribution:ShardedByS3Key}}",
@@ -113,9 +123,9 @@ MISTAKES = [
         f"target.instance_count=2 data=shards {CHANNEL}=s3://b/x/",
     ),
     (
-        "target.instance_count=2 job.channels.x.source.S3DataSource="
+        f"target.instance_count=2 {CHANNEL}.source.S3DataSource="
         f"{{S3DataType:S3Prefix,S3Uri:s3://b/x/,{SHARE}}}",
-        "job.channels.x: with ShardedByS3Key, each of the 2 hosts",
+        f"{CHANNEL}: with ShardedByS3Key, each of the 2 hosts",
         "",
     ),
     ("data=folder data.root=photos", "data.root=photos: a path on this machine, but the job*", "+"),
@@ -205,7 +215,7 @@ MISTAKES = [
     (
         "job.code=true job.channels.code=s3://bucket/mine/",
         "job.channels.code: job.code=true sends your code in a channel of this name; give yours",
-        "job.code=true job.channels.mine=s3://bucket/mine/",
+        f"job.code=true job.channels.mine=s3://bucket/mine/ data.root={DATA}/mine",
     ),
     (
         "job.code=true job.request.InputDataConfig=null",
