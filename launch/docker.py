@@ -193,7 +193,8 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     for argument in arguments:
         key, _, value = argument.partition("=")
         name = CHANNELS.get(key) or key.removeprefix("channel.")
-        if name == key or value in ("", "null"):
+        is_inside = Path(value).is_relative_to(IN_CONTAINER)  # of a channel.NAME
+        if name == key or value in ("", "null") or is_inside:
             overrides.append(argument)
             continue
         path = Path(value).resolve()

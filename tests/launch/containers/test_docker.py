@@ -85,6 +85,9 @@ def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(
     assert f"source={start_folder},target={inside}/training,readonly" in run_line(calls)
     assert docker.main(["train", "data.root=null"]) == 0
     assert run_line(calls).endswith(f"{IMAGE} train data.root=null")
+    channel = f"channel.photos={start_folder}/photos"
+    assert docker.main(["train", channel, f"data.root={inside}/photos"]) == 0
+    assert run_line(calls).endswith(f"{IMAGE} train data.root={inside}/photos")
 
 
 def test_own_code_reaches_the_job_as_a_read_only_channel(
