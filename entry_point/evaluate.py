@@ -182,9 +182,9 @@ def _log(found: Evaluation, task: Task, config: EvaluateConfig, split: str) -> N
         if metric.name in found.metrics:
             log.info("  %-20s %s", metric.label, metric.show(found.metrics[metric.name]))
     log.info(
-        "%s of %s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
+        "%s%s evaluated with %s%s; written to %s, beside evaluation.json and predictions.csv",
         counted(len(found.indices), "image"),
-        "all images" if split == WHOLE else split,
+        "" if split == WHOLE else f" of {split}",
         config.model_dir,
         f", {found.damaged} damaged" if found.damaged else "",
         Path(config.output_dir, "evaluation.html"),
