@@ -158,7 +158,7 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
     if channels.is_dir() and "train" in split_folders(Tree(channels)):
         return channels
     missing = f"data.root is not set and there is no input channel {CHANNEL!r}"
-    if others := data_channels(path.name for path in channels.glob("*")):
+    if others := data_channels(path.name for path in channels.glob("*") if path.is_dir()):
         raise DataError(
             f"{missing}, but {printable(', '.join(others))}: add data.root={channels / others[0]}, "
             "or data=demo for generated images"
