@@ -95,6 +95,7 @@ def run(folder: Path, program: list[str], environment: dict[str, str]) -> None:
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.timeout(1200)
 @pytest.mark.skipif("TEST_DOCUMENTS" not in os.environ, reason="takes minutes: ONLY=documents")
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)
 def test_a_recipe_runs_as_printed(

@@ -85,7 +85,8 @@ from project.models import small_net
 
 def net(num_classes):
     pathlib.Path("LOADS").touch()
-    time.sleep(1000)
+    while True:
+        time.sleep(0.01)
     return small_net(num_classes, width=8)
 """
 

@@ -225,6 +225,22 @@ def test_the_first_signal_stops_the_job(
     assert "\nstopped\n" in out and "exit code 75" in out
 
 
+def test_a_signal_that_comes_while_the_container_is_started_stops_it(
+    start_folder: Path, fake_engine: FakeEngine
+) -> None:
+    """The engine sends it as soon as it runs, before it is asked for anything else."""
+    calls = fake_engine("case $1 in image) echo 0123;; run) kill -HUP $PPID; exec sleep 60;; esac")
+    done = subprocess.run(
+        [sys.executable, "-m", "launch.docker", "train", "name=early"],
+        cwd=start_folder,
+        env={**os.environ, "PYTHONPATH": str(PROGRAM)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert "\nrm --force --volumes early-" in calls.read_text()
+
+
 def test_the_second_signal_kills_it(start_folder: Path, fake_engine: FakeEngine) -> None:
     stubborn = ENDLESS.replace("echo stopped; exit 75", "echo stopping")
     calls = fake_engine(stubborn % {"folder": start_folder})
