@@ -110,7 +110,7 @@ class Command(NamedTuple):
     @property
     def exit_code(self) -> int:
         """What it must end with: `timeout` ends a server."""
-        return 124 if self.text.startswith("make serve") else 0
+        return 124 if tiny(self.text).startswith("timeout ") else 0
 
     @property
     def skipped(self) -> str | None:
