@@ -133,34 +133,20 @@ def run_container(engine: Engine, name: str, *arguments: str) -> int:
     Ctrl-C and SIGTERM reach the job as SIGTERM, as SageMaker's do; the second of them kills it.
     """
     requests: list[int] = []
-    process: subprocess.Popen[bytes] | None = None
-    is_told = False
-
-    def tell() -> None:
-        nonlocal is_told
-        if process is not None:
-            is_told = True
-            if len(requests) == 1:
-                process.terminate()  # which `docker run` passes on
-            else:
-                process.kill()
-
-    def stop(number: int, _: object) -> None:
-        requests.append(number)
-        tell()
-
     # Before there is a container: it would outlive a signal that ends this process.
     for number in stop_signals():
-        signal.signal(number, stop)
+        signal.signal(number, lambda number, _: requests.append(number))
     process = subprocess.Popen(
         [*engine.command, "run", "--rm", f"--name={name}", *machine_options(), *arguments],
         stdin=subprocess.DEVNULL,
         stderr=subprocess.STDOUT,
         start_new_session=True,  # Ctrl-C reaches this process only
     )
-    if requests and not is_told:
-        tell()
+    told = 0
     while (code := process.poll()) is None:
+        if len(requests) > told:
+            told = len(requests)
+            process.send_signal(signal.SIGTERM if told == 1 else signal.SIGKILL)
         time.sleep(0.1)  # `wait` would miss a signal that comes just before it blocks
     # A `docker run` that was killed, or whose output nobody reads, ends before its container.
     if len(requests) < 2:

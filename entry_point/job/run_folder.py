@@ -93,9 +93,14 @@ def require_model(folder: Path) -> None:
 
 
 def data_channels(channels: Iterable[str], overrides: Iterable[str] = ()) -> list[str]:
-    """Returns those of the input channels that may hold a dataset, in alphabetical order: what an
-    override names, as a path or alone, is for that setting."""
-    named = {part for text in overrides for part in text.partition("=")[2].strip("'").split("/")}
+    """Returns those of the input channels that may hold a dataset, in alphabetical order: one that
+    is in an override's path, or that `model.weights` names, is for that setting."""
+    named = set[str]()
+    for text in overrides:
+        key, _, value = text.partition("=")
+        path = value.strip("'")
+        if path.startswith("/") or key == "model.weights":
+            named.update(path.split("/"))
     return sorted(name for name in {*channels} - named if not _NO_DATA.fullmatch(name))
 
 

@@ -38,6 +38,8 @@ ROLE = f"arn:aws:iam::{ACCOUNT}:role/training"
 REGISTRY = f"{ACCOUNT}.dkr.ecr.{REGION}.amazonaws.com"
 IMAGE = f"{REGISTRY}/training@sha256:{'0' * 64}"
 BUCKET = "bucket-of-the-tests"
+JOB = "the-job"
+MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"
 MINIMAL = [f"job.role={ROLE}", f"job.output=s3://{BUCKET}/runs", f"target.image={IMAGE}"]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -219,6 +221,20 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
 
 
 Main = Callable[[list[str]], int]
+
+
+def answer_job(aws: Aws, **more: Any) -> None:
+    """Have the service describe a completed training job."""
+    description = {
+        "TrainingJobName": JOB,
+        "TrainingJobStatus": "Completed",
+        "RoleArn": ROLE,
+        "AlgorithmSpecification": {"TrainingImage": IMAGE},
+        "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
+        "ModelArtifacts": {"S3ModelArtifacts": MODEL},
+        **more,
+    }
+    aws.answers["DescribeTrainingJob"] = [(200, description)]
 
 
 @dataclass

@@ -18,13 +18,21 @@ from launch.sagemaker.processing import TABLES
 from tests import commands
 from tests.entry_point.prediction.predicted import rows
 from tests.entry_point.serving.served_model import write_model
-from tests.launch.conftest import BUCKET, IMAGE, MINIMAL, ROLE, Aws, Terminal
+from tests.launch.conftest import (
+    BUCKET,
+    IMAGE,
+    JOB,
+    MINIMAL,
+    MODEL,
+    ROLE,
+    Aws,
+    Terminal,
+    answer_job,
+)
 from tests.photographs import write_photo_folder
 
 HOSTS = 2
-JOB = "the-job"
 PHOTOS, OUTPUT = f"s3://{BUCKET}/photos", f"s3://{BUCKET}/runs/new"
-MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"
 PACK = ("dataset", *MINIMAL, f"source={PHOTOS}/", f"output={OUTPUT}/", "job.name=pack")
 PREDICT = ("predict", JOB, *MINIMAL, f"input={PHOTOS}/", f"output_dir={OUTPUT}/")
 TWO = f"target.instance_count={HOSTS}"
@@ -147,15 +155,7 @@ def put(s3: Any, *names: str) -> None:
 @pytest.fixture
 def trained(aws: Aws) -> Aws:
     """An account with a completed training job."""
-    description = {
-        "TrainingJobName": JOB,
-        "TrainingJobStatus": "Completed",
-        "RoleArn": ROLE,
-        "AlgorithmSpecification": {"TrainingImage": IMAGE},
-        "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
-        "ModelArtifacts": {"S3ModelArtifacts": MODEL},
-    }
-    aws.answers["DescribeTrainingJob"] = [(200, description)]
+    answer_job(aws)
     return aws
 
 

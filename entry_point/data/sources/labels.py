@@ -29,7 +29,8 @@ _SMALL_GAP = 1e-6
 """Between numbers, as a share of their range: no model tells them apart."""
 _BRACKETS = r"(?s)^\s*\[.*\]\s*$"
 _ITEM = r"""'[^']*'|"[^"]*"|[^\s,'"\[\]]+"""
-_WHOLE = r"^[+-]?\d+$"
+_WHOLE = r"^[+-]?\d{1,309}$"
+"""As many digits as a float64 has: longer ones are no numbers."""
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 """As programs write whole numbers in a column with gaps."""
 

@@ -94,6 +94,7 @@ def test_the_sdks_other_keys_are_ignored(tmp_path: Path) -> None:
         (["photos"], [], False),
         (["mine"], ["model.weights='/opt/ml/input/data/mine/a.pth'"], True),
         (["mine"], ["model.weights=mine"], True),
+        (["mine"], ["logger_kwargs.tensorboard.comment=mine"], False),
     ],
 )
 def test_the_demo_is_trained_where_no_channel_may_hold_a_dataset(

@@ -12,11 +12,21 @@ from moto.sagemaker.models import FakeEndpointConfig
 
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting, training_request
-from tests.launch.conftest import BUCKET, IMAGE, MINIMAL, REGION, ROLE, Answer, Aws, Terminal
+from tests.launch.conftest import (
+    BUCKET,
+    IMAGE,
+    JOB,
+    MINIMAL,
+    MODEL,
+    REGION,
+    ROLE,
+    Answer,
+    Aws,
+    Terminal,
+    answer_job,
+)
 from tests.launch.sagemaker.cloudwatch import write_lines
 
-JOB = "the-job"
-MODEL = f"s3://{BUCKET}/runs/{JOB}/output/model.tar.gz"
 NOW = datetime.datetime(2026, 11, 1, tzinfo=datetime.UTC).timestamp()
 Planned = Callable[..., dict[str, Any]]
 
@@ -30,19 +40,6 @@ def job(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
     answer_job(aws)
     aws.client("s3").put_object(Bucket=BUCKET, Key=MODEL.partition(f"{BUCKET}/")[2], Body=b"x")
     return aws
-
-
-def answer_job(aws: Aws, **more: Any) -> None:
-    description = {
-        "TrainingJobName": JOB,
-        "TrainingJobStatus": "Completed",
-        "RoleArn": ROLE,
-        "AlgorithmSpecification": {"TrainingImage": IMAGE},
-        "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
-        "ModelArtifacts": {"S3ModelArtifacts": MODEL},
-        **more,
-    }
-    aws.answers["DescribeTrainingJob"] = [(200, description)]
 
 
 def answer_endpoint(state: str, config: str = "old", **more: Any) -> Answer:
