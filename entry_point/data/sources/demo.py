@@ -3,7 +3,7 @@
 A class is a pattern (stripes, dots, rings ...). Color, contrast and its sign, scale and position
 are drawn independently of the class, so only the pattern distinguishes classes. Each picture also
 shows the pattern of another class, weaker, so that good settings score better than others. The
-detail is noise whose amplitude falls as 1/frequency, as in photographs (Field 1987).
+detail is noise of all sizes, as in photographs (Field 1987).
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +31,13 @@ from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.rows import Rows
 
 _RECIPE = ".recipe.json"
-_RECIPE_VERSION = 2
+_RECIPE_VERSION = 3
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
-_FIELD_SIDE = 1024
-_FIELDS = 3
+_WAVES = (64, 32, 16, 8, 4, 2)
+"""Lengths of the detail's waves, in pixels."""
 _MOST_OF_ANOTHER = 0.45
 """Share of a picture's pattern that is another class's, at most."""
-_PICTURE_STREAM, _FIELD_STREAM = 11, 12
+_PICTURE_STREAM = 11
 
 Plane = NDArray[np.floating[Any]]
 
@@ -105,7 +104,7 @@ def draw_jpeg(seed: int, number: int, label: int) -> bytes:
     other = (label + int(rng.integers(1, len(PATTERNS)))) % len(PATTERNS)
     share = rng.uniform(0, _MOST_OF_ANOTHER)
     pattern = (1 - share) * _pattern(label, rng) + share * _pattern(other, rng)
-    pixels = _paint(pattern, rng, seed)
+    pixels = _paint(pattern, rng)
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
     return file.getvalue()
@@ -128,40 +127,30 @@ def _pattern(label: int, rng: np.random.Generator) -> Plane:
     return np.tanh(np.float32(rng.uniform(2, 5)) * list(PATTERNS.values())[label](u, v))
 
 
-def _paint(pattern: Plane, rng: np.random.Generator, seed: int) -> NDArray[np.uint8]:
+def _paint(pattern: Plane, rng: np.random.Generator) -> NDArray[np.uint8]:
     """Mix two random colors by the pattern and add detail of all sizes."""
     middle = rng.uniform(90, 165, size=3)
     contrast = rng.uniform(22, 45) * rng.choice([-1, 1]) * rng.uniform(0.5, 1.5, size=3)
-    light = 12 * _detail(rng, seed)
+    light = 12 * _detail(rng)
     picture = np.empty((HEIGHT, WIDTH, 3), dtype=np.float32)
     for channel in range(3):
-        fine = 4 * _detail(rng, seed)
+        fine = 4 * _detail(rng)
         picture[..., channel] = middle[channel] + contrast[channel] * pattern + light + fine
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 
-def _detail(rng: np.random.Generator, seed: int) -> Plane:
-    """Returns a random section of one of the seed's periodic noise fields, with standard deviation
-    1."""
-    field = _noise_field(seed, int(rng.integers(_FIELDS)))
-    rows = (np.arange(HEIGHT) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
-    columns = (np.arange(WIDTH) + rng.integers(_FIELD_SIDE)) % _FIELD_SIDE
-    return field[rows][:, columns]
+def _detail(rng: np.random.Generator) -> Plane:
+    """Returns noise with standard deviation 1, as much of it in each octave."""
+    plane = np.zeros((1, 1), np.float32)
+    for wave in _WAVES:
+        size = WIDTH // wave + 1, HEIGHT // wave + 1
+        plane = _resize(plane, size) + rng.standard_normal(size[::-1], np.float32)
+    detail = _resize(plane, (WIDTH, HEIGHT))
+    return detail / detail.std()
 
 
-@cache
-def _noise_field(seed: int, number: int) -> Plane:
-    """Periodic noise with amplitude 1/frequency."""
-    words = philox((seed, _FIELD_STREAM), (number, 0, 0, 0))
-    rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
-    frequency = np.hypot(
-        np.fft.fftfreq(_FIELD_SIDE)[:, None], np.fft.rfftfreq(_FIELD_SIDE)[None, :]
-    )
-    # No lower frequency than three waves per field: colors must not drift across the picture.
-    amplitude = np.where(frequency < 3 / _FIELD_SIDE, 0, 1 / np.maximum(frequency, 1e-9) ** 1.1)
-    white = np.fft.rfft2(rng.standard_normal((_FIELD_SIDE, _FIELD_SIDE)))
-    field = np.fft.irfft2(white * amplitude, s=(_FIELD_SIDE, _FIELD_SIDE))
-    return (field / field.std()).astype(np.float32)
+def _resize(plane: Plane, size: tuple[int, int]) -> Plane:
+    return np.asarray(Image.fromarray(plane).resize(size, Image.Resampling.BILINEAR))
 
 
 def _turn(x: Plane) -> Plane:

@@ -2,7 +2,6 @@
 
 import io
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,13 +24,10 @@ DRAWN = 90
 
 
 @pytest.fixture
-def thumbnails(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def thumbnails(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pictures that are drawn faster, where their size does not matter."""
-    for name, side in {"HEIGHT": 40, "WIDTH": 60, "_FIELD_SIDE": 64}.items():
-        monkeypatch.setattr(demo, name, side)
-    demo._noise_field.cache_clear()
-    yield
-    demo._noise_field.cache_clear()
+    monkeypatch.setattr(demo, "HEIGHT", 40)
+    monkeypatch.setattr(demo, "WIDTH", 60)
 
 
 @pytest.fixture(scope="module")
