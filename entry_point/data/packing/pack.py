@@ -124,6 +124,9 @@ def _open(source: Path, options: OptimizeConfig, own_files: bool) -> Mapping[str
     dataset = open_dataset(data, source, for_training=True, of_part=own_files)
     if dataset.data.format == "shards":
         raise DataError(f"source={source} is packed already: train on it as it is")
+    if not own_files and "train" in dataset.splits and "val" not in dataset.splits:
+        line = "%s has no images for val, which training needs: %s"
+        log.warning(line, printable(str(source)), dataset.val_from)
     return {split: dataset.source(split) for split in dataset.splits}
 
 
