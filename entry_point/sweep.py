@@ -29,8 +29,9 @@ from entry_point.job.program import ExitCode, stop_signals
 from entry_point.job.run_folder import NEW_RUN, RunFolder
 from entry_point.training.progress import read_tracked
 
-_FOUND_LATER = ("null", "auto")
-"""Values that training replaces by what it finds in the dataset or beside the weights."""
+_FOUND_LATER = ("data.format", "data.access", "data.mean", "data.std")
+"""Settings whose null or auto training replaces by what it finds in the dataset or beside the
+weights."""
 
 
 def sweep(arguments: Sequence[str]) -> int:
@@ -92,8 +93,10 @@ def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
     has_ended = read_tracked(RunFolder(folder)).finished is not False
     saved = settings_of(folder) if has_ended else {}
     settings = spelled(asdict(load_train_config(overrides)[0])) if saved else {}
-    known = {key: value for key, value in settings.items() if value not in _FOUND_LATER}
-    return bool(saved) and all(saved.get(key) == value for key, value in known.items())
+    for key in _FOUND_LATER:
+        if settings.get(key) in ("null", "auto"):
+            settings[key] = saved.get(key, "")
+    return bool(saved) and all(saved.get(key) == value for key, value in settings.items())
 
 
 class RunQueue:

@@ -70,7 +70,7 @@ class TrainingInput:
             only = ", ".join(self.train.classes)
             message = f"all images have the label {only!r}; training needs two labels"
             raise DataError(f"{dataset.root}: {message}")
-        require_shared_classes(self.train, self.val)
+        require_shared_classes(self.train, self.val, dataset.val_from)
         for line in gap_lines({"train": self.train, "val": self.val}) if devices.is_first else ():
             logger.warning("%s", line)
         self.classes = list(self.train.classes)

@@ -204,6 +204,7 @@ class Learner:
         return {
             "model": self.model.state_dict(),
             **({} if self.ema is None else self.ema.state()),
+            "head": self._task.head.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state_dict(),
             "scaler": self._scaler.state_dict(),
@@ -222,12 +223,15 @@ class Learner:
             self._scaler.load_state_dict(state["scaler"])
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        """Load only weights and averages, from what `state` returned.
+        """Load only weights and averages, from what `state` returned, and the head that turns their
+        outputs into answers: labels that have changed since have another scale.
 
         Raises ConfigError if it is the state of another model.
         """
+        state = {"head": self._task.head.state_dict(), **state}  # version 1 keeps none
         refuse_other_model(self._name, state, self.state())
         load_state(self.model, state["model"])
+        self._task.head.load_state_dict(state["head"])
         if self.ema is not None:
             self.ema.load_state(state)
 

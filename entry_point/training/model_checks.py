@@ -135,7 +135,7 @@ def refuse_other_model(name: str, saved: Mapping[str, Any], own: Mapping[str, An
 
     Both are a `Learner.state()`. The optimizer knows the weights by their places alone.
     """
-    for part in ("model", "ema"):
+    for part in ("model", "ema", "head"):
         shapes = (
             {key: tuple(getattr(value, "shape", ())) for key, value in state.get(part, {}).items()}
             for state in (saved, own)

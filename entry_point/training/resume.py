@@ -7,7 +7,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from entry_point.config.commands import changes
 from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.override_text import spell
 from entry_point.config.retired import NOT_YET
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
@@ -26,11 +28,14 @@ from entry_point.training.checkpoints import (
 logger = logging.getLogger(__name__)
 
 Settings = dict[str, Any]
+_NAMES_OF_IMAGES = (
+    *("data.root", "data.images", "data.format", "data.kwargs", "data.table"),
+    "data.val_fraction",
+)
 FREE = {
     "task.metrics",
     # Where the images are. What they are is compared by their names and labels.
-    *("data.root", "data.images", "data.format", "data.kwargs", "data.table"),
-    *("data.index_root", "data.max_bad_fraction", "data.val_fraction"),
+    *(*_NAMES_OF_IMAGES, "data.index_root", "data.max_bad_fraction"),
     # The order of an epoch, which may change between two of them.
     *("data.access", "data.balance", "data.repeats"),
     # A resumed run has its weights already.
@@ -153,11 +158,13 @@ def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:
 
 
 def _names_of_images(saved: Settings, configured: Settings) -> str:
-    """Returns the settings of the checkpoint that name its images, if they are others now."""
-    free = [key for key in saved if key.startswith("data.") and is_free(key)]
-    return " ".join(
-        f"{key}={shown(saved[key])}" for key in free if saved[key] != configured.get(key)
+    """Returns the settings of the checkpoint that name its images, if they are others now, as one
+    types them."""
+    was, now = (
+        {key: settings[key] for key in _NAMES_OF_IMAGES if key in settings}
+        for settings in (saved, configured)
     )
+    return " ".join(f"{key}={spell(value)}" for key, value in changes(was, now).items())
 
 
 def _refuse_difference(saved: Settings, configured: Settings, names_of_images: str = "") -> None:

@@ -35,7 +35,8 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
     if not isinstance(images, RangeSource):
         message = f"needs files or tar files, not data.format={dataset.data.format}"
         raise ConfigError("output_format", "index", message)
-    root = source if source.is_dir() else Path(images.folder)
+    assert images.index_store is not None
+    root = Path(images.index_store.root)  # where training looks for it
     file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):

@@ -46,11 +46,18 @@ from entry_point.data.sources.dataset_description import (
     read_dataset,
     read_parts,
     require_alike,
+    require_shard,
     write_description,
 )
 from entry_point.data.sources.file_bytes import crc32
 from entry_point.data.sources.shard_table import write_table
-from entry_point.data.sources.shards import COLUMNS, LABEL_END, SIDE_MEMBER, columns_of
+from entry_point.data.sources.shards import (
+    COLUMNS,
+    LABEL_END,
+    SIDE_MEMBER,
+    PartIndex,
+    columns_of,
+)
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.stream import PackedStream
 from entry_point.job.text import counted, printable
@@ -124,6 +131,9 @@ def _open(source: Path, options: OptimizeConfig, own_files: bool) -> Mapping[str
     dataset = open_dataset(data, source, for_training=True, of_part=own_files)
     if dataset.data.format == "shards":
         raise DataError(f"source={source} is packed already: train on it as it is")
+    if not own_files and "train" in dataset.splits and "val" not in dataset.splits:
+        line = "%s has no images for val, which training needs: %s"
+        log.warning(line, printable(str(source)), dataset.val_from)
     return {split: dataset.source(split) for split in dataset.splits}
 
 
@@ -144,13 +154,29 @@ def _is_complete(description: Description, output: Path) -> bool:
                 f"output={output} holds a dataset made from other files or with other options: "
                 "remove it or choose another folder"
             )
-        log.info("%s is already complete", output / made.part.description)
+        try:
+            _require_files(made, output)
+        except DataError as error:
+            log.warning("packing it again, as %s", error)
+            return False
+        name = output / made.part.description
+        log.info("%s is already complete; a damaged file that you remove is packed again", name)
         return True
     if parts:
         require_alike(output, [*parts, description])
     elif any(output.glob("[!.]*")) and not any(output.glob(".unfinished*")):
         raise DataError(f"output={output} holds other files: choose another folder")
     return False
+
+
+def _require_files(made: Description, output: Path) -> None:
+    """Raise DataError unless a part's files lie in `output`: one may have been removed as
+    damaged."""
+    for split, found in made.splits.items():
+        for shard in found.shards:
+            require_shard(output / split, shard)
+        if found.shards:
+            PartIndex(output, made, split)
 
 
 class Row(msgspec.Struct, array_like=True):

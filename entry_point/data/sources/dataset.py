@@ -42,6 +42,7 @@ from entry_point.job.text import counted, printable
 log = logging.getLogger(__name__)
 
 MOUNTS = Path("/proc/self/mountinfo")
+_TENTH = "val_fraction=0.1, which takes a tenth of train"
 FEW = 10
 """Fewer images of a class in `val` measure it so coarsely that a line says so."""
 _WITHOUT = {
@@ -64,11 +65,13 @@ class Dataset:
     found: str
     """How many images are in which splits, and how that was decided."""
     open: Callable[[str], Source]
+    val_from: str = f"add data.{_TENTH}"
+    """How a dataset without `val` gets one."""
 
     def source(self, split: str) -> Source:
         """Returns the images of a split; of WHOLE, those of all splits. Raises DataError."""
         if split not in (WHOLE, *self.splits):
-            remedy = "; data.val_fraction=0.1 takes a tenth of train" if split == "val" else ""
+            remedy = f"; {self.val_from}" if split == "val" else ""
             if [*self.splits] == [WHOLE]:
                 remedy = "; leave split out to read them all"
             raise DataError(f"{self.root}: no images for {split}, only {self.found}{remedy}")
@@ -260,9 +263,9 @@ def _first(names: Sequence[str]) -> str:
     return printable(", ".join(names[:5])) + (", ..." if len(names) > 5 else "")
 
 
-def require_shared_classes(train: Source, val: Source) -> None:
+def require_shared_classes(train: Source, val: Source, val_from: str) -> None:
     """Raise DataError if no image of `val` has a class, or label, that one of `train` has: such a
-    validation measures nothing.
+    validation measures nothing. `val_from` is that of the dataset.
 
     Warns of names that differ in case only.
     """
@@ -275,10 +278,7 @@ def require_shared_classes(train: Source, val: Source) -> None:
         if alike:
             log.warning("classes differ in case only: %s: rename them if they are the same", alike)
         return
-    remedy = (
-        "give both the same classes, or remove val and add data.val_fraction=0.1, which takes a "
-        "tenth of train"
-    )
+    remedy = f"give both the same classes, or remove val and {val_from}"
     if alike:
         remedy = f"they differ in case only: {alike}; rename them"
     of_val, of_train = (
@@ -331,7 +331,10 @@ def _packed(data: DataConfig, root: Path) -> Dataset:
     kind = {"labels": "label", "numbers": "number"}.get(dataset.kind, "class")
     where, kinds = printable(str(root)), counted(len(dataset.classes), kind)
     log.info("%s: a packed dataset: %s; %s", where, found, kinds)
-    return Dataset(data, root, [*counts], found, source)
+    val_from = f"pack its images again with {_TENTH}"
+    if only is not None:
+        val_from = f"name the whole dataset: data.root={root}"
+    return Dataset(data, root, [*counts], found, source, val_from)
 
 
 class Several(Source):

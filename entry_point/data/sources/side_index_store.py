@@ -72,8 +72,7 @@ class SideIndexStore:
 
     def __init__(self, file: Path, root: str | Path, *, grows: bool) -> None:
         """`grows`: the file is of this host, and decoding adds to it; else it is only read."""
-        self.file, self.grows = file, grows
-        self._start = f"{root}/"
+        self.file, self.root, self.grows = file, root, grows
         self._reads = self._writes = True
         self._connections = threading.local()
 
@@ -95,7 +94,7 @@ class SideIndexStore:
 
     def key(self, path: str) -> int:
         """SQLite finds whole numbers faster than texts. A collision costs one image its index."""
-        digest = blake2b(os.fsencode(path.removeprefix(self._start)), digest_size=8).digest()
+        digest = blake2b(os.fsencode(path.removeprefix(f"{self.root}/")), digest_size=8).digest()
         return int.from_bytes(digest, "little", signed=True)
 
     def warn_of_missing(self, keys: Sequence[int]) -> None:

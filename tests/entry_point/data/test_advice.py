@@ -1,8 +1,10 @@
 """What an error about a dataset advises leads on: each case meets the error, and follows it."""
 
 import json
+import logging
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
@@ -312,12 +314,27 @@ def _write_tars(folder: Path, *names: str) -> Path:
 def test_tars_are_divided_as_advised(tmp_path: Path) -> None:
     root = _write_tars(tmp_path / "tars", "train-0.tar", "train-1.tar")
     data = ["data=webdataset", f"data.root={root}"]
-    assert "; data.val_fraction=0.1 takes a tenth of train" in line_of(*data)
+    assert "; add data.val_fraction=0.1, which takes a tenth of train" in line_of(*data)
     train(*data, "data.val_fraction=0.1")
     assert pack(root, tmp_path / "packed", "val_fraction=0.1") == 0
     _write_tars(root, "val-0.tar")
     assert "remove one of them" in line_of(*data, "data.val_fraction=0.1")
     train(*data)
+
+
+def test_a_packed_dataset_without_val_is_packed_again_or_named_whole_as_advised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root, packed = _write_tars(tmp_path / "tars", "train-0.tar"), tmp_path / "packed"
+    with caplog.at_level(logging.WARNING):
+        assert pack(root, packed) == 0
+    tenth = "val_fraction=0.1, which takes a tenth of train"
+    assert f"has no images for val, which training needs: add data.{tenth}" in caplog.text
+    assert line_of(f"data.root={packed}").endswith(f"pack its images again with {tenth}")
+    shutil.rmtree(packed)
+    assert pack(root, packed, "val_fraction=0.1") == 0
+    *_, advised = line_of(f"data.root={packed / 'train'}").split()
+    train(advised)
 
 
 def _write_parquet(file: Path, **columns: list[str]) -> Path:

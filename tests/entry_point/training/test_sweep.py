@@ -128,7 +128,8 @@ def test_a_run_that_could_not_start_is_started_by_the_corrected_command(
 def test_each_run_has_a_row_is_skipped_once_finished_and_refused_with_other_values(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    arguments = [f"data.root={photo_folder}", "name=rates", "trainer.epochs=1"]
+    unclipped = [f"data.root={photo_folder}", "name=rates", "trainer.epochs=1"]
+    arguments = ["optim.clip_norm=1", *unclipped]
     code, output = run_sweep(tmp_path, *arguments, "optim.lr=0.1,0.2")
     assert code == ExitCode.FINISHED, output
     header, *table = output.splitlines()[-4:-1]
@@ -149,6 +150,9 @@ def test_each_run_has_a_row_is_skipped_once_finished_and_refused_with_other_valu
     assert code == ExitCode.FAILED and weights.stat().st_mtime_ns == written
     assert "optim.lr=0.3: the checkpoint was made with optim.lr=0.1" in output
     assert output.count(": has finished before\n") == 1
+    code, output = run_sweep(tmp_path, *unclipped, "optim.lr=0.1,0.2", "optim.clip_norm=null")
+    assert code == ExitCode.FAILED and ": has finished before" not in output
+    assert output.count("optim.clip_norm=null: the checkpoint was made with optim.clip_norm=1") == 2
     longer = [*arguments[:-1], "trainer.epochs=2"]
     assert run_sweep(tmp_path, *longer, "optim.lr=0.1,0.2")[0] == ExitCode.FINISHED
     assert weights.stat().st_mtime_ns > written

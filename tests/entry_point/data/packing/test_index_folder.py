@@ -96,6 +96,26 @@ def test_a_split_by_fraction_and_a_table_find_the_same_index(photos: Path) -> No
     assert index_bytes(_open(table, val_fraction=0.25)) == _expected(source)
 
 
+def test_tables_of_a_folder_find_their_index_beside_the_images(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in a folder that is named from where the command runs."""
+    header, *rows = _table_of(photos).read_text().splitlines()
+    (photos / "labels.csv").unlink()
+    for folder in (photos, tmp_path):
+        for split in ("train", "val"):
+            of_split = [row for row in rows if row.startswith(split)]
+            (folder / f"{split}.csv").write_text("\n".join([header, *of_split]))
+    monkeypatch.chdir(tmp_path)
+    data: dict[str, Any]
+    for source, data in ((Path(), {"images": "photos"}), (Path("photos"), {})):
+        kept = {"format": "manifest", **data}
+        assert _index(source, *(f"data.{key}={value}" for key, value in kept.items())) == 0
+        opened = _open(source, **kept)
+        assert any(index_bytes(opened)) and index_bytes(opened) == _expected(opened)
+        (photos / FOLDER_INDEX).unlink()
+
+
 def _table_of(photos: Path) -> Path:
     files = sorted(photos.rglob("*.jpg"))
     rows = [f"{file.relative_to(photos)},{file.parent.name}" for file in files]

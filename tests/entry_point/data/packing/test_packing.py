@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 import tarfile
 import tracemalloc
 from collections import Counter
@@ -103,6 +104,21 @@ def test_packing_again_changes_nothing_and_other_options_or_files_are_an_error(
     assert "made from other files or with other options" in capsys.readouterr().err
     assert contents(output) == contents(packed)
     assert {path.name for path in tmp_path.iterdir()} == {"source", "packed"}
+
+
+@pytest.mark.parametrize("part", ["1/1", "2/2"])
+def test_a_file_that_was_removed_as_damaged_is_packed_again(
+    photo_folder: Path, tmp_path: Path, part: str
+) -> None:
+    output = tmp_path / "packed"
+    assert pack(photo_folder, output, f"part={part}") == 0
+    before = contents(output)
+    shard, index = next(output.glob("train/*.tar")), next(output.glob("*/index*"))
+    for damage in (shard.unlink, index.unlink, lambda: os.truncate(shard, 512)):
+        damage()
+        assert contents(output) != before
+        assert pack(photo_folder, output, f"part={part}") == 0
+        assert contents(output) == before
 
 
 def test_output_may_be_an_empty_folder_and_any_other_is_left_unchanged(

@@ -227,7 +227,7 @@ def test_a_val_without_a_class_of_train_ends_the_job(
 ) -> None:
     dataset = opened(filled(tmp_path, *folders))
     with pytest.raises(DataError, match=words):
-        require_shared_classes(dataset.source("train"), dataset.source("val"))
+        require_shared_classes(dataset.source("train"), dataset.source("val"), dataset.val_from)
 
 
 def test_classes_that_differ_in_case_only_are_named(
@@ -235,7 +235,7 @@ def test_classes_that_differ_in_case_only_are_named(
 ) -> None:
     dataset = opened(filled(tmp_path, "train/Cat", "train/dog", "val/cat", "val/dog"))
     with caplog.at_level(logging.WARNING):
-        require_shared_classes(dataset.source("train"), dataset.source("val"))
+        require_shared_classes(dataset.source("train"), dataset.source("val"), dataset.val_from)
     assert "classes differ in case only: Cat and cat" in caplog.text
 
 

@@ -120,6 +120,17 @@ def test_settings_that_name_other_images_are_what_to_restore(job: dict[str, Any]
         refuse_other_job(saved, job)
 
 
+def test_columns_of_other_images_are_restored_one_by_one_as_typed(job: dict[str, Any]) -> None:
+    """What else has changed, such as `data.access`, need not be restored."""
+    root, table = "/photos/a.csv", {**job["identity"]["data.table"], "separator": ";"}
+    changed = {"data.root": root, "data.table": {**table, "labels": ["age"]}, "data.access": "map"}
+    identity = {"training images": 37, **changed}
+    with pytest.raises(ConfigError) as caught:
+        refuse_other_job(at(job, identity=identity), job)
+    typed = f"restore data.root={root} data.table.labels=[age] data.table.separator=';'"
+    assert typed in str(caught.value) and "data.access" not in str(caught.value)
+
+
 def test_a_damaged_newest_checkpoint_does_not_hide_the_rule_of_the_split(tmp_path: Path) -> None:
     save_tensors({"identity": {"data.val_top_up": None}}, tmp_path / "step-000000001.pt")
     (tmp_path / "step-000000002.pt").write_bytes(b"PK")

@@ -79,3 +79,23 @@ def test_the_advice_for_a_diverged_run_works(photo_folder: Path, tmp_path: Path)
     better = [*overrides, "optim.lr=0.01", "optim.clip_norm=1", "trainer.epochs=1", weights]
     assert forked.run(tmp_path / "again", table, better) == 0
     assert "val_loss" in read_records(tmp_path / "again")[-1]
+
+
+def test_a_resumed_regression_answers_in_the_scale_that_its_weights_have_learned(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    """A slip in the table is mended between two starts."""
+    rows = [{"path": row["path"], "split": row["split"], "place": float(number)}
+            for number, row in enumerate(rows_of(photo_folder))]  # fmt: skip
+    place, rows[0]["place"] = rows[0]["place"], 1e6
+    overrides = [
+        *("task=regression", "data.format=manifest", "data.table.labels=[place]"),
+        *(f"data.images={photo_folder}", "trainer.export=best"),
+    ]
+    run, scales = tmp_path / "run", list[str]()
+    for epochs in (1, 1, 2):
+        table = write(tmp_path / "table.csv", rows)
+        assert forked.run(run, table, [*overrides, f"trainer.epochs={epochs}"]) == 0
+        scales.append((run / "model" / "head.json").read_text())
+        rows[0]["place"] = place
+    assert len({*scales}) == 1
