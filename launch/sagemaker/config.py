@@ -146,7 +146,9 @@ def load_launch_config(
             raise ConfigError(text, message=message)
         key = override.key_or_group.replace("/", ".")
         first = key.partition(".")[0]
-        if first not in known and (meant := _meant(key)):
+        # A deployment takes its machines and role from a job, rather than from these keys.
+        is_launch = job_schema is not DeployConfig
+        if is_launch and first not in known and (meant := _meant(key)):
             message = f"no such key; did you mean {meant}?"
             raise ConfigError(override.key_or_group, override.value(), message)
         if first in _LAUNCH_KEYS:
