@@ -160,10 +160,10 @@ def load_launch_config(
 
 def _meant(key: str) -> str:
     """Returns `job.role` for `role` and for `jbo.role`; empty if it is near no key."""
-    for name, group in {"target": Target, "job": Job}.items():
-        if key in {item.name for item in fields(group)}:
-            return f"{name}.{key}"
     first, dot, rest = key.partition(".")
+    for name, group in {"target": Target, "job": Job}.items():
+        if first in {item.name for item in fields(group)}:
+            return f"{name}.{key}"
     match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
     return f"{match[0]}{dot}{rest}" if match else ""
 

@@ -33,6 +33,8 @@ MISTAKES = [
     ("optim.learning_rate=1", "optim.learning_rate=1: no such key; docs/set*", "optim.lr=1"),
     ("jbo.role=x", "jbo.role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
     ("role=x", "role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
+    ("channels.x=s3://b/x/", "channels.x=s3://b/x/: no such key; did you mean job.channels.x?", ""),
+    ("environment.A=1", "environment.A=1: no such key; did you mean job.environment.A?", ""),
     ("resume_form=x", "resume_form=x: no such key; did you mean resume_from?", "resume_from=x"),
     ("target.spott=true", "target.spott=true: * did you mean target.spot?", "target.spot=true"),
     ("target=gpuu", "target=gpuu: must be one of cpu, gpu, *; did you mean gpu", "target=gpu"),
