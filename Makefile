@@ -31,6 +31,12 @@ $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) 
 	$(foreach v,$(SETTINGS),$(v)=$(value $(v))))")
 endif
 
+# Whoever types DRY_RUN=1 expects that nothing is sent.
+WITHOUT_DRY_RUN := $(filter-out help setup-aws upload sagemaker%,$(MAKECMDGOALS))
+ifneq (,$(and $(filter-out 0,$(DRY_RUN)),$(WITHOUT_DRY_RUN)))
+$(error DRY_RUN=$(DRY_RUN): $(WITHOUT_DRY_RUN) has no dry run; nothing was done)
+endif
+
 HERE = $(or $(PYTHON),$(error no Python 3.11 to 3.14 found; install one or name it: make PYTHON=/path/to/python3))
 READY = $(HERE) -m launch.environment
 JOB = $(READY) job $(EXTRAS)

@@ -26,7 +26,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.overrides import as_typed, parse_overrides
 from entry_point.config.train_config import load_train_config
 from entry_point.job.program import ExitCode, stop_signals
-from entry_point.job.run_folder import NEW_RUN, RunFolder
+from entry_point.job.run_folder import NEW_RUN, RunFolder, check_run_name
 from entry_point.training.progress import read_tracked
 
 _FOUND_LATER = ("data.format", "data.access", "data.mean", "data.std")
@@ -37,11 +37,12 @@ weights."""
 def sweep(arguments: Sequence[str]) -> int:
     """Train every combination that has not finished, then print the table.
 
-    Returns the exit code. Raises ConfigError.
+    Returns the exit code. Raises UserError.
     """
     names = [a.removeprefix("name=") for a in arguments if a.startswith("name=")]
     if len(names) != 1 or not names[0]:
         raise ConfigError("name", message="must be given once, as in name=rates")
+    check_run_name(names[0])
     runs = combinations([a for a in arguments if not a.startswith("name=")])
     codes, queue = {}, RunQueue()
     for number, overrides in enumerate(runs):

@@ -6,7 +6,6 @@ resumes the run from its checkpoints; without a name, each run gets a new folder
 """
 
 import os
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -17,17 +16,14 @@ from pathlib import Path
 from entry_point.config.config_errors import refuse_in_overrides
 from entry_point.job.program import (
     ExitCode,
-    UserError,
     asks_for_help,
     defer_stop,
     exit_on_stop,
     run_program,
 )
-from entry_point.job.run_folder import LATEST, LINK_LATEST, NEW_RUN, RUN_NAME, RunFolder
+from entry_point.job.run_folder import LINK_LATEST, NEW_RUN, RUN_NAME, RunFolder, check_run_name
 
 RUNS = Path("runs")
-# The pattern of SageMaker's job names, so that a run and a job can have the same name.
-NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 
 
 def start(arguments: Sequence[str]) -> int:
@@ -57,12 +53,8 @@ def split_name(arguments: Sequence[str]) -> tuple[str | None, list[str]]:
     names = [each.partition("=")[2] for each in arguments if each.startswith("name=")]
     overrides = [each for each in arguments if not each.startswith("name=")]
     name = names[-1] if names else None
-    if name == LATEST:
-        raise UserError(f"name={name}: reserved for the link to the newest run; choose another")
-    if name is not None and not NAME.fullmatch(name):
-        raise UserError(
-            f"name={name}: must be 1 to 63 letters, digits and inner hyphens, such as first-try"
-        )
+    if name is not None:
+        check_run_name(name)
     return name, overrides
 
 

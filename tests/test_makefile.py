@@ -85,3 +85,16 @@ def test_braces_reach_a_program_as_they_are_typed() -> None:
     flags = re.findall(r"^\.SHELLFLAGS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     command = ["bash", *flags[0].split(), "printf '%s|' a={b:1,c:2} d=[1,2]"]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "a={b:1,c:2}|d=[1,2]|"
+
+
+@pytest.mark.parametrize("goals", [("push",), ("image", "push"), ("local-train",)])
+def test_a_target_without_a_dry_run_is_refused_before_it_acts(goals: tuple[str, ...]) -> None:
+    done = make("-n", *goals, "DRY_RUN=1")
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"DRY_RUN=1: {' '.join(goals)} has no dry run; nothing was done" in done.stderr
+
+
+@pytest.mark.parametrize("given", ["DRY_RUN=1 setup-aws", "DRY_RUN=1 sagemaker", "DRY_RUN=0 push"])
+def test_a_target_with_a_dry_run_takes_it(given: str) -> None:
+    done = make("-n", *given.split())
+    assert done.returncode == 0, done.stderr

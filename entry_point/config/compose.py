@@ -102,7 +102,7 @@ def _explaining(schema: type) -> Iterator[None]:
     try:
         yield
     except MissingConfigException as error:
-        group, _, option = (error.missing_cfg_file or "").rpartition("/")
+        group, _, option = (error.missing_cfg_file or "").partition("/")
         if not error.options:
             raise ConfigError("configuration", message=" ".join(str(error).split())) from error
         message = _no_such_option(group, option, sorted(error.options), schema)
@@ -132,7 +132,9 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
     for override in overrides:
         key = override.key_or_group
         if not override.is_delete():
-            OmegaConf.update(config, key, typed_value(override, schema), force_add=True)
+            value = typed_value(override, schema)
+            # Merged, a list in the place of a dict would be OmegaConf's error, which has no value.
+            OmegaConf.update(config, key, value, merge=isinstance(value, dict), force_add=True)
             continue
         above, _, name = key.rpartition(".")
         node = OmegaConf.select(config, above) if above else config
@@ -149,7 +151,8 @@ def _is_option(override: Override, groups: set[str]) -> bool:
     """
     if override.is_sweep_override():
         message = (
-            "has several values, which `make sweep` takes; write a list as [A,B], a text as 'A,B'"
+            "has several values, which `make sweep` takes; write a list as [A,B], "
+            r"a text as \'A,B\'"
         )
         raise ConfigError(str(override.input_line), message=message)
     key = override.key_or_group
@@ -171,13 +174,18 @@ def _require_package_line(names: Any) -> None:
 
 
 def _as_option(override: Override) -> str:
-    """Returns the override with the option's name as it was typed, which may look like a number."""
-    text, typed = override.input_line or "", as_typed(override).value()
-    return text if override.value() is None else f"{text.partition('=')[0]}={spell(typed)}"
+    """Returns the override with the option's name as it was typed, which may look like a number.
+
+    Hydra adds groups with `+`, which changes nothing here: each has an option already.
+    """
+    text = override.input_line or ""
+    if override.is_delete():
+        return text
+    return f"{text.lstrip('+').partition('=')[0]}={spell(as_typed(override).value())}"
 
 
 def _no_such_option(group: str, option: str, options: Sequence[str], schema: type) -> str:
     """Returns what may stand in the place of an option that a group does not have."""
     instead = as_setting(group, option, schema)
-    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(option) else "")
+    allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(f"={option}") else "")
     return f"must be one of {allowed}{near(option, options)}"

@@ -2,7 +2,7 @@
 
 An override travels as itself, `optim.lr` with the value `0.05`, so that the console shows it and
 searches by it, and a tuning job can vary it. SDKs, toolkits and tuning jobs write values in their
-own ways: JSON's strings and lists, and Python's `None`, are read as well.
+own ways: JSON's strings, lists and objects, and Python's `None`, are read as well.
 
 The driver of SDK v3's `SourceCode` exports each hyperparameter as a shell variable, whose name
 cannot have a dot: for it, write `optim__lr`.
@@ -80,10 +80,11 @@ def _as_typed(key: str, value: str) -> str:
     """
     if value == "None":
         return "null"
-    if "\\" in value:  # JSON and Hydra differ in escapes only: "gr\u00fcn", "a\\b"
+    # JSON and Hydra differ in escapes and in objects only: "gr\u00fcn", "a\\b", {"a": 1}
+    if "\\" in value or value.startswith("{"):
         with suppress(ValueError):
             parsed = json.loads(value)
-            if isinstance(parsed, str | list):
+            if isinstance(parsed, str | list | dict):
                 return spell(parsed)
     with suppress(HydraException):
         if not OverridesParser.create().parse_override(f"{key}={value}").is_sweep_override():

@@ -7,6 +7,7 @@ Hydra knows only ASCII letters, and none of `=(){}#&~`, outside them.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -23,7 +24,7 @@ from hydra.grammar.gen.OverrideParser import OverrideParser
 from entry_point.config.checking import Node, json_tree
 from entry_point.config.config_errors import ConfigError, refuse_in_overrides
 from entry_point.config.data_config import DataConfig
-from entry_point.config.override_text import quote
+from entry_point.config.override_text import quote, spell
 
 # No list, dictionary, sweep, quotes or interpolation; commas alone or within braces only.
 _PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*|,"""
@@ -37,17 +38,20 @@ def parse_overrides(overrides: Sequence[str]) -> list[Override]:
 
 
 def _parse(parser: OverridesParser, override: str) -> Override:
-    """Returns the parsed override. A value that Hydra cannot read is text, as in quotes, if it
-    looks so: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar."""
+    """Returns the parsed override. A value that Hydra cannot read is JSON's object, or text, as in
+    quotes, if it looks so: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar."""
     try:
         return parser.parse_override(override)
     except HydraException as error:
         key, equals, value = override.partition("=")
-        if equals and re.fullmatch(_PLAIN_TEXT, value):
-            with suppress(HydraException):
+        with suppress(HydraException):
+            if equals and value.startswith("{"):
+                with suppress(ValueError):
+                    return parser.parse_override(f"{key}={spell(json.loads(value))}")
+            if equals and re.fullmatch(_PLAIN_TEXT, value):
                 return parser.parse_override(f"{key}={quote(value)}")
-        message = "not an override as in key=value; put a value with blanks or any of ,[]{} into "
-        message += "single quotes, and no blanks around ="
+        message = "not an override as in key=value; put a value with blanks into single quotes, "
+        message += r"one with any of ,[]{} into \'such\', and no blanks around ="
         raise ConfigError(override, message=message) from error
 
 

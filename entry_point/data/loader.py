@@ -153,9 +153,11 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
     """`data.root`, or what the platform puts into the input channels. Raises DataError."""
     if data.root is not None:
         return Path(data.root).expanduser()
-    if (folder := channels / CHANNEL).exists():
+    splits = split_folders(Tree(channels)) if channels.is_dir() else {}
+    folder = channels / CHANNEL
+    if folder.exists() and ("val" not in splits or split_folders(Tree(folder))):
         return folder
-    if channels.is_dir() and "train" in split_folders(Tree(channels)):
+    if "train" in splits:
         return channels
     missing = f"data.root is not set and there is no input channel {CHANNEL!r}"
     if others := data_channels(path.name for path in channels.glob("*") if path.is_dir()):

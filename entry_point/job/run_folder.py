@@ -41,6 +41,8 @@ LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
 _NO_DATA = re.compile(r"code(-[0-9a-f]+)?|pretrained|\..*")
 """Channels of your own code, also as `make docker-train` keeps it, and of weights."""
+_RUN_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
+"""The pattern of SageMaker's job names, so that a run and a job can have the same name."""
 SHARDED = "ShardedByS3Key"
 """How S3 gives each host a share of a channel."""
 
@@ -48,6 +50,16 @@ SHARDED = "ShardedByS3Key"
 class ContractError(UserError):
     """What the platform or the launcher says about the job is invalid, or names something that does
     not exist; the message names the file or the variable."""
+
+
+def check_run_name(name: str) -> None:
+    """Raise UserError unless a run, or a sweep, of this machine may have the name."""
+    if name == LATEST:
+        raise UserError(f"name={name}: reserved for the link to the newest run; choose another")
+    if not _RUN_NAME.fullmatch(name):
+        raise UserError(
+            f"name={name}: must be 1 to 63 letters, digits and inner hyphens, such as first-try"
+        )
 
 
 def read_json(path: Path) -> dict[str, Any]:

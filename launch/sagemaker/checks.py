@@ -20,7 +20,7 @@ from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, data_channels
 from launch.sagemaker.aws import aws_client, region_of
 from launch.sagemaker.config import LaunchConfig
 from launch.sagemaker.plan import Plan
-from launch.sagemaker.s3 import require_bucket, require_objects
+from launch.sagemaker.s3 import require_bucket, require_objects, split_s3
 from launch.sagemaker.training_request import KEPT, WRITTEN, is_gpu
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
@@ -48,6 +48,8 @@ def require_valid(plan: Plan, session: Any) -> None:
     if found := [*problems(plan, region_of(session))]:
         raise UserError(*found)
     outputs = _outputs(plan)
+    for key, uri in outputs.items():
+        split_s3(uri, key)
     if session:
         s3 = aws_client(session, "s3")
         for key, uri in outputs.items():
@@ -64,6 +66,9 @@ def problems(plan: Plan, region: str | None) -> Iterator[str]:
     yield from missing({"job.role": role, "job.output": output})
     image, kind = "AlgorithmSpecification.TrainingImage", "ResourceConfig.InstanceType"
     yield from machine_problems(request, config, image, kind, region)
+    kind = member_of(request, kind) or config.target.instance_type
+    if plan.train.trainer.device == "cuda" and not is_gpu(kind):
+        yield f"trainer.device=cuda: {kind} has no GPU; add target=gpu, or drop it"
     if config.job.name in (KEPT, own_code.CHANNEL):
         key = f"job.name={config.job.name}"
         yield f"{key}: that folder of job.output is for every job's; choose another"

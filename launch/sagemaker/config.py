@@ -139,11 +139,16 @@ def load_launch_config(
     known = {*_LAUNCH_KEYS, "experiment", *(item.name for item in fields(job_schema))}
     for text, override in zip(arguments, parse_overrides(arguments), strict=True):
         if override.is_sweep_override():
-            message = "has several values; start a job for each, or see examples/tuner.ipynb"
+            message = (
+                "has several values; start a job for each, or see examples/tuner.ipynb; write "
+            )
+            message += r"a text as \'A,B\'"
             raise ConfigError(text, message=message)
         key = override.key_or_group.replace("/", ".")
         first = key.partition(".")[0]
-        if first not in known and (meant := _meant(key)):
+        # A deployment takes its machines and role from a job, rather than from these keys.
+        is_launch = job_schema is not DeployConfig
+        if is_launch and first not in known and (meant := _meant(key)):
             message = f"no such key; did you mean {meant}?"
             raise ConfigError(override.key_or_group, override.value(), message)
         if first in _LAUNCH_KEYS:
@@ -155,10 +160,10 @@ def load_launch_config(
 
 def _meant(key: str) -> str:
     """Returns `job.role` for `role` and for `jbo.role`; empty if it is near no key."""
-    for name, group in {"target": Target, "job": Job}.items():
-        if key in {item.name for item in fields(group)}:
-            return f"{name}.{key}"
     first, dot, rest = key.partition(".")
+    for name, group in {"target": Target, "job": Job}.items():
+        if first in {item.name for item in fields(group)}:
+            return f"{name}.{key}"
     match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
     return f"{match[0]}{dot}{rest}" if match else ""
 

@@ -3,7 +3,7 @@
     make sagemaker-deploy ARGS="JOB [overrides]"       create an endpoint
     make sagemaker-deploy ARGS="undeploy ENDPOINT..."  delete it, its config and its model
 
-The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and those of a launch.
+The overrides are the keys of `make sagemaker-deploy` in docs/settings.md, and job.tags.
 ``DRY_RUN=1`` prints the requests of a deployment.
 """
 
@@ -50,6 +50,9 @@ STARTUP_S = 600
 _DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
+# Settings of a launch that an endpoint has; a dry run takes more from them, see `_deploy`.
+_TAGS = ("job.tags",)
+_IN_DRY_RUN = (*_TAGS, "target.image", "job.role", "job.output", "job.network")
 # Members of CreateEndpointConfig that hold S3 prefixes to write to.
 _OUTPUTS = (
     *(f"AsyncInferenceConfig.OutputConfig.{name}" for name in ("S3OutputPath", "S3FailurePath")),
@@ -79,6 +82,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     launch, others = load_launch_config(overrides, DeployConfig)
     config = load_config("deploy", DeployConfig, others)
     session = session_unless_dry()
+    _refuse_ignored(overrides, session)
     job = find_trained(session, name) if session else _as_launched(name, launch)
     endpoint = config.name or name
     planned = requests(job, endpoint, config, launch.job.tags)
@@ -92,6 +96,18 @@ def _deploy(arguments: Sequence[str]) -> int:
         f"--endpoint-name {endpoint} --content-type image/jpeg --body fileb://IMAGE.jpg answer.json"
     )
     return 0
+
+
+def _refuse_ignored(overrides: Sequence[str], session: Any) -> None:
+    """Raise UserError for a setting of a launch that would change nothing of the endpoint."""
+    used = _TAGS if session else _IN_DRY_RUN
+    for override in overrides:
+        key = override.partition("=")[0].lstrip("+~")
+        if re.match(r"(target|job|resume_from)\b", key) and not key.startswith(used):
+            raise UserError(
+                f"{override}: the endpoint has what the job has; set name, instance_type, variant, "
+                "request, environment or job.tags instead, or drop it"
+            )
 
 
 def _as_launched(name: str, config: LaunchConfig) -> dict[str, Any]:
@@ -130,7 +146,8 @@ def requests(
     }
     variant: dict[str, Any] = {"VariantName": VARIANT, "ModelName": unique}
     if "ServerlessConfig" not in config.variant:
-        kind = config.instance_type or _DEFAULT_INSTANCES[_on_gpu(job)]
+        kind = config.variant.get("InstanceType") or config.instance_type
+        kind = kind or _DEFAULT_INSTANCES[_on_gpu(job)]
         variant |= {
             "InstanceType": kind,
             "InitialInstanceCount": 1,

@@ -29,7 +29,7 @@ from launch.sagemaker.checks import (
 )
 from launch.sagemaker.config import LaunchConfig, load_launch_config, split_name
 from launch.sagemaker.jobs import Job, find_trained
-from launch.sagemaker.s3 import first_names, require_objects
+from launch.sagemaker.s3 import first_names, require_objects, split_s3
 from launch.sagemaker.training_request import (
     BASE_NAME,
     drop_empty,
@@ -138,8 +138,7 @@ def _split_uris(
         else:
             others.append(override)
     for key, uri in uris.items():
-        if not uri.startswith("s3://"):
-            raise UserError(f"{key}={uri}: must be s3://bucket/prefix")
+        split_s3(uri, key)
     return uris, others
 
 

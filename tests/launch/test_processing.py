@@ -84,6 +84,7 @@ MISTAKES = [
     (PACK, "source=photos", "source=photos: must be s3://bucket/prefix", f"source={PHOTOS}"),
     (PACK, f"output={PHOTOS}/x", f"output={PHOTOS}/x: must not be inside source=", ""),
     (PACK, f"output={PHOTOS}", f"output={PHOTOS}: must not be inside source=", ""),
+    (PACK, "output=s3:///packed", "output=s3:///packed: must be s3://bucket/prefix", ""),
     (PACK, "output_format=index", "output_format=index: must be shards in a job; drop it", ""),
     (PACK, "part=1/2", "part=1/2: set by the launcher; drop it", ""),
     (PACK, "target.spot=true", "target.spot: not available for Processing jobs; drop it", ""),

@@ -181,3 +181,14 @@ def test_a_quoted_line_of_a_shell_is_one_text() -> None:
     line = "data.root='2024 (1)' data.table.path=1_0"
     config = train("data=manifest", *shlex.split(line))
     assert config.data.root == "2024 (1)" and config.data.table.path == "1_0"
+
+
+def test_an_object_of_json_is_read_on_the_command_line_too() -> None:
+    config, _ = load_train_config(["data.root=x", 'optim.groups={"fc.*": {"lr": 0.1}}'])
+    assert config.optim.groups == {"fc.*": {"lr": 0.1}}
+
+
+@pytest.mark.parametrize("plus", ["+", "++"])
+def test_an_option_may_be_typed_as_hydra_adds_one(plus: str) -> None:
+    config, _ = load_train_config([f"{plus}experiment=finetune", "data.root=x"])
+    assert config.model.weights == "pretrained"

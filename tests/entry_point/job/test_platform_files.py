@@ -9,7 +9,7 @@ from entry_point.config import hyperparameters
 from entry_point.config.hyperparameters import read_overrides
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
-from entry_point.data.loader import dataset_root
+from entry_point.data.loader import dataset_root, open_training_set
 from entry_point.job.run_folder import ContractError, RunFolder
 
 
@@ -109,3 +109,24 @@ def test_the_demo_is_trained_where_no_channel_may_hold_a_dataset(
     if channels == ["photos"]:
         with pytest.raises(DataError, match=f"but photos: add data.root={run.channels}/photos, or"):
             dataset_root(config.data, run.channels)
+
+
+@pytest.mark.parametrize("training", ["training", "train"])
+@pytest.mark.parametrize("validation", ["validation", "val"])
+def test_a_channel_for_validation_is_validated_on(
+    training: str, validation: str, photo_folder: Path, tmp_path: Path
+) -> None:
+    for channel, split in {training: "train", validation: "val"}.items():
+        (tmp_path / channel).symlink_to(photo_folder / split)
+    (tmp_path / "pretrained").mkdir()
+    dataset = open_training_set(load_train_config(["data=auto"])[0].data, tmp_path)
+    given = open_training_set(load_train_config([f"data.root={photo_folder}"])[0].data, tmp_path)
+    for split in ("train", "val"):
+        assert len(dataset.source(split)) == len(given.source(split))
+
+
+def test_a_channel_with_its_own_splits_is_the_whole_dataset(tmp_path: Path) -> None:
+    for folder in ("training/train", "training/val", "validation"):
+        (tmp_path / folder).mkdir(parents=True)
+    config, _ = load_train_config(["data=auto"])
+    assert dataset_root(config.data, tmp_path) == tmp_path / "training"

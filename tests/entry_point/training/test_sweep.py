@@ -161,3 +161,11 @@ def test_each_run_has_a_row_is_skipped_once_finished_and_refused_with_other_valu
 def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.sweep(["optim.lr=0.1,0.2"]) == ExitCode.USAGE
     assert "name=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["latest", "../data", "a b", "a/b"])
+def test_a_sweep_is_named_as_a_run_is(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """The folder of another name could be outside of runs/, or in the newest run."""
+    assert commands.sweep([f"name={name}", "optim.lr=0.1,0.2"]) != ExitCode.FINISHED
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"sweep: name={name}: ")

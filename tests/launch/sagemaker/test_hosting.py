@@ -133,6 +133,12 @@ def test_a_job_on_gpus_gets_a_gpu_and_the_jobs_network(job: Aws, terminal: Termi
     assert (model["VpcConfig"], model["EnableNetworkIsolation"]) == (vpc, True)
 
 
+def test_an_image_other_than_the_jobs_is_not_ignored(job: Aws, terminal: Terminal) -> None:
+    line = terminal.refusal(hosting.main, JOB, f"target.image={IMAGE}-2")
+    assert line.startswith(f"target.image={IMAGE}-2: the endpoint has what the job has; set ")
+    assert not job.made("CreateModel")
+
+
 def test_an_endpoint_is_listed_however_many_jobs_are_newer(job: Aws, terminal: Terminal) -> None:
     listed = {"TrainingJobArn": ROLE, "CreationTime": 4e9, "TrainingJobStatus": "Completed"}
     jobs = [{**listed, "TrainingJobName": f"newer-{number}"} for number in range(10)]
@@ -262,8 +268,11 @@ def test_an_endpoint_serves_the_image_and_the_model_of_the_job(planned: Planned)
     assert all(r["Tags"] == [{"Key": "team", "Value": "vision"}] for r in requests.values())
 
 
-def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(planned: Planned) -> None:
-    (variant,) = planned("target=gpu")["CreateEndpointConfig"]["ProductionVariants"]
+@pytest.mark.parametrize("setting", ["instance_type", "variant.InstanceType"])
+def test_a_gpu_endpoint_has_the_system_image_with_the_newest_driver(
+    planned: Planned, setting: str
+) -> None:
+    (variant,) = planned(f"{setting}=ml.g6.xlarge")["CreateEndpointConfig"]["ProductionVariants"]
     assert variant["InstanceType"].startswith("ml.g")
     listed = _shape("CreateEndpointConfig").members["ProductionVariants"].member
     known = listed.members["InferenceAmiVersion"].metadata["enum"]
@@ -314,6 +323,13 @@ def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
     ("setting", "line"),
     [
         ("instance=ml.c7i.xlarge", "instance=ml.c7i.xlarge: no such key"),
+        ("instance_count=2", "instance_count=2: no such key; did you mean instance_type?"),
+        (
+            "target.instance_type=ml.c7i.large",
+            "target.instance_type=ml.c7i.large: the endpoint has",
+        ),
+        ("job.environment.A=1", "job.environment.A=1: the endpoint has what the job has; set "),
+        ("resume_from=a", "resume_from=a: the endpoint has what the job has"),
         ("variant.InitialInstanceCount=two", "Invalid type for parameter ProductionVariants[0]."),
         ("environment.SERVE_OVERRIDES=serve.max_batchh=8", "environment: serve.max_batchh=8"),
         ("environment.SAGEMAKER_BIND_TO_PORT=80", "environment: serve.port=80: SageMaker asks po"),

@@ -33,6 +33,8 @@ MISTAKES = [
     ("optim.learning_rate=1", "optim.learning_rate=1: no such key; docs/set*", "optim.lr=1"),
     ("jbo.role=x", "jbo.role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
     ("role=x", "role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
+    ("channels.x=s3://b/x/", "channels.x=s3://b/x/: no such key; did you mean job.channels.x?", ""),
+    ("environment.A=1", "environment.A=1: no such key; did you mean job.environment.A?", ""),
     ("resume_form=x", "resume_form=x: no such key; did you mean resume_from?", "resume_from=x"),
     ("target.spott=true", "target.spott=true: * did you mean target.spot?", "target.spot=true"),
     ("target=gpuu", "target=gpuu: must be one of cpu, gpu, *; did you mean gpu", "target=gpu"),
@@ -46,6 +48,13 @@ MISTAKES = [
     ("job.name=code", "job.name=code: that folder of job.output is for every", "job.name=mine"),
     ("job.role=null", "job.role is missing; `make setup-aws` creates", f"job.role={ROLE}"),
     ("job.output=null", "job.output is missing; set it to an S3 prefix, s3", "job.output=s3://a/b"),
+    ("job.output=my-bucket", "job.output=my-bucket: must be s3://bucket/p", "job.output=s3://a/b"),
+    (
+        "job.output=s3:///jobs",
+        "job.output=s3:///jobs: must be s3://bucket/p",
+        "job.output=s3://a/b",
+    ),
+    ("resume_from=s3:///x", "resume_from=s3:///x: must be s3://bucket/prefix", "resume_from=a"),
     ("target.image=null", "target.image is missing; `make push` prints", f"target.image={IMAGE}"),
     # The machines and their image.
     (
@@ -75,6 +84,11 @@ MISTAKES = [
         "target.instance_type=ML.C7i.large",
         "target.instance_type=ML.C7i.large: must be a type *; did you mean ml.c7i.large?",
         "target.instance_type=ml.c7i.large",
+    ),
+    (
+        "trainer.device=cuda",
+        "trainer.device=cuda: ml.c7i.2xlarge has no GPU; add target=gpu, or drop it",
+        "trainer.device=cuda target=gpu",
     ),
     (
         "trainer.batch_size=30 target.instance_count=4",
