@@ -242,7 +242,7 @@ def unpacked(model: Path) -> Iterator[Path]:
 
     Raises ModelError for a bad archive, and ContractError for a folder without a model.
     """
-    if not model.is_file():
+    if not model.is_file() or model.name in (WEIGHTS, CONFIG, CLASSES, HEAD):
         require_model(model)
         yield model
         return
@@ -251,7 +251,14 @@ def unpacked(model: Path) -> Iterator[Path]:
             unpack_file(model, Path(folder))
         except tarfile.TarError as error:
             raise ModelError(f"{model} cannot be unpacked safely: {error}") from error
-        yield Path(folder)
+        if not Path(folder, CONFIG).is_file():
+            way = "pack it with `tar -czf FILE -C MODEL_FOLDER .`"
+            raise ModelError(f"{model} has no {CONFIG} at its top: {way}")
+        try:
+            yield Path(folder)
+        except UserError as error:  # nobody finds the folder that its message names
+            error.args = tuple(text.replace(folder, str(model)) for text in error.args)
+            raise
 
 
 def load_model(folder: Path, device: torch.device) -> Model:
@@ -281,7 +288,7 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
         task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
         network = build_model(without, task.outputs, image_size=config.data.image_size)
     load_weights(folder, network)
-    if (head := folder / HEAD).exists():
+    if (head := folder / HEAD).exists() or task.head.state_dict():
         with _naming(head):
             state = json.loads(read_text(head))
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import cast
 
@@ -22,6 +23,8 @@ from entry_point.model_folder import Answers, Model
 
 _ROW_GROUP_BYTES = 1 << 24
 """Rows that a reader, and the writer, keep in memory at once."""
+_MOST_NAME_BYTES = 220
+"""Of an image for its PNG's name: file systems take 255 bytes, of which writing needs some."""
 _FORMULA = r"^[=+\-@\t\r\n]"
 _BETWEEN_LABELS = "|"
 MADE_FROM, NAMES = "made_from", "names"
@@ -72,7 +75,7 @@ class PredictionTable:
         columns = self._columns(answers, geometry).to_dict()
         for name, column in columns.items():
             if column.dtype == pl.Binary:
-                files = [_png_file(name, text) for text in good]
+                files = [png_file(name, text) for text in good]
                 for file, content in zip(files, column, strict=True):
                     with replacing(self._folder / file) as unfinished:
                         unfinished.write_bytes(content)
@@ -96,9 +99,13 @@ class PredictionTable:
         return self.model.task.rows(answers, sizes)
 
 
-def _png_file(column: str, name: str) -> str:
-    """Returns where an image's PNG is, below the predictions' folder: `masks/a/1.jpg.png`."""
+def png_file(column: str, name: str) -> str:
+    """Returns where an image's PNG is, below the predictions' folder: `masks/a/1.jpg.png`. A hash
+    stands for the beginning of a long name."""
     parts = ["_" if part == ".." else part for part in PurePosixPath(f"/{name}").parts[1:]]
+    if len(last := parts[-1].encode()) > _MOST_NAME_BYTES:
+        end = last[-_MOST_NAME_BYTES // 2 :].decode(errors="ignore")
+        parts[-1] = f"{sha256(last).hexdigest()}{end}"
     return f"{column}s/{'/'.join(parts)}.png"
 
 

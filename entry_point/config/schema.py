@@ -31,8 +31,9 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Positive = Annotated[float, Strict(), Field(gt=0)]
 
 Count = Annotated[int, Strict(), Field(ge=1)]
-FilePath = Annotated[str, AfterValidator(os.path.expanduser)]
-"""A path; `~` is the home folder, which a shell does not expand after `=`."""
+FilePath = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser)]
+"""A path; `~` is the home folder, which a shell does not expand after `=`. An empty one, as of a
+variable that is not set, would be the working directory."""
 
 
 Words = Annotated[

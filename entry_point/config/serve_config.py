@@ -14,7 +14,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.compose import load_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.hyperparameters import decode
-from entry_point.config.schema import SETTINGS, Count, Int, Words
+from entry_point.config.schema import SETTINGS, Count, FilePath, Int, Words
 
 OVERRIDES = "SERVE_OVERRIDES"
 """Environment variable: Hydra overrides. SageMaker passes `serve` without any."""
@@ -69,7 +69,7 @@ class ServerConfig:
 class ServeConfig:
     """Answering requests with the model of a finished run."""
 
-    model_dir: str | None = None
+    model_dir: FilePath | None = None
     """The `model` folder of a finished run. null: /opt/ml/model in the container, else
     runs/latest/model."""
     serve: ServerConfig = Field(default_factory=ServerConfig)

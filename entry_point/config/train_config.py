@@ -19,7 +19,17 @@ from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.resolve import check_name
-from entry_point.config.schema import SETTINGS, Bool, Count, Float, Int, Positive, Share, Words
+from entry_point.config.schema import (
+    SETTINGS,
+    Bool,
+    Count,
+    FilePath,
+    Float,
+    Int,
+    Positive,
+    Share,
+    Words,
+)
 from entry_point.config.task_config import TaskConfig
 from entry_point.job.known_tasks import TASKS
 
@@ -50,7 +60,7 @@ class ModelConfig:
     your own callable that takes `num_classes`."""
     kwargs: dict[str, Any] = Field(default={})
     """Other arguments of the model, as in `model.kwargs.width=64`."""
-    weights: str | None = None
+    weights: FilePath | None = None
     """`pretrained`: the published weights that `make weights ARGS=NAME` fetched, from the folder or
     channel `pretrained`. Else the state dict to start from: a file, or the name of a channel that
     holds exactly one .pt, .pth, .ckpt or .safetensors file. It may be anywhere in the dicts that a

@@ -31,6 +31,8 @@ def unpack_file(file: Path, folder: Path) -> None:
         try:
             with tarfile.open(fileobj=cast(Any, plain), mode="r:") as archive:
                 unpack(archive, folder)
+            while plain.read(tarfile.RECORDSIZE):  # to the end, where gzip has its checksum
+                pass
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise tarfile.TarError(str(error)) from error
 

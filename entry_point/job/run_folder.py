@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Iterable
@@ -98,9 +99,15 @@ def require_model(folder: Path) -> None:
         return
     links = [link for link in (folder, *folder.parents) if link.is_symlink()]
     to = "".join(f" ({link} points to {link.readlink()})" for link in links)
-    why = "has no model.safetensors" if folder.is_dir() else "there is no such folder"
-    is_run = (folder / "model").is_dir()
-    way = f"set {folder / 'model'}" if is_run else "name the model folder of a finished run"
+    why, way = "there is no such folder", "name the model folder of a finished run"
+    if folder.is_dir():
+        why = "has no model.safetensors"
+    elif folder.is_file():
+        unpack = f"tar -xf {shlex.quote(str(folder))} -C FOLDER"
+        why, way = "is a file", f"unpack it with `{unpack}`, and set FOLDER"
+    for near in (folder / "model", folder.parent):
+        if (near / "model.safetensors").is_file():
+            way = f"set {near}"
     raise ContractError(f"model_dir={folder}: {why}{to}; {way}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import resource
 import socket
@@ -41,16 +42,23 @@ def run_server(folder: Path, config: ServerConfig) -> NoReturn:
     with bind(config) as listening:
         app = App(Predictor(folder, config), config)
         port = listening.getsockname()[1]
+        address = address_of(config, port)
         logger.info("%s is ready on port %d; try it:", folder, port)
         logger.info("  curl --data-binary @IMAGE.jpg -H 'Content-Type: image/jpeg' "
-                    "http://localhost:%d/invocations", port)  # fmt: skip
-        logger.info("  or open http://localhost:%d/ in a browser", port)
+                    "%s/invocations", address)  # fmt: skip
+        logger.info("  or open %s/ in a browser", address)
         Server(app).run(sockets=[listening])
     end_at_once(ExitCode.FINISHED)
 
 
+def address_of(config: ServerConfig, port: int) -> str:
+    """Returns the URL by which this machine reaches the server."""
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{'localhost' if host in ('', '0.0.0.0', '[::]') else host}:{port}"
+
+
 def bind(config: ServerConfig) -> socket.socket:
-    """Returns a socket that does not listen yet; raises ConfigError if the address is not free."""
+    """Returns a socket that does not listen yet; raises ConfigError if it cannot."""
     listening = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     # Connections inherit both. An answer is several writes: Nagle's algorithm would hold back all
@@ -63,7 +71,11 @@ def bind(config: ServerConfig) -> socket.socket:
     try:
         listening.bind((config.host, config.port))
     except OSError as error:
-        message = f"cannot listen on {config.host} ({error.strerror or error}); choose another port"
+        reason = error.strerror or error
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            message = f"is not an address of this machine ({reason}); 0.0.0.0 is all of them"
+            raise ConfigError("serve.host", config.host, message) from error
+        message = f"cannot listen on {config.host} ({reason}); choose another port"
         raise ConfigError("serve.port", config.port, message) from error
     return listening
 

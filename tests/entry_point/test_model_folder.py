@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -269,6 +270,36 @@ def test_a_file_of_another_shape_is_one_line(name: str, content: str, tmp_path: 
     with pytest.raises(ModelError, match=re.escape(name)) as refused:
         load_model(model, CPU)
     assert len(str(refused.value).splitlines()) == 1 and len(str(refused.value)) < 500
+
+
+def test_a_regression_without_its_units_is_refused(tmp_path: Path) -> None:
+    model = write_model(tmp_path, "task=regression", kind="numbers")
+    (model / "head.json").unlink()
+    with pytest.raises(ModelError, match=r"head\.json cannot be loaded .*No such file"):
+        load_model(model, CPU)
+
+
+@pytest.mark.parametrize("command", [commands.predict, commands.evaluate, commands.serve])
+@pytest.mark.parametrize("name", ["model.safetensors", "config.yaml"])
+def test_a_file_of_the_model_is_answered_with_its_folder(
+    command: Callable[[list[str]], int],
+    name: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = write_model(tmp_path)
+    options = [] if command is commands.serve else [f"output_dir={tmp_path / 'output'}"]
+    assert command([f"model_dir={model / name}", *options]) == ExitCode.USAGE
+    assert f"model_dir={model / name}: is a file; set {model}\n" in capsys.readouterr().err
+
+
+def test_a_server_is_told_how_an_archive_becomes_a_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (archive := tmp_path / "my model.tar.gz").touch()
+    assert commands.serve([f"model_dir={archive}"]) == ExitCode.USAGE
+    wanted = f"is a file; unpack it with `tar -xf '{archive}' -C FOLDER`, and set FOLDER"
+    assert f"model_dir={archive}: {wanted}\n" in capsys.readouterr().err
 
 
 def test_a_name_that_occurs_twice_is_refused_by_predict_and_evaluate(

@@ -11,6 +11,8 @@ from entry_point.config.compose import CONFIGS, load_config, load_resolved, reso
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.hyperparameters import decode
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
+from entry_point.config.predict_config import PredictConfig
+from entry_point.config.serve_config import load_serve_config
 from entry_point.config.train_config import TrainConfig, load_train_config
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
@@ -114,8 +116,21 @@ def test_a_path_that_hydra_cannot_read_needs_no_quotes(path: str) -> None:
 
 
 def test_a_tilde_is_the_home_folder() -> None:
-    config, _ = load_train_config(["data.root=~/photos"])
+    config, _ = load_train_config(["data.root=~/photos", "model.weights=~/a.pth"])
     assert config.data.root == str(Path.home() / "photos")
+    assert config.model.weights == str(Path.home() / "a.pth")
+    assert load_serve_config(["model_dir=~/model"], {}).model_dir == str(Path.home() / "model")
+
+
+def test_an_empty_path_is_not_the_working_directory() -> None:
+    """As of a shell's variable that is not set."""
+    for schema, command, key in (
+        (TrainConfig, "train", "data.root"),
+        (PredictConfig, "predict", "output_dir"),
+        (OptimizeConfig, "optimize", "output"),
+    ):
+        with pytest.raises(ConfigError, match=f"^{key}=: String should have at least 1 character"):
+            load_config(command, schema, [f"{key}="])
 
 
 @pytest.mark.parametrize(

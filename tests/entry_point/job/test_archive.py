@@ -105,3 +105,15 @@ def test_an_archive_with_a_negative_size_ends(tmp_path: Path) -> None:
     file.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
     with pytest.raises(tarfile.TarError):
         unpack_file(file, tmp_path)
+
+
+def test_an_archive_that_does_not_fit_its_checksum_is_refused(tmp_path: Path) -> None:
+    """It is at the end of a gzip file, after what tarfile reads."""
+    file = tmp_path / "model.tar.gz"
+    with tarfile.open(file, "w:gz") as archive:
+        archive.addfile(tarfile.TarInfo("a"))
+    content = file.read_bytes()
+    for changed, words in ((content[:-5], "ended before"), (content[:-8] + bytes(8), "CRC")):
+        file.write_bytes(changed)
+        with pytest.raises(tarfile.TarError, match=words):
+            unpack_file(file, tmp_path)

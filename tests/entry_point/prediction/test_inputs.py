@@ -213,6 +213,19 @@ def test_the_archive_of_a_job_on_sagemaker_is_a_model(
     assert len(rows(tmp_path / "output")) == 12
 
 
+def test_what_is_wrong_in_an_archive_is_named_by_the_archive(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(model, changed := tmp_path / "changed/model")
+    (changed / "classes.json").write_text("{}")
+    archive = tmp_path / "model.tar.gz"
+    layout = " has no config.yaml at its top: pack it with `tar -czf FILE -C MODEL_FOLDER .`\n"
+    for folder, words in ((changed, "/classes.json cannot be loaded"), (changed.parent, layout)):
+        archived(folder, archive).close()
+        assert run(archive, images, tmp_path / "output") == ExitCode.USAGE
+        assert f"predict: {archive}{words}" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("kind", ["leads out", "cut", "no archive"])
 def test_a_bad_archive_is_refused_in_one_line_and_leaves_nothing(
     kind: str, model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]

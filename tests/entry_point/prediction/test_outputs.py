@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load_file
 
 from entry_point.job.program import ExitCode
+from entry_point.job.whole_file import replacing
+from entry_point.prediction_table import png_file
 from tests.entry_point.prediction.predicted import rows, run, score_names, table
 from tests.entry_point.serving.served_model import CLASSES, write_model
 
@@ -31,6 +33,15 @@ def test_the_last_layer_makes_the_scores_of_the_features(
     expected = [row["scores"] for row in scored if row["scores"]]
     assert features.shape == (11, 32)
     assert logits.softmax(1).numpy() == pytest.approx(np.array(expected), abs=1e-5)
+
+
+def test_an_image_of_any_name_can_have_a_png_of_its_own(tmp_path: Path) -> None:
+    names = [f"a/{letter}{length * '猫'}.jpg" for letter in "xy" for length in (1, 72, 83)]
+    files = [tmp_path / png_file("mask", name) for name in names]
+    for file in files:
+        with replacing(file) as unfinished:
+            unfinished.touch()
+    assert len({*files}) == len(names) and files[0].name == "x猫.jpg.png"
 
 
 WITHOUT = """

@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from entry_point.config.serve_config import ServerConfig
 from entry_point.job.program import ExitCode
+from entry_point.serving.server import address_of
 from project.models import small_net
 from tests import commands
 from tests.entry_point.serving.conftest import Serve
@@ -218,6 +220,24 @@ def test_a_port_in_use_is_one_line(served_model: Path, capsys: pytest.CaptureFix
         arguments = [f"model_dir={served_model}", "serve.host=127.0.0.1", f"serve.port={port}"]
         assert commands.serve(arguments) == ExitCode.USAGE
     assert f"serve.port={port}: cannot listen on 127.0.0.1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("host", ["no.such.host.invalid", "192.0.2.1"])
+def test_an_address_of_another_machine_is_one_line(
+    host: str, served_model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [f"model_dir={served_model}", f"serve.host={host}", "serve.port=0"]
+    assert commands.serve(arguments) == ExitCode.USAGE
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"serve: serve.host={host}: ") and "0.0.0.0" in line
+
+
+@pytest.mark.parametrize(
+    ("host", "shown"),
+    [("0.0.0.0", "localhost"), ("::", "localhost"), ("127.0.0.2", "127.0.0.2"), ("::1", "[::1]")],
+)
+def test_the_address_to_try_is_one_that_the_server_listens_on(host: str, shown: str) -> None:
+    assert address_of(ServerConfig(host=host), 80) == f"http://{shown}:80"
 
 
 def test_it_needs_no_writable_folder_and_no_home(serve: Serve, served_model: Path) -> None:
