@@ -188,6 +188,19 @@ def test_each_view_is_that_of_a_call_of_its_own(seed: int, count: int, views: in
     assert not several[failed].any()
 
 
+def test_a_view_after_a_damaged_one_is_exact() -> None:
+    """Damage moves the reader to where it does not belong."""
+    whole = tensor(encode(picture(HEIGHT, WIDTH), "4:2:0", 90))
+    cut = whole[: len(whole) * 2 // 3].clone()
+    damaged, good = [0, 0, HEIGHT, WIDTH], [8, 0, 16, WIDTH]
+    boxes = torch.tensor([[damaged, good]])
+    failed = decode_crop_resize_batch([cut], boxes, 16, mask_errors=True).failed
+    assert failed.tolist() == [True]
+    again = decode_crop_resize_batch([cut], boxes[:, [1, 1]].contiguous(), 16).images
+    expected = decode_crop_resize_batch([whole], boxes[:, 1].contiguous(), 16).images
+    assert torch.equal(again[:, 0], expected) and torch.equal(again[:, 1], expected)
+
+
 def test_masked_batch_has_zeros_for_damaged_images_and_the_others_unchanged(
     jpegs: list[Tensor],
 ) -> None:
