@@ -3,8 +3,6 @@
 `python -m tests.custom_op.corpus FOLDER` writes them, and photographs, to a folder.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +14,7 @@ from tests.custom_op.jpegs import (
     SAMPLINGS,
     encode,
     markers,
+    offset,
     picture,
     with_exif_orientation,
 )
@@ -59,7 +58,7 @@ def photographs() -> Iterator[tuple[str, bytes]]:
 
 def unusual_headers(good: bytes) -> Iterator[tuple[str, bytes]]:
     """`(name, data)` of sound files whose header libjpeg warns about."""
-    scan, frame, tables = _offset(good, _SOS), _offset(good, _SOF0), _offset(good, _DHT)
+    scan, frame, tables = offset(good, _SOS), offset(good, _SOF0), offset(good, _DHT)
     tail = scan + 2 + int.from_bytes(good[scan + 2 : scan + 4], "big") - 3
     for values in ("000000", "013f00", "003e00", "003f10", "003f01", "ffffff"):
         data = good[:tail] + bytes.fromhex(values) + good[tail + 3 :]
@@ -78,11 +77,11 @@ def unusual_headers(good: bytes) -> Iterator[tuple[str, bytes]]:
 def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
     for marker, at in markers(good):
         yield f"cut at {marker:02x} {at}", good[: at + 3]
-    frame = _offset(good, _SOF0)
+    frame = offset(good, _SOF0)
     for height, width in ((65500, 65500), (0, 40), (24, 0), (25, 40), (240, 40), (24, 400)):
         size = height.to_bytes(2, "big") + width.to_bytes(2, "big")
         yield f"lies {height}x{width}", good[: frame + 5] + size + good[frame + 9 :]
-    tables, scan, interval = _offset(good, _DHT), _offset(good, _SOS), _offset(good, _DRI)
+    tables, scan, interval = offset(good, _DHT), offset(good, _SOS), offset(good, _DRI)
     yield "tables before the frame", good[:2] + good[tables:scan] + good[2:tables] + good[scan:]
     yield "no tables", good[:tables] + good[scan:]
     yield "two frames", good[:frame] + good[frame : frame + 19] + good[frame:]
@@ -94,10 +93,6 @@ def _damaged(good: bytes) -> Iterator[tuple[str, bytes]]:
     yield "restart doubled", good[:first] + good[first : first + 2] + good[first:]
     yield "segment lost", good[:first] + good[second:]
     yield "restarts out of order", good[: first + 1] + b"\xd5" + good[first + 2 :]
-
-
-def _offset(data: bytes, wanted: int) -> int:
-    return next(at for marker, at in markers(data) if marker == wanted)
 
 
 def write(folder: Path) -> None:

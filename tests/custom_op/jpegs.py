@@ -1,12 +1,10 @@
 """JPEGs of every kind that the operator reads, made from a photograph."""
 
-from __future__ import annotations
-
 import ctypes
 import io
+import random
 import subprocess
 import tempfile
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from PIL import Image
 from skimage import data as photographs
 from torch import Tensor
 
+import custom_op
 from custom_op.toolchain import find_toolchain
 
 Pixels = NDArray[np.uint8]
@@ -50,45 +49,31 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 class _Settings(ctypes.Structure):
+    """Those of encoder.cpp."""
+
     _fields_ = (
-        ("height", ctypes.c_int),
-        ("width", ctypes.c_int),
-        ("components", ctypes.c_int),
-        ("quality", ctypes.c_int),
+        *((name, ctypes.c_int) for name in ("height", "width", "components", "quality")),
         ("horizontal", ctypes.c_int * 4),
         ("vertical", ctypes.c_int * 4),
-        ("restart_interval", ctypes.c_int),
-        ("progressive", ctypes.c_int),
-        ("arithmetic", ctypes.c_int),
-        ("optimise", ctypes.c_int),
-        ("separate_scans", ctypes.c_int),
-        ("adobe", ctypes.c_int),
-        ("wide_tables", ctypes.c_int),
+        *((name, ctypes.c_int) for name in ("restart_interval", "progressive", "arithmetic")),
+        *((name, ctypes.c_int) for name in ("optimise", "separate_scans", "adobe", "wide_tables")),
     )
 
 
-@dataclass
-class _Encoder:
-    """The compiled encoder and its temporary folder."""
-
-    folder: tempfile.TemporaryDirectory[str] = field(default_factory=tempfile.TemporaryDirectory)
-
-    def __post_init__(self) -> None:
-        toolchain = find_toolchain()
-        library = f"{self.folder.name}/encoder.so"
-        source = str(Path(__file__).with_name("encoder.cpp"))
-        flags = [flag for flag in toolchain.compile_flags if not flag.startswith("-fvisibility")]
+@cache
+def _encoder() -> ctypes.CDLL:
+    toolchain = find_toolchain()
+    source = str(Path(__file__).with_name("encoder.cpp"))
+    flags = [flag for flag in toolchain.compile_flags if not flag.startswith("-fvisibility")]
+    with tempfile.TemporaryDirectory() as folder:
+        library = f"{folder}/encoder.so"
         subprocess.run(
             [toolchain.compiler, *flags, "-shared", source, "-o", library, *toolchain.link_flags],
             check=True,
         )
-        self.functions = ctypes.CDLL(library)
-        self.functions.encode.restype = ctypes.POINTER(ctypes.c_ubyte)
-
-
-@cache
-def _encoder() -> _Encoder:
-    return _Encoder()
+        functions = ctypes.CDLL(library)
+    functions.encode.restype = ctypes.POINTER(ctypes.c_ubyte)
+    return functions
 
 
 def photograph() -> Pixels:
@@ -126,7 +111,7 @@ def encode(
     settings.horizontal[: len(factors)] = [horizontal for horizontal, _ in factors]
     settings.vertical[: len(factors)] = [vertical for _, vertical in factors]
     size = ctypes.c_ulong()
-    functions = _encoder().functions
+    functions = _encoder()
     contiguous = np.ascontiguousarray(pixels)
     data = functions.encode(
         ctypes.byref(settings), contiguous.ctypes.data_as(ctypes.c_char_p), ctypes.byref(size)
@@ -177,7 +162,46 @@ def markers(data: bytes) -> list[tuple[int, int]]:
     return found
 
 
+def offset(data: bytes, wanted: int) -> int:
+    """Of the first marker of a kind."""
+    return next(at for marker, at in markers(data) if marker == wanted)
+
+
 def decoded(data: Tensor) -> Tensor:
     """The whole image, uint8 (3, height, width), from an independent decoder: Pillow's."""
     with Image.open(io.BytesIO(data.numpy().tobytes())) as image:
         return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def whole(data: Tensor) -> Tensor:
+    """The same from the operator."""
+    return custom_op.decode_and_crop_jpeg(data, 0, 0, *custom_op.jpeg_size(data))
+
+
+def random_box(rng: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
+    """Top, left, height, width; small boxes and boxes at the edges of the image are frequent."""
+    crop_height = rng.randint(1, rng.choice((min(4, height), height)))
+    crop_width = rng.randint(1, rng.choice((min(4, width), width)))
+    top = rng.choice((0, height - crop_height, rng.randint(0, height - crop_height)))
+    left = rng.choice((0, width - crop_width, rng.randint(0, width - crop_width)))
+    return top, left, crop_height, crop_width
+
+
+def random_picture(rng: random.Random) -> Pixels:
+    """A photograph, or black and white noise, which overflows the range of samples most.
+
+    Mostly small; some are only a few pixels, or up to 4096 pixels, wide or high.
+    """
+    height, width = rng.randint(1, 120), rng.randint(1, 160)
+    kind = rng.randrange(50)
+    if kind < 8:
+        height, width = rng.randint(1, 18), rng.randint(1, 18)
+    elif kind == 8:
+        width = rng.randint(161, 4096)
+    elif kind == 9:
+        height = rng.randint(121, 4096)
+    seed = rng.randrange(1 << 30)
+    if rng.randrange(5):
+        return picture(height, width, seed)
+    levels = np.random.default_rng(seed).integers(0, 2, (height, width, 3), dtype=np.uint8)
+    return 255 * levels

@@ -1,8 +1,7 @@
-"""Size and orientation, read from headers alone."""
-
-from __future__ import annotations
+"""Size and orientation, read from headers alone, also from unusual ones."""
 
 import io
+import random
 
 import pytest
 import torch
@@ -12,58 +11,44 @@ from PIL import Image
 from torch import Tensor
 
 import custom_op
-from tests.custom_op.corpus import odd_files
+from tests.custom_op.corpus import odd_files, unusual_headers
 from tests.custom_op.jpegs import (
     KINDS,
     SAMPLINGS,
     decoded,
     encode,
+    markers,
     picture,
     tensor,
     with_exif_orientation,
 )
 
+HEIGHT, WIDTH = 70, 101
+WHOLE = (0, 0, HEIGHT, WIDTH)
+FILES = dict(unusual_headers(encode(picture(HEIGHT, WIDTH), restart_interval=2)))
 
-def expected_row(data: Tensor) -> list[int]:
-    """The header of a file that is read alone, or zeros if `jpeg_size` raises."""
+
+def orientation_of(data: bytes) -> int:
+    return int(custom_op.jpeg_headers([tensor(data)])[0, 2])
+
+
+def size_or_zeros(data: Tensor) -> list[int]:
     try:
-        return [*custom_op.jpeg_size(data), orientation_of(data)]
+        return [*custom_op.jpeg_size(data)]
     except custom_op.JpegError:
-        return [0, 0, 0]
+        return [0, 0]
 
 
-def orientation_of(data: Tensor) -> int:
-    return int(custom_op.jpeg_headers([data])[0, 2])
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_size_is_that_of_the_header(kind: str) -> None:
-    data = tensor(encode(picture(37, 53), **KINDS[kind]))
-    assert custom_op.jpeg_size(data) == (37, 53)
-
-
-@pytest.mark.parametrize("long", [False, True])
+@pytest.mark.parametrize("long", [False, True], ids=["SHORT", "LONG"])
 @pytest.mark.parametrize("big_endian", [False, True])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_orientation_equals_pillow(orientation: int, big_endian: bool, long: bool) -> None:
+@pytest.mark.parametrize("orientation", [*range(10), 65535])
+def test_orientation_equals_pillow_and_is_upright_if_invalid(
+    orientation: int, big_endian: bool, long: bool
+) -> None:
     plain = encode(picture(20, 30))
     data = with_exif_orientation(plain, orientation, big_endian=big_endian, long=long)
     assert Image.open(io.BytesIO(data)).getexif()[0x0112] == orientation
-    assert orientation_of(tensor(data)) == orientation
-
-
-@pytest.mark.parametrize("long", [False, True])
-@pytest.mark.parametrize("orientation", [0, 9, 65535])
-def test_invalid_orientation_is_upright(orientation: int, long: bool) -> None:
-    data = with_exif_orientation(encode(picture(20, 30)), orientation, long=long)
-    assert orientation_of(tensor(data)) == 1
-
-
-def test_exif_thumbnail_is_ignored() -> None:
-    data = tensor(with_exif_orientation(encode(picture(40, 50)), 1))
-    assert custom_op.jpeg_size(data) == (40, 50)
-    whole = custom_op.decode_and_crop_jpeg(data, 0, 0, 40, 50)
-    assert torch.equal(whole, decoded(data))
+    assert orientation_of(data) == (orientation if 1 <= orientation <= 8 else 1)
 
 
 @settings(max_examples=60)
@@ -81,47 +66,64 @@ def test_exif_thumbnail_is_ignored() -> None:
         max_size=5,
     )
 )
-def test_headers_of_a_batch_equal_the_headers_of_its_files(
+def test_headers_of_a_batch_are_those_of_its_files(
     images: list[tuple[str, str, int, int, int, float]],
 ) -> None:
+    """The EXIF segment has a thumbnail of another size, and some files are cut off."""
     jpegs, expected = [], []
     for kind, sampling, height, width, orientation, kept in images:
         data = encode(picture(height, width), sampling, **KINDS[kind])
         data = with_exif_orientation(data, orientation)
-        if kept >= 1:
-            expected.append([height, width, orientation])
         jpegs.append(tensor(data[: max(1, int(kept * len(data)))]))
-        if kept < 1:
-            expected.append(expected_row(jpegs[-1]))
+        readable = size_or_zeros(jpegs[-1])
+        assert readable == [height, width] or (kept < 1 and readable == [0, 0])
+        expected.append([*readable, orientation if readable[0] else 0])
     headers = custom_op.jpeg_headers(jpegs)
     assert headers.dtype == torch.int64
     assert headers.tolist() == expected
-    assert [expected_row(jpeg) for jpeg in jpegs] == expected
-
-
-def test_headers_of_odd_files_equal_those_read_one_by_one() -> None:
-    jpegs = [tensor(data) for _, data in odd_files()]
-    expected = [expected_row(jpeg) for jpeg in jpegs]
-    assert [0, 0, 0] in expected and [24, 40, 6] in expected
-    assert custom_op.jpeg_headers(jpegs).tolist() == expected
 
 
 def test_a_file_without_a_readable_header_is_a_row_of_zeros() -> None:
-    good = encode(picture(20, 30))
-    empty = torch.empty(0, dtype=torch.uint8)
-    jpegs = [tensor(good), empty, tensor(b"GIF89a.."), tensor(good[:100]), tensor(good)]
-    zeros = [0, 0, 0]
-    assert custom_op.jpeg_headers(jpegs).tolist() == [[20, 30, 1], zeros, zeros, zeros, [20, 30, 1]]
-    for broken in jpegs[1:4]:
-        with pytest.raises(custom_op.JpegError, match=r"not a JPEG|truncated"):
-            custom_op.jpeg_size(broken)
-
-
-def test_headers_of_no_files_are_no_rows() -> None:
-    assert custom_op.jpeg_headers([]).shape == (0, 3)
-
-
-def test_wrong_tensors_fail_the_batch() -> None:
-    data = tensor(encode(picture(20, 30)))
+    jpegs = [tensor(data) for _, data in odd_files()]
+    jpegs += [torch.empty(0, dtype=torch.uint8), tensor(b"GIF89a..")]
+    found = custom_op.jpeg_headers(jpegs)[:, :2].tolist()
+    assert found == [size_or_zeros(jpeg) for jpeg in jpegs]
+    assert found[-2:] == [[0, 0]] * 2 and found.count([24, 40]) > len(jpegs) / 2
     with pytest.raises(custom_op.JpegError, match="every JPEG must be a tensor of uint8"):
-        custom_op.jpeg_headers([data, data.int()])
+        custom_op.jpeg_headers([jpegs[0], jpegs[0].int()])
+
+
+@pytest.mark.parametrize("data", FILES.values(), ids=FILES)
+def test_unusual_header_changes_no_pixel(data: bytes) -> None:
+    jpeg = tensor(data)
+    expected = decoded(jpeg)
+    assert custom_op.jpeg_size(jpeg) == (HEIGHT, WIDTH)
+    assert torch.equal(custom_op.decode_and_crop_jpeg(jpeg, *WHOLE), expected)
+    rng = random.Random(0)
+    for _ in range(10):
+        h, w = rng.randint(1, HEIGHT), rng.randint(1, WIDTH)
+        y, x = rng.randint(0, HEIGHT - h), rng.randint(0, WIDTH - w)
+        crop = expected[:, y : y + h, x : x + w]
+        assert torch.equal(custom_op.decode_and_crop_jpeg(jpeg, y, x, h, w), crop)
+        custom_op.decode_crop_resize_batch([jpeg], torch.tensor([[y, x, h, w]]), 8)
+
+
+@pytest.mark.parametrize("kind", ["plain", "optimised", "separate scans", "arithmetic"])
+def test_invalid_scan_parameters_change_no_pixel(kind: str) -> None:
+    good = encode(picture(HEIGHT, WIDTH), **KINDS[kind])
+    data = bytearray(good)
+    for marker, at in markers(good):
+        if marker == 0xDA:
+            end = at + 2 + int.from_bytes(good[at + 2 : at + 4], "big")
+            data[end - 3 : end] = b"\0\0\x21"
+    jpeg, expected = tensor(bytes(data)), decoded(tensor(good))
+    for file in (jpeg, custom_op.to_baseline(jpeg)):
+        assert torch.equal(custom_op.decode_and_crop_jpeg(file, *WHOLE), expected)
+
+
+@pytest.mark.parametrize("garbage", [b"\x12\x34", b"\xff\xff", b"\xff\0\0", b"\xff\xd0"])
+def test_orientation_after_extraneous_or_fill_bytes_is_found(garbage: bytes) -> None:
+    good = with_exif_orientation(encode(picture(24, 40)), 6)
+    first = good.index(b"\xff\xe0") if good[3] == 0xE0 else 2
+    other = b"\xff\xfe\0\x04ab"
+    assert orientation_of(good[:first] + other + garbage + good[first:]) == 6

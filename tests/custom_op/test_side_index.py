@@ -1,12 +1,9 @@
 """A side index changes where decoding starts, and no pixel."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,9 +11,20 @@ import torch
 from torch import Tensor
 
 import custom_op
-from tests.custom_op.jpegs import Pixels, decoded, encode, photograph, picture, tensor
-from tests.custom_op.test_crop import random_box
-from tests.custom_op.test_own_decoder import PAIRS, SAMPLINGS, random_picture
+from tests.custom_op.jpegs import (
+    KINDS,
+    Pixels,
+    decoded,
+    encode,
+    photograph,
+    picture,
+    random_box,
+    random_picture,
+    tensor,
+)
+from tests.custom_op.test_crop import PAIRS, SPECIALIZED
+
+NONE = torch.empty(0, dtype=torch.uint8)
 
 
 def dense_index(data: Tensor) -> Tensor:
@@ -35,7 +43,7 @@ def test_random_crops_with_an_index_equal_the_whole_decode() -> None:
     indexed = 0
     for _ in range(PAIRS // 100):
         quality = rng.choice((rng.randint(1, 100), 75, 100))
-        data = tensor(encode(random_picture(rng), rng.choice((*SAMPLINGS, "4:1:1")), quality))
+        data = tensor(encode(random_picture(rng), rng.choice((*SPECIALIZED, "4:1:1")), quality))
         index = custom_op.index_jpeg(data, max_share=rng.choice((0.02, 0.1, 1)))
         indexed += len(index) > 0
         whole = decoded(data)
@@ -44,19 +52,6 @@ def test_random_crops_with_an_index_equal_the_whole_decode() -> None:
             expected = whole[:, top : top + height, left : left + width]
             assert torch.equal(crop(data, box, index), expected)
     assert indexed > PAIRS // 300
-
-
-def test_a_batch_takes_indexes_and_empty_ones() -> None:
-    rng = random.Random(1)
-    files = [tensor(encode(picture(90, 70 + 30 * i, i), "4:2:0")) for i in range(3)]
-    indexes = [dense_index(files[0]), torch.empty(0, dtype=torch.uint8)]
-    indexes.append(dense_index(files[2]))
-    boxes = torch.tensor([random_box(rng, *custom_op.jpeg_size(data)) for data in files])
-    expected = custom_op.decode_crop_resize_batch(files, boxes, 32).images
-    found = custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=indexes).images
-    assert torch.equal(found, expected)
-    with pytest.raises(custom_op.JpegError, match="one index for every image"):
-        custom_op.decode_crop_resize_batch(files, boxes, 32, indexes=indexes[:2])
 
 
 def test_an_index_reads_only_bytes_near_the_crop() -> None:
@@ -70,51 +65,48 @@ def test_an_index_reads_only_bytes_near_the_crop() -> None:
     assert torch.equal(crop(spoiled, (300, 300, 50, 50), index), expected)
 
 
-@pytest.mark.parametrize("kind", ["progressive", "restart markers", "grey progressive"])
-def test_a_file_that_needs_or_can_have_no_index_gets_an_empty_one(kind: str) -> None:
-    options: Any = {"restart_interval": 2} if kind == "restart markers" else {"progressive": 1}
-    sampling = "grey" if kind.startswith("grey") else "4:2:0"
-    data = tensor(encode(picture(60, 90), sampling, **options))
-    assert len(custom_op.index_jpeg(data)) == 0
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(encode(picture(60, 90), **KINDS["progressive"]), id="progressive"),
+        pytest.param(encode(picture(60, 90), "grey", progressive=1), id="grey progressive"),
+        pytest.param(encode(picture(60, 90), restart_interval=2), id="restart markers"),
+        pytest.param(encode(picture(200, 200))[:6000], id="damaged"),
+        pytest.param(encode(picture(64, 64)), id="too small for an index of its share"),
+    ],
+)
+def test_a_file_that_needs_or_can_have_no_index_gets_an_empty_one(data: bytes) -> None:
+    assert len(custom_op.index_jpeg(tensor(data))) == 0
 
 
-def test_a_damaged_file_gets_an_empty_index() -> None:
-    data = tensor(encode(picture(200, 200), "4:2:0"))
-    assert len(custom_op.index_jpeg(data[: len(data) // 2])) == 0
+DATA = encode(picture(200, 200))
+HALF = len(DATA) // 2
+CHANGED = {
+    "other file": encode(picture(200, 200, seed=9), quality=80),
+    # A value of the first quantization table.
+    "other tables": DATA[:30] + bytes([DATA[30] + 1]) + DATA[31:],
+    # Same size, same header; the second half of the scan is from another place.
+    "rotated scan": DATA[: len(DATA) // 2]
+    + DATA[-102:-2]
+    + DATA[len(DATA) // 2 : -102]
+    + DATA[-2:],
+    "progressive": encode(picture(200, 200), progressive=1),
+    "restart markers": encode(picture(200, 200), restart_interval=2),
+}
 
 
-def other_file(_: Tensor) -> Tensor:
-    return tensor(encode(picture(200, 200, seed=9), "4:2:0", 80))
-
-
-def other_tables(data: Tensor) -> Tensor:
-    changed = data.clone()
-    changed[30] += 1  # in the first quantization table
-    return changed
-
-
-def rotated_scan(data: Tensor) -> Tensor:
-    """Same size, same header; the second half of the scan is from another place."""
-    half = len(data) // 2
-    changed = data.clone()
-    changed[half:-2] = data[half:-2].roll(100)
-    return changed
-
-
-@pytest.mark.parametrize("change", [other_file, other_tables, rotated_scan])
-def test_a_changed_file_decodes_as_without_an_index(change: Callable[[Tensor], Tensor]) -> None:
-    data = tensor(encode(picture(200, 200), "4:2:0"))
-    index = dense_index(data)
-    changed = change(data)
-    boxes = [random_box(random.Random(i), 200, 200) for i in range(50)]
-
-    def outcome(box: tuple[int, int, int, int], index: Tensor | None) -> bytes | str:
-        try:
-            return crop(changed, box, index).numpy().tobytes()
-        except custom_op.JpegError as error:
-            return str(error)
-
-    assert [outcome(box, index) for box in boxes] == [outcome(box, None) for box in boxes]
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize("data", CHANGED.values(), ids=CHANGED)
+def test_a_changed_file_decodes_as_without_its_index_which_is_stale(
+    data: bytes, views: int
+) -> None:
+    boxes = torch.tensor([random_box(random.Random(i), 200, 200) for i in range(50)])
+    boxes = boxes.view(-1, views, 4)
+    files, indexes = [tensor(data)] * len(boxes), [dense_index(tensor(DATA))] * len(boxes)
+    decode = partial(custom_op.decode_crop_resize_batch, files, boxes, 16, mask_errors=True)
+    plain, given = decode(), decode(indexes=indexes)
+    assert torch.equal(given.images, plain.images) and torch.equal(given.failed, plain.failed)
+    assert torch.equal(given.stale, ~given.failed) and not plain.stale.any()
 
 
 def stale_indexes(files: list[Tensor], indexes: list[Tensor], boxes: Tensor) -> list[bool]:
@@ -123,20 +115,12 @@ def stale_indexes(files: list[Tensor], indexes: list[Tensor], boxes: Tensor) -> 
     return stale
 
 
-def test_a_batch_tells_whose_indexes_are_those_of_other_files() -> None:
-    data = tensor(encode(picture(200, 200), "4:2:0"))
-    index, none = dense_index(data), torch.empty(0, dtype=torch.uint8)
-    progressive = tensor(encode(picture(200, 200), "4:2:0", progressive=1))
-    marked = tensor(encode(picture(200, 200), "4:2:0", restart_interval=2))
-    changed = [other_file(data), other_tables(data), progressive, marked]
-    damaged = torch.zeros(50, dtype=torch.uint8)
-    files = [data, data, *changed, data, damaged]
-    indexes = [index, none, index, index, index, index, index[:-1], index]
+def test_only_an_index_that_does_not_fit_an_image_that_decodes_is_stale() -> None:
+    data, index = tensor(DATA), dense_index(tensor(DATA))
+    files = [data, data, data, torch.zeros(50, dtype=torch.uint8)]
     boxes = torch.tensor([[100, 100, 50, 50]]).repeat(len(files), 1)
-    expected = [False, False, True, True, True, True, True, False]
-    assert stale_indexes(files, indexes, boxes) == expected
-    several = boxes[:, None].repeat(1, 2, 1)
-    assert stale_indexes(files, indexes, several) == expected
+    expected = [False, False, True, False]
+    assert stale_indexes(files, [index, NONE, index[:-1], index], boxes) == expected
 
 
 def changed_between(data: Tensor) -> Tensor:
@@ -149,8 +133,8 @@ def changed_between(data: Tensor) -> Tensor:
 
 
 def test_an_index_is_also_stale_where_only_the_data_at_its_entries_differs() -> None:
-    data = tensor(encode(picture(200, 200), "4:2:0"))
-    index, changed = dense_index(data), changed_between(data)
+    data, index = tensor(DATA), dense_index(tensor(DATA))
+    changed = changed_between(data)
     first, below = torch.tensor([[0, 0, 16, 16]]), torch.tensor([[114, 0, 16, 16]])
     assert stale_indexes([changed], [index], first) == [False]
     assert stale_indexes([changed], [index], below) == [True]
@@ -194,29 +178,22 @@ def test_no_index_passes_for_that_of_another_file_of_the_same_size_and_header() 
     assert torch.equal(given, custom_op.decode_crop_resize_batch(new, boxes, 8).images)
 
 
-def test_a_truncated_or_longer_index_is_ignored() -> None:
-    data = tensor(encode(picture(100, 100), "4:4:4"))
-    index = dense_index(data)
-    expected = crop(data, (40, 40, 50, 50))
-    more = torch.zeros(1, dtype=torch.uint8)
-    for wrong in (index[:20], index[:-1], torch.cat([index, more]), index[:0], data):
-        assert torch.equal(crop(data, (40, 40, 50, 50), wrong), expected)
-
-
-def test_random_damage_of_an_index_changes_no_pixel() -> None:
+def test_a_damaged_index_changes_no_pixel() -> None:
     rng = random.Random(3)
     data = tensor(encode(picture(100, 100), "4:2:2"))
     index, whole = dense_index(data), decoded(data)
+    wrong = [index[:20], index[:-1], torch.cat([index, torch.zeros_like(index[:1])]), NONE, data]
     for _ in range(500):
-        wrong = index.clone()
+        wrong.append(index.clone())
         for _ in range(rng.randint(1, 4)):
-            wrong[rng.randrange(len(wrong))] = rng.randrange(256)
+            wrong[-1][rng.randrange(len(index))] = rng.randrange(256)
+    for damaged in wrong:
         top, left, height, width = box = random_box(rng, 100, 100)
         expected = whole[:, top : top + height, left : left + width]
-        assert torch.equal(crop(data, box, wrong), expected)
+        assert torch.equal(crop(data, box, damaged), expected)
 
 
-@pytest.mark.parametrize("sampling", [*SAMPLINGS, "4:1:1", "uneven"])
+@pytest.mark.parametrize("sampling", [*SPECIALIZED, "4:1:1", "uneven"])
 def test_an_index_has_at_most_1_25_percent_of_any_file(sampling: str) -> None:
     shares = []
     for quality in (10, 70, 90, 100):
@@ -229,13 +206,9 @@ def test_an_index_has_at_most_1_25_percent_of_any_file(sampling: str) -> None:
     assert sorted(shares)[len(shares) // 2] > 0.006
 
 
-def test_a_file_too_small_for_an_index_of_its_share_gets_none() -> None:
-    assert len(custom_op.index_jpeg(tensor(encode(picture(64, 64))))) == 0
-
-
 def test_an_index_made_while_crops_are_decoded_is_that_of_the_file() -> None:
     rng = random.Random(4)
-    whole = {sampling: picture(rng.randint(120, 300), 400) for sampling in (*SAMPLINGS, "uneven")}
+    whole = {sampling: picture(rng.randint(120, 300), 400) for sampling in (*SPECIALIZED, "uneven")}
     files = [tensor(encode(pixels, sampling, 90)) for sampling, pixels in whole.items()]
     expected = [custom_op.index_jpeg(data) for data in files]
     assert all(map(len, expected))
@@ -254,20 +227,15 @@ def test_an_index_made_while_crops_are_decoded_is_that_of_the_file() -> None:
 
 def test_new_indexes_are_made_of_files_without_one_that_fits() -> None:
     data, other = (tensor(encode(picture(200, 200, seed), "4:2:0", 90)) for seed in range(2))
-    index, none = custom_op.index_jpeg(data), torch.empty(0, dtype=torch.uint8)
+    index = custom_op.index_jpeg(data)
     marked = tensor(encode(picture(200, 200), "4:2:0", 90, restart_interval=2))
     damaged = torch.cat([data[:-3000], data[-1000:]])
-    files = [data, data, other, marked, damaged, data[:2000], none]
+    files = [data, data, other, marked, damaged, data[:2000], NONE]
     boxes = torch.tensor([[10, 10, 50, 50]]).repeat(len(files), 1)
-    indexes = [none, index, index, none, none, none, none]
+    indexes = [NONE, index, index, NONE, NONE, NONE, NONE]
     made = custom_op.decode_crop_resize_batch(
         files, boxes, 8, indexes=indexes, mask_errors=True, make_indexes=True
     ).new_indexes
     assert torch.equal(made[0], index)
     assert torch.equal(made[2], custom_op.index_jpeg(other))
     assert [len(new) for new in made[1:2] + made[3:]] == [0] * 5
-
-
-def test_a_batch_without_images_has_no_new_indexes() -> None:
-    boxes = torch.empty((0, 4), dtype=torch.int64)
-    assert custom_op.decode_crop_resize_batch([], boxes, 8, make_indexes=True).new_indexes == []

@@ -1,7 +1,5 @@
 """A file of any coding becomes baseline without a changed pixel."""
 
-from __future__ import annotations
-
 import io
 
 import pytest
@@ -17,14 +15,11 @@ from tests.custom_op.jpegs import (
     markers,
     picture,
     tensor,
+    whole,
 )
 
 OTHERS = ["progressive", "progressive, restart 2", "separate scans", "arithmetic"]
 """The kinds that are not baseline."""
-
-
-def pixels(data: torch.Tensor) -> torch.Tensor:
-    return custom_op.decode_and_crop_jpeg(data, 0, 0, *custom_op.jpeg_size(data))
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -34,7 +29,7 @@ def test_baseline_file_has_the_same_pixels_in_one_scan(sampling: str, kind: str)
     baseline = custom_op.to_baseline(data)
     expected = decoded(data)
     assert torch.equal(decoded(baseline), expected)
-    assert torch.equal(pixels(baseline), expected)
+    assert torch.equal(whole(baseline), expected)
     found = [marker for marker, _ in markers(bytes(baseline.numpy()))]
     assert 0xC0 in found and found.count(0xDA) == 1 and 0xDD not in found
 
@@ -71,34 +66,19 @@ def test_orientation_profile_and_comment_are_kept() -> None:
 
 
 @pytest.mark.parametrize("adobe", [0, 1])
-def test_cmyk_file_keeps_its_pixels(adobe: int) -> None:
+def test_cmyk_file_keeps_its_whole(adobe: int) -> None:
     four = picture(40, 60)[:, :, [0, 1, 2, 0]]
     data = tensor(encode(four, "4:4:4", adobe=adobe, progressive=True))
     baseline = custom_op.to_baseline(data)
-    assert torch.equal(pixels(baseline), pixels(data))
+    assert torch.equal(whole(baseline), whole(data))
     assert not torch.equal(baseline, data)
 
 
-def test_broken_file_is_refused() -> None:
+def test_truncated_file_is_refused() -> None:
     good = encode(picture(40, 60), progressive=True)
-    for broken in (b"", b"GIF89a..", good[:-200], good[: len(good) // 2]):
-        with pytest.raises(custom_op.JpegError, match=r"not a JPEG|truncated"):
-            custom_op.to_baseline(tensor(broken or b"\0")[: len(broken)])
-
-
-@pytest.mark.parametrize("kind", ["progressive", "separate scans"])
-def test_extraneous_bytes_between_the_scans_are_refused(kind: str) -> None:
-    good = encode(picture(40, 60), **KINDS[kind])
-    last = [at for marker, at in markers(good) if marker == 0xDA][-1]
-    with pytest.raises(custom_op.JpegError, match=r"extraneous|bad Huffman"):
-        custom_op.to_baseline(tensor(good[:last] + b"\x12\x34" * 20 + good[last:]))
-
-
-def test_image_with_more_than_max_pixels_is_refused() -> None:
-    data = tensor(encode(picture(40, 60), progressive=True))
-    custom_op.to_baseline(data, max_pixels=2400)
-    with pytest.raises(custom_op.JpegError, match="more than 2399 pixels"):
-        custom_op.to_baseline(data, max_pixels=2399)
+    for broken in (good[:-200], good[: len(good) // 2]):
+        with pytest.raises(custom_op.JpegError, match="truncated"):
+            custom_op.to_baseline(tensor(broken))
 
 
 def test_progressive_file_without_its_last_scans_keeps_its_pixels_or_is_refused() -> None:
@@ -114,5 +94,5 @@ def test_progressive_file_without_its_last_scans_keeps_its_pixels_or_is_refused(
             assert "would have other pixels" in str(error)
             refused.append(count)
         else:
-            assert torch.equal(pixels(baseline), pixels(data))
+            assert torch.equal(whole(baseline), whole(data))
     assert refused and 1 in refused

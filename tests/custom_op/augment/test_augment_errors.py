@@ -1,7 +1,5 @@
 """Tables of operations that the batch operator refuses."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

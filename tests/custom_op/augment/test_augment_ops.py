@@ -1,7 +1,5 @@
 """The operations of the batch operator compared with torchvision's on uint8 tensors."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from tests.custom_op.augment.torchvision_ops import (
     IMAGES,
     Operation,
     between_pixels,
-    every_operation,
     expected,
     image,
     table,
@@ -61,7 +58,7 @@ def parameters_of(name: str, size: int) -> st.SearchStrategy[tuple[float, ...]]:
         amount = degrees if name == "rotate" else tangents if name[:5] == "shear" else whole
         fills = st.tuples(amount, st.integers(0, 1), colors)
         return fills.map(lambda drawn: (*drawn[:2], *drawn[2]))
-    kernels = st.integers(1, min(size, 12)).map(lambda half: 2 * half - 1)
+    kernels = st.integers(1, min(size, 26)).map(lambda half: 2 * half - 1)
     thresholds = st.one_of(
         st.sampled_from([0, 1, 255, 255.5, 256]), st.integers(0, 256), st.floats(0, 256, width=32)
     )
@@ -78,46 +75,16 @@ def parameters_of(name: str, size: int) -> st.SearchStrategy[tuple[float, ...]]:
 
 
 @pytest.mark.parametrize("name", PARAMETERS)
-@settings(max_examples=60)
+@settings(max_examples=70)
 @given(st.data())
 def test_operation_matches_torchvision(name: str, data: st.DataObject) -> None:
     kind = data.draw(st.sampled_from(IMAGES))
-    size = data.draw(st.sampled_from([1, 2, 3, 5, 16, 33, 64]))
+    size = data.draw(st.sampled_from([1, 2, 3, 5, 16, 33, 64, 224]))
     operation = (name, data.draw(parameters_of(name, size)))
-    assert_matches(kind, size, operation)
-
-
-def assert_matches(kind: str, size: int, operation: Operation) -> None:
-    name = operation[0]
     difference = crop(kind, size, operation).int() - expected(crop(kind, size), operation).int()
     if name in GEOMETRY and not operation[1][1]:
         difference[:, between_pixels(operation, size)] = 0
-    levels = 0 if name in EXACT else LEVELS.get(name, 1)
-    assert difference.abs().max() <= levels
-
-
-@pytest.mark.parametrize(
-    "operation",
-    [
-        *(
-            ("rotate", (angle, mode, 9, 99, 200))
-            for angle in (30, -135, 90, 359)
-            for mode in (0, 1)
-        ),
-        *((name, (0.3, mode, 9, 99, 200)) for name in ("shear_x", "shear_y") for mode in (0, 1)),
-        ("gaussian_blur", (23, 1.7)),
-        ("gaussian_blur", (51, 1e30)),
-        ("contrast", (1.9,)),
-        ("saturation", (0.1,)),
-        ("sharpness", (1.99,)),
-        ("hue", (0.37,)),
-        ("autocontrast", ()),
-        ("equalize", ()),
-    ],
-    ids=str,
-)
-def test_operation_matches_torchvision_at_the_usual_size(operation: Operation) -> None:
-    assert_matches("photograph", 224, operation)
+    assert difference.abs().max() <= (0 if name in EXACT else LEVELS.get(name, 1))
 
 
 def test_extreme_parameters_are_defined() -> None:
@@ -158,27 +125,6 @@ def test_operations_that_change_nothing_give_the_plain_crop() -> None:
     assert torch.equal(plain[0], crop("noise", 50))
 
 
-def test_result_does_not_depend_on_the_batch() -> None:
-    augment = every_operation().repeat(3, 1, 1)
-    count = len(augment)
-    jpegs = [image(IMAGES[i % 3]) for i in range(count)]
-    boxes = torch.tensor([[5, 0, 95, 100]]).repeat(count, 1)
-    alone = [
-        decode_crop_resize_batch(jpegs[i : i + 1], boxes[:1], 40, augment=augment[i : i + 1]).images
-        for i in range(count)
-    ]
-    batch = decode_crop_resize_batch(jpegs, boxes, 40, augment=augment)
-    assert torch.equal(batch.images, torch.cat(alone))
-
-
-@pytest.mark.parametrize("memory_format", [torch.contiguous_format, torch.channels_last])
-def test_layout_does_not_change_the_values(memory_format: torch.memory_format) -> None:
-    operations: list[Operation] = [("rotate", (20, 0, 9, 9, 9)), ("equalize", ())]
-    out = torch.empty((1, 3, 37, 37), dtype=torch.uint8, memory_format=memory_format)
-    crop("photograph", 37, *operations, out=out)
-    assert torch.equal(out[0], crop("photograph", 37, *operations))
-
-
 @pytest.mark.parametrize("orientation", [1, 3, 6])
 @pytest.mark.parametrize("flip", [False, True])
 def test_operations_see_the_upright_and_flipped_crop(orientation: int, flip: bool) -> None:
@@ -190,13 +136,3 @@ def test_operations_see_the_upright_and_flipped_crop(orientation: int, flip: boo
             [jpeg], box, 24, flip=flips, augment=table(operation)
         ).images[0]
         assert torch.equal(got, expected(base, operation))
-
-
-def test_masked_batch_augments_the_images_that_decode() -> None:
-    good = image("photograph")
-    boxes, augment = torch.tensor([[0, 0, 100, 100]] * 2), table(("invert", ())).repeat(2, 1, 1)
-    jpegs = [good, good[: len(good) // 2]]
-    out, failed, *_ = decode_crop_resize_batch(jpegs, boxes, 20, augment=augment, mask_errors=True)
-    assert failed.tolist() == [False, True]
-    assert torch.equal(out[0], 255 - crop("photograph", 20))
-    assert out[1].eq(0).all()

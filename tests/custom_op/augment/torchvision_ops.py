@@ -1,7 +1,5 @@
 """Images, tables of operations, and what torchvision makes of them."""
 
-from __future__ import annotations
-
 import functools
 import math
 

@@ -1,162 +1,167 @@
-"""The cache loads nothing that another user could have planted, and says when it has no space."""
+"""The cache loads nothing that another user could have planted, and says when it cannot be used."""
 
-from __future__ import annotations
-
+import contextlib
+import errno
+import fcntl
+import multiprocessing
 import os
 import resource
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
-from functools import partial
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.custom_op.building.build_process import built, copy_tree, run, start
+import custom_op.build as building
+from custom_op import BuildError
+from custom_op.build import build, build_key
+from custom_op.toolchain import find_toolchain
 
+FORK = multiprocessing.get_context("fork")
 STRANGER = 12345
 
-
-@pytest.fixture
-def temporary(tmp_path: Path) -> Path:
-    """The system's temporary directory of the processes: everybody may write to it."""
-    folder = tmp_path / "temporary"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    return folder
+pytestmark = pytest.mark.usefixtures("sources")
 
 
-@pytest.fixture
-def public() -> Iterator[Path]:
-    """A folder that other users can read."""
-    with tempfile.TemporaryDirectory() as name:
-        Path(name).chmod(0o755)
-        yield Path(name)
+def share(bits: int) -> Callable[[Path], None]:
+    return lambda path: path.chmod(path.stat().st_mode | bits)
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache with a working library."""
-    folder = tmp_path_factory.mktemp("made")
-    run(copy_tree(folder / "tree"), folder / "cache")
-    return folder / "cache"
+def give_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files to a second user")
+    os.chown(path, STRANGER, STRANGER)
 
 
-@pytest.fixture
-def filled(made: Path, cache: Path) -> Path:
-    """The library in a cache that may be changed."""
-    shutil.copytree(made, cache)
-    return next(cache.glob("*/custom_op.so"))
+def link(path: Path) -> None:
+    """To a file that others can write."""
+    path.rename(elsewhere := path.parents[1] / "planted.so")
+    elsewhere.chmod(0o666)
+    path.symlink_to(elsewhere)
 
 
 @pytest.mark.parametrize(
-    ("part", "mode"),
+    ("part", "open_up"),
     [
-        ("", 0o020), ("", 0o002), ("KEY", 0o020), ("KEY.lock", 0o002),
-        ("KEY/build.json", 0o020), ("KEY/custom_op.so", 0o002),
+        pytest.param("", share(0o020), id="folder, group"),
+        pytest.param("", share(0o002), id="folder, world"),
+        pytest.param("", give_away, id="folder, owner"),
+        pytest.param("KEY", share(0o020), id="build, group"),
+        pytest.param("KEY.lock", share(0o002), id="lock, world"),
+        pytest.param("KEY/build.json", share(0o020), id="record, group"),
+        pytest.param("KEY/custom_op.so", share(0o002), id="library, world"),
+        pytest.param("KEY/custom_op.so", give_away, id="library, owner"),
+        pytest.param("KEY/custom_op.so", link, id="library, link"),
     ],
-)  # fmt: skip
-def test_cache_that_others_can_write_is_ignored_with_one_line(
-    tree: Path, cache: Path, filled: Path, temporary: Path, part: str, mode: int
+)
+def test_cache_that_others_can_change_is_ignored_with_one_line(
+    cache: Path,
+    temporary: Path,
+    part: str,
+    open_up: Callable[[Path], None],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    path = cache / part.replace("KEY", filled.parent.name)
-    path.chmod(path.stat().st_mode | mode)
-    output = run(tree, cache, TMPDIR=str(temporary))
-    assert built(output).is_relative_to(temporary)
-    warnings = [line for line in output.splitlines() if "cannot use the cache" in line]
-    assert len(warnings) == 1 and f"other users can change {path};" in warnings[0]
+    """Also the folder in the temporary directory, whose name everybody knows."""
+    for folder in (cache, temporary / f"custom_op-{os.getuid()}"):
+        library, _ = build()
+        assert library.is_relative_to(folder)
+        open_up(path := folder / part.replace("KEY", library.parent.name))
+        caplog.clear()
+        with contextlib.suppress(BuildError):
+            assert not build()[0].is_relative_to(folder)
+        refusals = [line for line in caplog.messages if f"cannot use the cache {folder}:" in line]
+        assert len(refusals) == 1 and f"other users can change {path};" in refusals[0]
 
 
-def test_library_linked_from_a_folder_that_others_can_write_is_not_loaded(
-    tree: Path, cache: Path, filled: Path, temporary: Path
-) -> None:
-    elsewhere = temporary / "planted.so"
-    filled.rename(elsewhere)
-    elsewhere.chmod(0o666)
-    filled.symlink_to(elsewhere)
-    output = run(tree, cache, TMPDIR=str(temporary))
-    assert built(output) != filled
-    assert f"other users can change {filled};" in output
+def build_as_stranger(key: str) -> Path:
+    # The sources are private to root here.
+    pytest.MonkeyPatch().setattr(building, "build_key", lambda _: key)
+    os.setgid(STRANGER)
+    os.setuid(STRANGER)
+    return build()[0]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a second user")
-def test_cache_made_by_another_user_is_not_loaded(tree: Path, made: Path, public: Path) -> None:
-    """The other user plants a working library under the name of the victim's fallback."""
-    fallback = public / f"custom_op-{os.getuid()}"
-    shutil.copytree(made, public / "made").chmod(0o755)
-    public.chmod(0o1777)
-    code = f"umask 022; cp -r {public}/made {fallback}"
-    subprocess.run(["sh", "-c", code], check=True, user=STRANGER, group=STRANGER, extra_groups=[])
-    assert next(fallback.glob("*/custom_op.so")).stat().st_uid == STRANGER
-
-    (public / "file").write_text("")
-    process = start(tree, public / "file" / "cache", TMPDIR=str(public))
-    output, errors = process.communicate()
-    assert process.returncode != 0 and not output
-    assert f"other users can change {fallback};" in errors.splitlines()[-1]
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become a second user")
-def test_read_only_cache_of_root_is_used_by_other_users(tree: Path, public: Path) -> None:
+def test_read_only_cache_of_root_is_used_by_other_users(monkeypatch: pytest.MonkeyPatch) -> None:
     """Like the prebuilt cache of the image."""
-    cache = public / "cache"
-    cache.mkdir(mode=0o755)
-    library = built(run(tree, cache))
-    code = """
-import os
-from custom_op import build as building
-key = building.build_key(building.find_toolchain())  # the sources are private to root here
-building.build_key = lambda _: key
-os.setgid(12345), os.setuid(12345)
-print(building.build()[0])
-"""
-    output = run(tree, cache, code, TMPDIR=str(public))
-    assert built(output) == library
-    assert "cannot use the cache" not in output
+    with tempfile.TemporaryDirectory(dir="/tmp") as public:
+        Path(public).chmod(0o755)
+        monkeypatch.setenv("CUSTOM_OP_CACHE", f"{public}/cache")
+        Path(public, "cache").mkdir(mode=0o755)
+        library, _ = build()
+        with FORK.Pool(1) as pool:
+            assert pool.apply(build_as_stranger, (build_key(find_toolchain()),)) == library
 
 
-def test_build_under_an_open_umask_is_trusted_by_the_next_process(
-    tree: Path, cache: Path, temporary: Path
+def test_build_under_an_open_umask_is_trusted_by_the_next_process(cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        library, _ = build()
+    finally:
+        os.umask(before)
+    assert build()[0] == library and library.is_relative_to(cache)
+
+
+@contextlib.contextmanager
+def a_file(cache: Path) -> Iterator[str]:
+    cache.write_text("")
+    yield os.strerror(errno.EEXIST)
+
+
+@contextlib.contextmanager
+def no_locks(cache: Path) -> Iterator[str]:
+    """As on NFS without a lock service."""
+    flock = fcntl.flock
+
+    def refusing(file: Any, operation: int) -> None:
+        if Path(f"/proc/self/fd/{file}").readlink().is_relative_to(cache):
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        flock(file, operation)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fcntl, "flock", refusing)
+        yield os.strerror(errno.ENOLCK)
+
+
+@contextlib.contextmanager
+def a_full_disk(cache: Path) -> Iterator[str]:
+    cache.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", cache]).returncode:
+        pytest.skip("mounting a small file system needs root with CAP_SYS_ADMIN")
+    try:
+        yield os.strerror(errno.ENOSPC)
+    finally:
+        subprocess.run(["umount", cache], check=True)
+
+
+@pytest.mark.parametrize("make", [a_file, no_locks, a_full_disk])
+def test_unusable_cache_is_replaced_by_a_temporary_folder(
+    make: Callable[[Path], AbstractContextManager[str]],
+    cache: Path,
+    temporary: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    code = "import os; os.umask(0)\nfrom custom_op.build import build; print(build()[0])"
-    first = run(tree, cache, code, TMPDIR=str(temporary))
-    second = run(tree, cache, TMPDIR=str(temporary))
-    assert built(first) == built(second)
-    assert "cannot use the cache" not in second
+    with make(cache) as reason:
+        assert build()[0].is_relative_to(temporary / f"custom_op-{os.getuid()}")
+    assert f"cannot use the cache {cache}: {reason}" in caplog.text
+
+
+def build_on_a_full_disk() -> None:
+    """A limit on the size of files stands for it: every write beyond it fails."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    build()
 
 
 def test_full_disk_is_named_at_once_and_nothing_is_compiled(
-    tree: Path, cache: Path, tmp_path: Path, temporary: Path, compiler: Callable[[str], Path]
+    cache: Path, temporary: Path, tmp_path: Path, compiler: Callable[[str], Path]
 ) -> None:
-    """A limit on the size of files stands for the full disk: every write beyond it fails."""
     log = tmp_path / "compiled"
-    script = compiler(f'case "$*" in *" -c "*) echo "$*" >> {log};; esac')
-    limits = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
-    processes = [
-        start(tree, cache, prepare=limits, CXX=str(script), TMPDIR=str(temporary)) for _ in range(4)
-    ]
-    for process in processes:
-        _, errors = process.communicate()
-        assert process.returncode != 0
-        last = errors.splitlines()[-1]
-        assert "BuildError: " in last and "8 MB" in last and "CUSTOM_OP_CACHE" in last
-        for folder in (cache, temporary / f"custom_op-{os.getuid()}"):
-            assert f"cannot use the cache {folder}: File too large" in last
+    compiler(f'case "$*" in *" -c "*) echo "$*" >> {log};; esac')
+    with FORK.Pool(1) as pool, pytest.raises(BuildError, match=r"8 MB.*CUSTOM_OP_CACHE") as raised:
+        pool.apply(build_on_a_full_disk)
+    for folder in (cache, temporary / f"custom_op-{os.getuid()}"):
+        assert f"cannot use the cache {folder}: File too large" in str(raised.value)
     assert not log.exists()
-
-
-def test_full_disk_of_the_cache_is_logged_and_the_next_folder_is_used(
-    tree: Path, cache: Path, temporary: Path
-) -> None:
-    """A real file system without space for the build."""
-    cache.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", cache])
-    if mounted.returncode != 0:
-        pytest.skip("mounting a small file system needs root with CAP_SYS_ADMIN")
-    try:
-        output = run(tree, cache, TMPDIR=str(temporary))
-        assert built(output).is_relative_to(temporary)
-        assert f"cannot use the cache {cache}: No space left on device" in output
-    finally:
-        subprocess.run(["umount", cache], check=True)
