@@ -1,6 +1,6 @@
 """A command `python` that starts in milliseconds: a process that has imported torch forks for it.
 
-For what starts Python itself, such as a shell script or torchrun.
+For what starts Python itself, such as a shell script, make or torchrun.
 """
 
 import json
@@ -20,7 +20,7 @@ from tests.entry_point.training import forked_ranks
 COMMAND = """#!{python} -SE
 import json, os, socket, sys
 
-arguments = [each for each in sys.argv[1:] if each != "-u"]
+arguments = [each for each in sys.argv[1:] if each not in ("-u", "-I")]
 message = json.dumps([arguments, os.getcwd(), dict(os.environ)]).encode()
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
@@ -28,6 +28,10 @@ with socket.socket(socket.AF_UNIX) as server:
     server.sendall(message)
     os._exit(int(server.recv(16)))
 """
+
+
+FORKS = ".venv/bin/forks"
+"""In a copy of this tree, whose packages a program then imports."""
 
 
 @contextmanager
@@ -52,8 +56,24 @@ def forked_python(path: Path, *, isolated: bool = False) -> Iterator[None]:
         assert server.exitcode == 0
 
 
+@contextmanager
+def forking_environment(tree: Path) -> Iterator[None]:
+    """Give a copy of this tree `.venv`: the environment that runs the tests, whose `python` is
+    `forks`, which forks until the block ends. `python3` is the usual one."""
+    ours, copy = Path(sys.executable).parents[1], tree / ".venv"  # not resolved: of an environment
+    (copy / "bin").mkdir(parents=True)
+    for file in (*ours.iterdir(), *(ours / "bin").iterdir()):
+        if file.name not in ("bin", "python"):
+            (copy / file.relative_to(ours)).symlink_to(file)
+    (copy / "bin" / "python").symlink_to("forks")
+    with forked_python(tree / FORKS):
+        yield
+
+
 def _prepare(folder: str, descriptors: Sequence[int]) -> None:
     os.chdir(folder)
+    if (forks := Path(folder) / FORKS).exists():
+        sys.executable = str(forks)  # what a program starts, or becomes
     for descriptor in descriptors:
         os.close(descriptor)
     forked_ranks.prepare()
@@ -86,7 +106,9 @@ def _answer(caller: socket.socket, length: int, output: int, errors: int) -> Non
         if not (program := os.fork()):
             prepare = partial(_prepare, folder, (caller.fileno(), output, errors))
             log, problems = (Path(f"/dev/fd/{number}") for number in (output, errors))
-            forkserver.become(arguments, log, problems, environment, None, prepare)
+            tree = Path(folder) if (Path(folder) / FORKS).exists() else None
+            forkserver.become(arguments, log, problems, environment, tree, prepare)
+            raise SystemExit
         _, status = os.waitpid(program, 0)
         caller.sendall(str(os.waitstatus_to_exitcode(status)).encode())
     os._exit(0)

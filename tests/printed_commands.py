@@ -17,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,7 @@ import torch
 from torchvision.models import ResNet50_Weights, resnet50
 
 from tests.boxed_shapes import write_boxes
+from tests.forked_python import forking_environment
 from tests.photographs import write_photo_folder
 from tests.recorded.frozen import HERE
 from tests.recorded.layouts import (
@@ -113,6 +115,13 @@ class Command(NamedTuple):
         return 124 if tiny(self.text).startswith("timeout ") else 0
 
     @property
+    def python(self) -> str:
+        """The interpreter of the environment that it runs with. What README prints starts as a
+        reader starts it; a server is ended by a signal to the program itself."""
+        is_real = self.document == "README.md" or tiny(self.text).startswith("timeout ")
+        return "python3" if is_real else "forks"
+
+    @property
     def skipped(self) -> str | None:
         """Why it is not replayed."""
         found = (why for start, why in NOT_REPLAYED.items() if re.match(start, self.text))
@@ -184,10 +193,7 @@ def _with(command: str, overrides: list[str]) -> str:
 
 
 def prepare(copy: Path) -> None:
-    """Give a copy of the tree an environment, and datasets with the names that documents use."""
-    environment = Path(sys.executable).parents[1]  # not resolved: its own interpreter
-    for name in (".venv", ".venv-launch"):
-        (copy / name).symlink_to(environment)
+    """Give a copy of the tree datasets with the names that documents use."""
     write_photo_folder(copy / "photos", train=4, val=2)
     for name in ("DIR", "PATH", "FOLDER"):
         write_layout("folders", copy / name)
@@ -207,6 +213,19 @@ def prepare(copy: Path) -> None:
 
 def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int | None, str]]:
     """Of each command its exit code and the end of its output, in order, in one copy."""
+    for command in commands:
+        file = re.match(r"# (project/\S+)\n", command.text)
+        if command.skipped:
+            yield command, None, command.skipped
+        elif file:
+            (copy / file[1]).write_text(command.text, encoding="utf-8")
+            yield command, 0, ""
+        else:
+            yield command, *_run(command, copy)
+
+
+def _run(command: Command, copy: Path) -> tuple[int, str]:
+    """Returns its exit code and the end of its output."""
     environment = {
         "PATH": f"{copy}/.venv/bin:{os.environ['PATH']}",
         "PHOTOS": str(copy / "photos"),
@@ -216,29 +235,24 @@ def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int
         "OMP_NUM_THREADS": "1",
         "PYTHON": "true",  # make asks it to prepare the environment
     }
-    for command in commands:
-        file = re.match(r"# (project/\S+)\n", command.text)
-        if command.skipped:
-            yield command, None, command.skipped
-        elif file:
-            (copy / file[1]).write_text(command.text, encoding="utf-8")
-            yield command, 0, ""
-        else:
-            shell = ["bash", "-euo", "pipefail", "-c", tiny(command.text)]
-            python = [str(copy / ".venv" / "bin" / "python"), "-c", command.text]
-            done = subprocess.run(
-                python if command.is_python else shell,
-                cwd=copy,
-                env={**os.environ, **environment},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=600,
-            )
-            # make says so, and succeeds, for a target that it lists but that has no rule any more.
-            code = 2 if "Nothing to be done" in done.stdout else done.returncode
-            yield command, code, "\n".join(done.stdout.splitlines()[-8:])
+    python, log = copy / ".venv" / "bin" / "python", copy.with_suffix(".log")
+    python.unlink()
+    python.symlink_to(command.python)
+    shell = ["bash", "-euo", "pipefail", "-c", tiny(command.text)]
+    with log.open("w") as file:  # what forks writes to files
+        done = subprocess.run(
+            [str(python), "-c", command.text] if command.is_python else shell,
+            cwd=copy,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=600,
+        )
+    output = log.read_text(errors="backslashreplace")
+    # make says so, and succeeds, for a target that it lists but that has no rule any more.
+    code = 2 if "Nothing to be done" in output else done.returncode
+    return code, "\n".join(output.splitlines()[-8:])
 
 
 def replay_all(commands: list[Command], tree: Path) -> Iterator[tuple[Command, int | None, str]]:
@@ -250,10 +264,12 @@ def replay_all(commands: list[Command], tree: Path) -> Iterator[tuple[Command, i
         chains["adapt" if command.document == ADAPT else chain].append(command)
     chains = {name: chain for name, chain in chains.items() if chain}
     copies = [tree.with_name(f"{tree.name}-{name}") for name in chains]
-    for copy in copies:
-        shutil.copytree(tree, copy, symlinks=True)
-        prepare(copy)
-    with ThreadPoolExecutor(len(chains)) as threads:
+    with ExitStack() as environments, ThreadPoolExecutor(len(chains)) as threads:
+        for copy in copies:
+            shutil.copytree(tree, copy, symlinks=True)
+            prepare(copy)
+            environments.enter_context(forking_environment(copy))
+            (copy / ".venv-launch").symlink_to(".venv")
         ends = threads.map(lambda *each: list(replayed(*each)), chains.values(), copies)
         for results in ends:
             yield from results

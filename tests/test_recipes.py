@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.boxed_shapes import write_boxes
+from tests.forked_python import forking_environment
 from tests.photographs import write_photo_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +63,7 @@ def others(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def fresh_copy(folder: Path) -> Path:
-    """What a clone of this tree would hold, with the environment that `make` would install."""
+    """What a clone of this tree would hold."""
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
@@ -77,22 +78,21 @@ def fresh_copy(folder: Path) -> Path:
     for name, default in QUICK.items():
         with (folder / "configs" / name).open("a", encoding="utf-8") as file:
             file.write(default)
-    # Not resolved: it must stay the environment's own interpreter.
-    (folder / ".venv").symlink_to(Path(sys.executable).parents[1])
     return folder
 
 
 def run(folder: Path, program: list[str], environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        program,
-        cwd=folder,
-        env={**os.environ, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=240,
-    )
-    assert done.returncode == 0, done.stdout
+    log = folder.with_name("log")
+    with log.open("w") as file:  # what forks writes to files
+        done = subprocess.run(
+            program,
+            cwd=folder,
+            env={**os.environ, **environment},
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            timeout=240,
+        )
+    assert done.returncode == 0, log.read_text()
 
 
 @pytest.mark.timeout(1200)
@@ -110,13 +110,14 @@ def test_a_recipe_runs_as_printed(
         environment |= request.getfixturevalue("others")
     if any("$BOXES" in text for _, text in recipe.blocks):
         environment["BOXES"] = str(write_boxes(tmp_path / "boxes"))
-    for language, text in recipe.blocks:
-        if language == "python" and (named := FILE.match(text)):
-            (folder / named[1]).write_text(text, encoding="utf-8")
-        elif language == "python":
-            run(folder, [str(folder / ".venv" / "bin" / "python"), "-c", text], environment)
-        else:
-            run(folder, ["bash", "-euo", "pipefail", "-c", text], environment)
+    with forking_environment(folder):
+        for language, text in recipe.blocks:
+            if language == "python" and (named := FILE.match(text)):
+                (folder / named[1]).write_text(text, encoding="utf-8")
+            elif language == "python":
+                run(folder, [str(folder / ".venv" / "bin" / "python"), "-c", text], environment)
+            else:
+                run(folder, ["bash", "-euo", "pipefail", "-c", text], environment)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.title)

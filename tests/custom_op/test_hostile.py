@@ -151,6 +151,29 @@ def test_lost_segments_never_give_wrong_pixels(good: bytes, lost: int) -> None:
         assert got is None or torch.equal(got, expected[:, y : y + h, x : x + w])
 
 
+def test_random_damage_gives_errors_or_what_the_whole_image_shows() -> None:
+    rng = random.Random(7)
+    for kind in KINDS:
+        data = bytearray(encode(picture(48, 64), quality=70, **KINDS[kind]))
+        for _ in range(150):
+            broken = bytearray(data)
+            for _ in range(rng.randint(1, 4)):
+                broken[rng.randrange(2, len(broken))] = rng.randrange(256)
+            damaged = tensor(bytes(broken))
+            try:
+                height, width = custom_op.jpeg_size(damaged)
+            except custom_op.JpegError:
+                continue
+            if height * width > 1_000_000:
+                continue
+            h, w = rng.randint(1, height), rng.randint(1, width)
+            y, x = rng.randint(0, height - h), rng.randint(0, width - w)
+            whole, crop = attempt(damaged, 0, 0, height, width), attempt(damaged, y, x, h, w)
+            if whole is not None:
+                assert crop is not None
+                assert torch.equal(crop, whole[:, y : y + h, x : x + w])
+
+
 def test_file_without_tables_is_not_decoded_with_those_of_the_previous_file(good: bytes) -> None:
     first, scan = offset(good, 0xDB), offset(good, 0xC0)
     without_tables = tensor(good[:first] + good[scan:])
