@@ -122,7 +122,7 @@ def _boxes() -> Iterator[tuple[str, str]]:
     for name, options in CROPS.items():
         for train in (True, False):
             for seed in SEEDS:
-                planner = CropPlanner(DataConfig(root="", **options), train, seed)
+                planner = CropPlanner(DataConfig(root="x", **options), train, seed)
                 images, *sizes = _sizes()
                 plans = [planner.plan(Samples.of(epoch, images), *sizes) for epoch in (0, 1)]
                 arrays = (a for plan in plans for a in (plan.boxes, plan.flips))

@@ -63,7 +63,7 @@ def test_a_channel_of_a_file_is_replaced_on_the_command_line(
 
 
 # Hydra reads the words true and false, in any case, as what they mean.
-_TEXTS = st.text(max_size=60).filter(lambda text: text.lower() not in ("true", "false"))
+_TEXTS = st.text(min_size=1, max_size=60).filter(lambda text: text.lower() not in ("true", "false"))
 _OVERRIDES = st.one_of(
     _TEXTS.map(lambda text: decode({"data.root": text})[0]),
     st.floats(1e-9, 10).map(lambda rate: f"optim.lr={rate!r}"),
