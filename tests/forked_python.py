@@ -36,7 +36,7 @@ FORKS = ".venv/bin/forks"
 
 @contextmanager
 def forked_python(path: Path, *, isolated: bool = False) -> Iterator[None]:
-    """Write the command `path`, which runs `python -m MODULE` until the block ends.
+    """Write the command `path`, which runs `python -m MODULE` and `-c CODE` until the block ends.
 
     The programs, and the ranks of a job among them, are forked. Their output must go to a file.
     `isolated`: on a host of their own, as `tests/entry_point/job/isolated_host.py` makes it.

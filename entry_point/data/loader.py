@@ -155,6 +155,7 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
         return Path(data.root).expanduser()
     splits = split_folders(Tree(channels)) if channels.is_dir() else {}
     folder = channels / CHANNEL
+    # Another channel may be its `val`, unless it has splits itself.
     if folder.exists() and ("val" not in splits or split_folders(Tree(folder))):
         return folder
     if "train" in splits:

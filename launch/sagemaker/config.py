@@ -139,10 +139,8 @@ def load_launch_config(
     known = {*_LAUNCH_KEYS, "experiment", *(item.name for item in fields(job_schema))}
     for text, override in zip(arguments, parse_overrides(arguments), strict=True):
         if override.is_sweep_override():
-            message = (
-                "has several values; start a job for each, or see examples/tuner.ipynb; write "
-            )
-            message += r"a text as \'A,B\'"
+            message = "has several values; start a job for each, or see examples/tuner.ipynb; "
+            message += r"write a text as \'A,B\'"
             raise ConfigError(text, message=message)
         key = override.key_or_group.replace("/", ".")
         first = key.partition(".")[0]

@@ -130,3 +130,11 @@ def test_a_channel_with_its_own_splits_is_the_whole_dataset(tmp_path: Path) -> N
         (tmp_path / folder).mkdir(parents=True)
     config, _ = load_train_config(["data=auto"])
     assert dataset_root(config.data, tmp_path) == tmp_path / "training"
+
+
+def test_two_channels_for_one_split_are_refused_by_name(tmp_path: Path) -> None:
+    for channel in ("training", "train", "validation"):
+        (tmp_path / channel).mkdir()
+    config, _ = load_train_config(["data=auto"])
+    with pytest.raises(DataError, match="train and training are both for train; remove or rename"):
+        dataset_root(config.data, tmp_path)
