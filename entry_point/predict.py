@@ -133,8 +133,8 @@ def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Pat
 def is_complete(prediction: Prediction) -> bool:
     """Returns whether the part is already made.
 
-    Raises DataError if the folder holds what does not belong to the same whole: readers take all
-    Parquet files in it as one table.
+    Raises DataError if an image has changed since, or if the folder holds what does not belong to
+    the same whole: readers take all Parquet files in it as one table.
     """
     count, choose = prediction.part.count, "choose another output_dir, or remove what it holds"
     made = sorted(prediction.folder.glob("[!.]*.parquet"))
@@ -148,7 +148,18 @@ def is_complete(prediction: Prediction) -> bool:
             raise DataError(
                 f"{file} was made from other images, or with another model or output: {choose}"
             )
+    if is_made:
+        _refuse_changed(prediction, choose)
     return is_made
+
+
+def _refuse_changed(prediction: Prediction, remedy: str) -> None:
+    """Raise DataError for an image of the part that is newer than its predictions."""
+    made = prediction.file.stat().st_mtime_ns
+    for image in prediction.places:
+        if prediction.images.status(image)[1] > made:
+            key = prediction.images.key(image)
+            raise DataError(f"{key} is newer than {prediction.file}: {remedy}")
 
 
 def predict(prediction: Prediction) -> list[str]:

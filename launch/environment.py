@@ -149,7 +149,7 @@ def cpu_pins(venv: Path, files: Sequence[str]) -> Sequence[str]:
 
 
 def pip(venv: Path) -> list[str]:
-    """Return the beginning of a command. Every core compiles later, which is faster than pip."""
+    """Return the beginning of a command, which leaves compiling to ``compile_new``."""
     program = str(venv / "bin" / "pip")
     return [program, "--disable-pip-version-check", "install", "--no-compile", "--use-pep517"]
 
@@ -165,11 +165,17 @@ def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> boo
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             report(process.stdout or ())
         succeeded = process.returncode == 0
-    if not succeeded:
-        return False
-    # Not all that packages bring compiles: some of it is templates.
-    subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
-    return True
+    return succeeded
+
+
+def compile_new(venv: Path) -> None:
+    """Compile what was installed since the last time, on all cores: pip uses one."""
+    compiled = venv / ".compiled"
+    newest = max(stamp.stat().st_mtime for stamp in venv.glob(".*-installed"))
+    if not compiled.exists() or compiled.stat().st_mtime < newest:
+        # Not all that packages bring compiles: some of it is templates.
+        subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
+        compiled.touch()
 
 
 def report(output: Iterable[str]) -> None:
@@ -207,8 +213,11 @@ def main(extras: Sequence[str]) -> int:
             except BlockingIOError:
                 say("waiting for another setup in this folder")
                 fcntl.flock(lock, fcntl.LOCK_EX)
-            for extra in extras:
-                ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
+            venvs = [ROOT / ENVIRONMENTS.get(extra, ".venv") for extra in extras]
+            for venv, extra in zip(venvs, extras, strict=True):
+                ensure_environment(venv, extra)
+            for venv in dict.fromkeys(venvs):
+                compile_new(venv)
     except SetupError as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1

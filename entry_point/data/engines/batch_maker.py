@@ -30,6 +30,7 @@ from entry_point.data.sources.source import (
     read_images,
     read_labels,
 )
+from entry_point.job.text import counted
 
 Request = tuple[int, Ints]
 """Epoch and sample indices of one batch."""
@@ -132,7 +133,8 @@ class BatchMaker:
     ) -> None:
         """Put the next images that are not damaged in the place of damaged ones."""
         by_image = pixels.unflatten(0, (len(images), -1))
-        for _ in range(LONGEST_RUN):
+        others_tried = min(LONGEST_RUN, len(self.source) - 1)
+        for _ in range(others_tried):
             bad = np.array(sorted(reasons))
             images[bad] = (images[bad] + 1) % len(self.source)
             others, why, lying = self._decode(epoch, images[bad], repeats[bad], allocate)
@@ -141,10 +143,9 @@ class BatchMaker:
             reasons = {int(bad[i]): reason for i, reason in why.items()}
             if not reasons:
                 return
-        last = self._report(images, reasons)[-1].key
+        last, before = self._report(images, reasons)[-1].key, counted(others_tried, "image")
         raise DataError(
-            f"{last} and the {LONGEST_RUN} images before it are damaged; "
-            f"{check_command(self.planner.data)}"
+            f"{last} and the {before} before it are damaged; {check_command(self.planner.data)}"
         )
 
     def _report(self, images: Ints, reasons: dict[int, str]) -> tuple[Damage, ...]:

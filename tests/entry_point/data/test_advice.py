@@ -215,6 +215,14 @@ def test_advised_share_is_enough_for_a_damaged_image(
     assert run_advised(line) == ExitCode.FAILED
 
 
+def test_images_that_are_all_damaged_are_counted(tmp_path: Path) -> None:
+    root = write_photos(tmp_path, *numbered("train/a", count=3), "train/b/0.jpg", "val/a/0.jpg")
+    for file in root.glob("train/*/*.jpg"):
+        file.write_bytes(b"damaged")
+    line = line_of("data=folder", f"data.root={root}", "data.max_bad_fraction=1")
+    assert "and the 3 images before it are damaged" in line
+
+
 def test_damage_of_an_own_source_names_no_program_that_cannot_read_it(tmp_path: Path) -> None:
     root = write_photos(tmp_path, *numbered("train/a", "train/b", "val/a", "val/b"))
     (root / "train/b/3.jpg").write_bytes(b"damaged")

@@ -162,6 +162,22 @@ def test_a_folder_never_mixes_parts_of_different_work(
     assert run(model, images, output, this) == ExitCode.USAGE
 
 
+def test_an_image_that_is_newer_than_its_prediction_is_named_and_no_part_skipped(
+    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output = tmp_path / "output"
+    for part in ("part=1/2", "part=2/2"):
+        assert run(model, images, output, part) == 0
+    before = names(output)
+    shutil.copyfile(images / "a/0.jpg", images / "c/3.jpg")
+    assert run(model, images, output, "part=1/2") == 0
+    capsys.readouterr()
+    assert run(model, images, output, "part=2/2") == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert f"{images}/c/3.jpg is newer than {output}/part-2-of-2.parquet: choose another" in error
+    assert names(output) == before
+
+
 def host(root: Path, number: int, hosts: int, distribution: str) -> None:
     """The files of a Processing job on one of its hosts."""
     algos = [f"algo-{host + 1}" for host in range(hosts)]

@@ -1,12 +1,21 @@
-"""The base image of the tests, built from Debian packages without a registry."""
+"""The base image of the tests, built from Debian packages without a registry.
+
+`python3 -m tests.launch.real_engine.stand_in_base` builds it beforehand.
+"""
 
 import hashlib
+import os
 import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from launch.engine import Engine
+from tests.launch.real_engine.private_engine import (
+    docker_command,
+    ensure_packages,
+    running_engine,
+)
 
 FOLDER = Path(__file__).parent / "stand_in"
 CERTIFICATES = Path("/usr/local/share/ca-certificates")
@@ -57,3 +66,15 @@ def build(engine: Engine, folder: Path, rootfs: str, name: str) -> None:
         shutil.copy(certificate, context / "certificates")
     options = ["--network=host", f"--build-arg=ROOTFS={rootfs}", f"--tag={name}"]
     assert engine.show("build", "--progress=plain", *options, str(context))
+
+
+def main() -> None:
+    ensure_packages()
+    docker = docker_command()
+    with running_engine(docker) as host:
+        os.environ |= {"DOCKER_BUILDKIT": "1", **({"DOCKER_HOST": host} if host else {})}
+        ensure_base(Engine((docker,)))
+
+
+if __name__ == "__main__":
+    main()
