@@ -19,13 +19,13 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.archives import refuse_archives
 from entry_point.data.sources.dataset_description import (
     CLASS_NAME,
-    SPLITS,
     is_class_name,
     is_description,
 )
 from entry_point.data.sources.folder import (
     Names,
     Tree,
+    folder_of_each,
     is_photo,
     require_folder,
     warn_of_skipped,
@@ -269,14 +269,7 @@ def _split_folders(tree: Tree, names: Sequence[str]) -> dict[str, str]:
             )
         if beside:
             return {}
-    folders = dict[str, str]()
-    for split in SPLITS:
-        of_split = [name for name, word in found.items() if word == split]
-        if len(of_split) > 1:
-            both = printable(" and ".join(of_split[:3]))
-            raise DataError(f"{root}: {both} are both for {split}; remove or rename one")
-        folders |= {split: of_split[0]} if of_split else {}
-    return folders
+    return folder_of_each(root, found)
 
 
 def _unwrapped(tree: Tree, tops: Mapping[str, str]) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePath
 from typing import NamedTuple
@@ -13,6 +13,7 @@ from unicodedata import normalize
 
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
+from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.rows import (
     IMAGE_SUFFIXES,
     Files,
@@ -165,15 +166,20 @@ def split_folders(tree: Tree) -> dict[str, str]:
     Raises DataError for two folders of one split.
     """
     names = tree.at().folders
-    found = [(split, name) for name in names if (split := split_called(name))]
-    if not any(split == "train" for split, _ in found) and len(found) < len(names):
+    found = {name: split for name in names if (split := split_called(name))}
+    if "train" not in found.values() and len(found) < len(names):
         return {}
-    folders: dict[str, str] = {}
-    for split in ("train", "val", "test"):
-        of_split = [name for word, name in found if word == split]
+    return folder_of_each(tree.root, found)
+
+
+def folder_of_each(root: Path, splits: Mapping[str, str]) -> dict[str, str]:
+    """Split -> its folder, from the split of each folder. Raises DataError for two of one split."""
+    folders = dict[str, str]()
+    for split in SPLITS:
+        of_split = [name for name, word in splits.items() if word == split]
         if len(of_split) > 1:
-            both = " and ".join(of_split)
-            raise DataError(f"{tree.root}: {both} are both for {split}; remove or rename one")
+            both = printable(" and ".join(of_split[:3]))
+            raise DataError(f"{root}: {both} are both for {split}; remove or rename one")
         folders |= {split: of_split[0]} if of_split else {}
     return folders
 
