@@ -275,7 +275,7 @@ def _fake_headers(jpegs: list[Tensor], **_: object) -> Tensor:
 
 
 def _fake_bytes(data: Tensor, **_: object) -> Tensor:
-    """Of an operator whose result has any number of bytes."""
+    """Returns the fake result of an operator that returns any number of bytes."""
     _check_bytes(data)
     return data.new_empty(torch.library.get_ctx().new_dynamic_size())
 

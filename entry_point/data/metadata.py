@@ -115,7 +115,7 @@ _EXIF_AS_TEXT, _XMP = b"Raw profile type exif\0", b"XML:com.adobe.xmp\0"
 
 
 def _strip_png(content: memoryview) -> Stripped:
-    """Of an animated PNG, the first frame is left: the one that other readers show."""
+    """Drops all frames of an animated PNG but the first, which other readers show."""
     most = MOST_BLOCKS + len(content) // _BYTES_PER_BLOCK
     kept, texts, stripped = [content[:8]], dict[bytes, bytes](), Stripped(b"")
     at, kind, count = 8, b"", 0

@@ -41,7 +41,7 @@ class PyramidHead(nn.Module):
         self.classify = nn.Conv2d(_WIDTH, classes, 1)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Of the encoder; see `model.gradient_checkpointing`."""
+        """Set that of the encoder; see `model.gradient_checkpointing`."""
         model: Any = self.encoder.model
         model.set_grad_checkpointing(enable)
 

@@ -88,7 +88,7 @@ def _score(
     devices: Devices,
     stop: StopRequest,
 ) -> tuple[torch.Tensor, int]:
-    """This rank's rows and its damaged images.
+    """Returns this rank's rows, and the number of its damaged images.
 
     A row is float64: the sample's number, then its scores.
     """

@@ -153,7 +153,7 @@ class TrainingInput:
 
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:
-    """This rank's loader of a split."""
+    """Returns what this rank loads of a split."""
     trainer = config.trainer
     return LoaderSpec(
         config.data,

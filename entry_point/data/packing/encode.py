@@ -153,7 +153,7 @@ def _is_too_large(size: tuple[int, int], options: OptimizeConfig) -> bool:
 
 
 def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
-    """Of a JPEG that is too large, and of all other formats."""
+    """Encodes a JPEG that is too large, and images of all other formats."""
     image = open_image(original)
     too_large = _is_too_large(image.size, options)
     image.load()  # it turns a TIFF

@@ -111,7 +111,7 @@ class StreamPlan:
         return rank * each, (rank + 1) * each
 
     def _order(self, epoch: int) -> tuple[Ints, Ints]:
-        """This rank's samples and the window of each."""
+        """Returns this rank's samples and the window of each."""
         first, end = self._slice()
         if not self._train:
             order = np.arange(first, end)

@@ -42,7 +42,7 @@ class FileState(NamedTuple):
 
     @classmethod
     def of(cls, file: str | int) -> FileState:
-        """Of a path or a descriptor. Raises OSError."""
+        """Returns the state of a path or a descriptor. Raises OSError."""
         status = os.stat(file)  # noqa: PTH116 - or of a descriptor
         return cls(status.st_size, status.st_mtime_ns)
 

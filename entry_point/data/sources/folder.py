@@ -80,7 +80,7 @@ class Tree:
         self._known = dict[Path, Names]() if known is None else known
 
     def below(self, name: str) -> Tree:
-        """The names below a folder of it."""
+        """Returns the names below a folder of it."""
         return Tree(self.root / name, self._known)
 
     def at(self, folder: str = "") -> Names:

@@ -46,12 +46,12 @@ class PathList:
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> PathList:
-        """From paths; file names may hold any bytes."""
+        """Returns a list of paths; file names may hold any bytes."""
         return cls.of("".join(f"{name}\0" for name in names).encode(errors="surrogateescape"))
 
     @classmethod
     def of(cls, encoded: bytes) -> PathList:
-        """From encoded paths, each with a NUL after it."""
+        """Returns a list of encoded paths, each with a NUL after it."""
         text = np.frombuffer(bytearray(encoded), np.uint8)
         return cls(text, np.flatnonzero(text == 0))
 
@@ -174,7 +174,7 @@ class Labels:
 
     @classmethod
     def unknown(cls, images: int) -> Labels:
-        """Of images that have no labels, or whose labels nobody needs."""
+        """Returns the labels of images that have none, or whose labels nobody needs."""
         return cls("class", [], np.full(images, -1))
 
     def only(self, rows: Ints) -> Labels:

@@ -95,7 +95,7 @@ class PartIndex:
         return len(self.table)
 
     def name(self, row: int) -> str:
-        """Of the image's member in its tar file."""
+        """Returns the name of the image's member in its tar file."""
         return self.table.name(row)
 
     def _checksum(self) -> int:
@@ -106,7 +106,7 @@ class PartIndex:
         return self.table.crc32((start, start + self.table.shapes[_SIDE_OF_VERSION_1][0]))
 
     def _labels(self, samples: int) -> NDArray[Any]:
-        """As `Source.labels`; positions in the part's classes. Raises ValueError."""
+        """Returns `Source.labels`, with positions in the part's classes. Raises ValueError."""
         values, outputs = self["label"], len(self.part.classes)
         if self.part.kind == "class":
             if values.shape != (samples,):
@@ -182,7 +182,7 @@ class ShardIndex:
         return map(self.__getitem__, range(len(self)))
 
     def __getitem__(self, index: int) -> str:
-        """Of the image's member in its tar file."""
+        """Returns the name of the image's member in its tar file."""
         row = index if self._order is None else int(self._order[index])
         for part in self._parts:
             if row < len(part):
@@ -220,7 +220,7 @@ class ShardIndex:
         return columns[0] if self._order is None else np.concatenate(columns)[self._order]
 
     def _side_indexes(self) -> Ranges | None:
-        """Where the side indexes are; None if no image has one, or if they are of version 1."""
+        """Returns where the side indexes are; None if no image has one, or for version 1."""
         if self.version == 1:
             return None
         offsets, lengths = self._columns(_SIDE)

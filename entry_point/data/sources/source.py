@@ -50,7 +50,7 @@ class UprightSizes:
     widths: NDArray[np.int32]
 
     def of(self, indices: Ints) -> tuple[Ints, Ints]:
-        """Heights and widths of these images."""
+        """Returns the heights and widths of these images."""
         return self.heights[indices].astype(np.int64), self.widths[indices].astype(np.int64)
 
 
@@ -100,12 +100,12 @@ class Source:
         return ""
 
     def in_reading_order(self, indices: Ints) -> Ints:
-        """These images in the order in which they are read fast."""
+        """Returns these images in the order in which they are read fast."""
         return indices
 
     def status(self, index: int) -> tuple[int, int]:
-        """Size in bytes, and modification time in nanoseconds; 0 of what cannot be read, or where
-        nobody knows.
+        """Returns the size in bytes, and the modification time in nanoseconds; 0 for what cannot be
+        read, or where nobody knows.
 
         Raises ReadError.
         """

@@ -298,7 +298,7 @@ class _TarFile:
         return members
 
     def _length(self, offset: int, header: bytes, fields: dict[str, str]) -> int:
-        """Of the member's bytes in this file."""
+        """Returns the length of the member's bytes in this file."""
         kind, size = header[156:157], _number(header[124:136])
         if kind in _LINK + _SYMLINK + _WITHOUT_DATA:
             return 0  # tar and tarfile ignore their sizes, too

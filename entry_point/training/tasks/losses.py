@@ -33,7 +33,7 @@ def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:
 def cross_entropy(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None, smoothing: float
 ) -> Tensor:
-    """Of classes `(N,)`, or of blended ones `(N, classes)`.
+    """Returns the loss of classes `(N,)`, or of blended ones `(N, classes)`.
 
     torch divides by the sum of the batch's weights instead, so that a batch computed in pieces, or
     on several ranks, has another loss than the whole.

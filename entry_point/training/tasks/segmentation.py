@@ -94,7 +94,7 @@ class Segmentation(Task):
         return torch.cat([loss[None].double(), counts.double()])
 
     def measure(self, scores: Tensor) -> dict[str, float]:
-        """Of all pixels together; the mean IoU is that of the classes that occur."""
+        """Measures all pixels together; the mean IoU is that of the classes that occur."""
         right, of_mask, _ = self._counts(scores)
         iou = self._iou(scores)
         return {
