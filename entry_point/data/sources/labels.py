@@ -33,6 +33,7 @@ _WHOLE = r"^[+-]?\d{1,309}$"
 """As many digits as a float64 has: longer ones are no numbers."""
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 """As programs write whole numbers in a column with gaps."""
+_DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 
 
 def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
@@ -139,6 +140,7 @@ class _Reader(NamedTuple):
         names.sort(key=(lambda name: (int(name), name)) if is_whole else None)
         if self.cells.order:
             names = [*self.cells.order, *(name for name in names if name not in self.cells.order)]
+        self._refuse_decimal_commas(column, names)
         self._refuse_other_separator(column, names)
         self._refuse_own_texts(items, names)
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
@@ -170,6 +172,18 @@ class _Reader(NamedTuple):
             frame = frame.with_columns(pl.col("item").str.split(separator)).explode("item")
             frame = frame.filter(pl.col("item").str.strip_chars() != "")
         return frame["place"], frame["item"].fill_null("").str.strip_chars()
+
+    def _refuse_decimal_commas(self, column: pl.Series, names: list[str]) -> None:
+        """Refuse numbers such as 0,5 where all labels are numbers: each would be a class."""
+        if self.settings.kind is not None or self.cells.order or column.dtype != pl.String:
+            return
+        written = [name for name in names if re.match(_DECIMAL_COMMA, name)]
+        if written and all(re.match(_WHOLE, name) for name in {*names} - {*written}):
+            place = (column.str.strip_chars() == written[0]).arg_max() or 0
+            reason = f"the label {quoted(written[0])} of the column {quoted(column.name)} looks "
+            reason += f"like a number with a decimal comma: write {written[0].replace(',', '.')}; "
+            reason += "set data.table.separator=',' if it is several, or data.table.kind=class if "
+            raise self.rows.error(place, f"{reason}it is one")
 
     def _refuse_other_separator(self, column: pl.Series, names: list[str]) -> None:
         """Refuse what looks like several names in a cell that another character separates.
@@ -256,8 +270,10 @@ class _Reader(NamedTuple):
         narrow = numbers.cast(pl.Float32)
         wrong = ~narrow.is_finite().fill_null(False)
         other = "name one column" if several or kind == "class" else "set data.table.kind=class"
-        message = f"correct it, remove the row, or {other}"
-        shown = quoted(column[wrong.arg_max() or 0])
+        text, remedy = column[wrong.arg_max() or 0], "correct it"
+        if re.match(_DECIMAL_COMMA, text):
+            remedy = f"write {text.replace(',', '.')}"
+        message, shown = f"{remedy}, remove the row, or {other}", quoted(text)
         self.refuse(wrong, f"the label {shown} is not a finite number: {message}")
         if kind in ("class", "labels"):
             wrong = (narrow != 0) & (narrow != 1)

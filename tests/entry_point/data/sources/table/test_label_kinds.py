@@ -112,6 +112,18 @@ def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixtu
         assert found.kind == "labels" and found.names == ["cat", "dog", "round", "square"]
 
 
+@pytest.mark.parametrize("cells", [["3", "0,5", "1,25"], ["0,5", "1,5", "2,5"] * 20])
+def test_numbers_with_decimal_commas_are_no_classes(cells: list[str]) -> None:
+    row = cells.index("0,5") + 1
+    with pytest.raises(DataError, match=f"row {row}: .*'0,5'.* a decimal comma: write 0.5; set"):
+        read(cells)
+    with pytest.raises(DataError, match=f"row {row}: .* is not a finite number: write 0.5, remove"):
+        read(cells, kind="numbers")
+    assert read([cell.replace(",", ".") for cell in cells]).kind == "numbers"
+    assert read(cells, kind="class").kind == "class"
+    assert read(cells, separator=",").kind == "labels"
+
+
 def test_whole_numbers_are_classes_in_their_order() -> None:
     found = read([11 - i % 12 for i in range(36)])
     assert found.kind == "class" and found.names == [str(number) for number in range(12)]
