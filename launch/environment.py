@@ -16,7 +16,8 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from entry_point.job.text import counted
@@ -184,6 +185,29 @@ def report(output: Iterable[str]) -> None:
             say(f"unpacking {counted(line.count(',') + 1, 'package')}")
 
 
+@contextmanager
+def one_setup() -> Iterator[None]:
+    """Wait for another setup in this folder.
+
+    Wait for nobody where no lock can be had: in a read-only folder or another user's, which may
+    have all that is needed, and on a file system without locks.
+    """
+    try:
+        lock = (ROOT / ".setup.lock").open("a")
+    except OSError:
+        yield
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another setup in this folder")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
+
+
 def main(extras: Sequence[str]) -> int:
     """Install ``extras``; returns the exit code."""
     low, high = SUPPORTED
@@ -201,15 +225,10 @@ def main(extras: Sequence[str]) -> int:
             message = retired(*(f"EXTRAS={extra}" for extra in unknown))
             message = message or f"must be one or more of {', '.join(REQUIREMENTS)}"
             raise SetupError(f"extras={','.join(unknown)}: {message}")
-        with (ROOT / ".setup.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say("waiting for another setup in this folder")
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with one_setup():
             for extra in extras:
                 ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
-    except SetupError as error:
+    except (SetupError, OSError) as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1
     return 0
