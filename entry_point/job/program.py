@@ -119,7 +119,12 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
             ExitCode.FAILED,
             f"{died}; if memory ran out, lower pipeline.num_workers or the batch size",
         )
-    if not isinstance(error, OSError) or error.filename is None:
+    if not isinstance(error, OSError):
+        return ExitCode.FAILED, None
+    if f"{error.strerror}".startswith("No usable temporary directory"):  # torch needs one
+        advice = "free up space, or set TMPDIR to a folder that can be written"
+        return ExitCode.FAILED, printable(f"{error.strerror}: {advice}")
+    if error.filename is None:
         return ExitCode.FAILED, None
     advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""
     return ExitCode.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
