@@ -25,7 +25,8 @@ BEGAN = time.time()
 """When this process began, but for the start of the interpreter."""
 JOB_BEGAN = "TRAIN_BEGAN"
 """Environment variable: when the command that started this rank began, as `time.time()`."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a full disk answers."""
 LIMIT = 1024
 """SageMaker shows that many characters of a failure file."""
 
@@ -126,7 +127,7 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
         return ExitCode.FAILED, printable(f"{error.strerror}: {advice}")
     if error.filename is None:
         return ExitCode.FAILED, None
-    advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""
+    advice = f": free up space and run {again()} again" if error.errno in NO_ROOM else ""
     return ExitCode.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
 
 
