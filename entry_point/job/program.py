@@ -212,6 +212,10 @@ def drop_unread_output() -> None:
 # -- the end of a process
 
 
+EXIT_PATIENCE_S = 30.0
+"""How long the end of a process waits for exit handlers: W&B's waits for its server."""
+
+
 def end_process(code: int) -> NoReturn:
     """Exit as `sys.exit(code)` does, but leave it to the kernel to free the modules.
 
@@ -219,7 +223,9 @@ def end_process(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]
     _kill_workers()
-    atexit._run_exitfuncs()
+    handlers = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+    handlers.start()
+    handlers.join(EXIT_PATIENCE_S)
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:
