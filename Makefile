@@ -5,6 +5,10 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu +B -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# In another locale, classes would have other names, and some could not be printed.
+export PYTHONUTF8 := 1
+# It hides the packages of this folder.
+unexport PYTHONSAFEPATH
 
 ARGS ?=
 ONLY ?=

@@ -25,6 +25,7 @@ from entry_point.job import own_code
 from entry_point.job.processing import is_processing
 from entry_point.job.program import (
     ExitCode,
+    drop_unread_output,
     end_process,
     exit_on_stop,
     run_for_reader,
@@ -159,6 +160,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         # With all that `finally` cleans up.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
+        drop_unread_output()  # of `| head`; `train` does it, too
     return run(command, others)
 
 

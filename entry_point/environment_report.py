@@ -14,7 +14,7 @@ from torch.utils import collect_env
 import custom_op
 from entry_point.job import hosts, own_code
 from entry_point.job.cores import usable_cores
-from entry_point.job.program import ExitCode, run_for_reader
+from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import RunFolder
 
 _VARIABLES = (
@@ -25,10 +25,6 @@ _VARIABLES = (
 
 def report(_arguments: Sequence[str] = ()) -> int:
     """Print the report; returns the exit code."""
-    return run_for_reader(_print_report)
-
-
-def _print_report() -> int:
     sections: dict[str, Callable[[], Iterable[str]]] = {
         "variables": lambda: [
             f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ

@@ -23,6 +23,7 @@ from entry_point.config.train_config import TrainerConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, dataset_root
 from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.packing.output_folder import locked
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
@@ -45,6 +46,8 @@ from entry_point.training.tasks.task import Table, Task
 
 log = logging.getLogger(__name__)
 
+RESULTS = "evaluation.json"
+
 
 def run(config: EvaluateConfig) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
@@ -60,8 +63,9 @@ def run(config: EvaluateConfig) -> int:
             dataset = open_dataset(data, root, for_training=divides)
             split = config.split or _default_split(dataset)
             source = dataset.source(split)
-            found = evaluate(trained, source, dataset.data, config, devices)
-        _write(config, split, data, trained, found, source)
+            with locked(Path(config.output_dir, RESULTS), key="output_dir"):
+                found = evaluate(trained, source, dataset.data, config, devices)
+                _write(config, split, data, trained, found, source)
         _log(found, trained.task, config, split)
     return ExitCode.FINISHED
 
@@ -156,7 +160,7 @@ def _write(
         facts["reached"] = trained.reached
     tables = {table.title: _as_json(table) for table in task.tables(found.scores)}
     result = {**facts, "metrics": found.metrics, "tables": tables}
-    write_text(output / "evaluation.json", json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    write_text(output / RESULTS, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     paths = [source.key(index) for index in found.indices.tolist()]
     losses = found.scores[:, 0].tolist()
     frame = pl.DataFrame({"path": paths, **task.outcomes(found.scores), "loss": losses})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -156,7 +158,7 @@ def write_parquet(
     """Write rows, batch by batch; memory holds a few row groups.
 
     polars writes a Parquet file at once: until then, the rows lie in a folder beside the file.
-    Raises UserError for a disk that is full, and what `batches` raises.
+    Raises OSError, which names the file, UserError, and what `batches` raises.
     """
     row_group = max(1, _ROW_GROUP_BYTES // (4 * table.nothing.shape[1]))
     metadata = {MADE_FROM: made_from}
@@ -199,7 +201,7 @@ def write_csv(frame: pl.LazyFrame, file: Path, names: Sequence[str] = ()) -> Non
     """Write a table as CSV, with one column for each score, feature or other number of an array;
     `names` are those of its scores. What your own task answers beside text and numbers is JSON.
 
-    Raises UserError for a disk that is full.
+    Raises OSError, which names the file, and UserError.
     """
     columns = _csv_columns(frame.collect_schema(), names)
     with _writing(file), replacing(file) as unfinished:
@@ -232,8 +234,12 @@ def _csv_columns(schema: Mapping[str, pl.DataType], names: Sequence[str]) -> lis
 
 @contextmanager
 def _writing(file: Path) -> Iterator[None]:
-    """Name the file in the errors of polars."""
+    """Name the file in the errors of polars, and the disk's in Python's way."""
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:
-        raise UserError(f"{file} cannot be written: {' '.join(str(error).split())}") from error
+        reason = " ".join(str(error).split())
+        if of_disk := re.search(r"\(os error (\d+)\)", reason):
+            number = int(of_disk[1])
+            raise OSError(number, os.strerror(number), str(file)) from error
+        raise UserError(f"{file} cannot be written: {reason}") from error

@@ -34,7 +34,7 @@ def run_job(overrides: Sequence[str]) -> int:
 
     The overrides win over SageMaker's hyperparameters.
     """
-    drop_unread_output()
+    drop_unread_output(drop_all=True)
     run = RunFolder.from_environment()
     with holding(run):
         run.failure.unlink(missing_ok=True)

@@ -24,7 +24,7 @@ from entry_point.job.run_lock import holding
 
 def main(arguments: Sequence[str]) -> int:
     """Run this rank; returns its exit code."""
-    drop_unread_output()
+    drop_unread_output(drop_all=True)
     return run_program("train", partial(_run, arguments))
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import PRETRAINED, ModelConfig
-from entry_point.job.program import ExitCode, UserError
+from entry_point.job.program import NO_ROOM, ExitCode, UserError
 from entry_point.training.models import require_model
 from entry_point.training.published_weights import published
 
@@ -21,7 +21,8 @@ from entry_point.training.published_weights import published
 def fetch(names: Sequence[str]) -> int:
     """Fetch the weights of these models, unless they are there; returns the exit code.
 
-    Raises ConfigError for a model without published weights, and UserError without a network.
+    Raises ConfigError for a model without published weights, UserError without a network, and
+    OSError for a full disk.
     """
     if not names:
         raise UserError("name a model, as in: make weights ARGS=resnet50")
@@ -36,6 +37,8 @@ def fetch(names: Sequence[str]) -> int:
             if not file.is_file():
                 found.fetch(file)
         except (OSError, RuntimeError) as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                raise OSError(error.errno, error.strerror, error.filename or str(file)) from error
             reason = " ".join(str(error).split())
             raise UserError(
                 f"{found.url} cannot be fetched ({reason}); fetch it where there is a network, and "

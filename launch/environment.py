@@ -16,7 +16,8 @@ import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from entry_point.job.text import counted
@@ -64,26 +65,29 @@ def pins(extra: str) -> list[str]:
     return [f"requirements/{name}" for name in REQUIREMENTS[extra]]
 
 
-def ensure_environment(venv: Path, extra: str) -> None:
+def ensure_environment(venv: Path, extra: str) -> bool:
     """Create ``venv`` if needed and install ``extra`` into it unless its pins are already there.
 
-    With ``job`` come the packages of the user's code, if it names any.
+    With ``job`` come the packages of the user's code, if it names any. Returns whether anything was
+    installed.
     """
-    ensure_installed(venv, extra, pins(extra))
+    has_new = ensure_installed(venv, extra, pins(extra))
     own = ROOT / OWN_REQUIREMENTS
     if extra == "job" and own.is_file():
         if any(line.split("#")[0].strip() for line in own.read_text().splitlines()):
-            ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
+            has_new |= ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
+    return has_new
 
 
 def ensure_installed(
     venv: Path, name: str, files: Sequence[str], limits: Sequence[str] = ()
-) -> None:
-    """Install ``files`` unless they are already there; ``limits`` are pip's constraints."""
+) -> bool:
+    """Install ``files`` unless they are already there, and return whether it did; ``limits`` are
+    pip's constraints."""
     stamp = venv / f".{name}-installed"
     wanted = fingerprint([*files, *limits])
     if stamp.is_file() and stamp.read_text() == wanted:
-        return
+        return False
     if name == "job":
         require_compiler()
     if not (venv / "bin" / "pip").exists():
@@ -104,6 +108,7 @@ def ensure_installed(
         )
     stamp.write_text(wanted)
     say(f"installed in {time.monotonic() - started:.0f} s")
+    return True
 
 
 def require_compiler() -> None:
@@ -149,7 +154,7 @@ def cpu_pins(venv: Path, files: Sequence[str]) -> Sequence[str]:
 
 
 def pip(venv: Path) -> list[str]:
-    """Return the beginning of a command, which leaves compiling to ``compile_new``."""
+    """Return the beginning of a command, which leaves compiling to ``compile_all``."""
     program = str(venv / "bin" / "pip")
     return [program, "--disable-pip-version-check", "install", "--no-compile", "--use-pep517"]
 
@@ -168,14 +173,10 @@ def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> boo
     return succeeded
 
 
-def compile_new(venv: Path) -> None:
-    """Compile what was installed since the last time, on all cores: pip uses one."""
-    compiled = venv / ".compiled"
-    newest = max(stamp.stat().st_mtime for stamp in venv.glob(".*-installed"))
-    if not compiled.exists() or compiled.stat().st_mtime < newest:
-        # Not all that packages bring compiles: some of it is templates.
-        subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
-        compiled.touch()
+def compile_all(venv: Path) -> None:
+    """Compile what is installed, on all cores: pip uses one."""
+    # Not all that packages bring compiles: some of it is templates.
+    subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
 
 
 def report(output: Iterable[str]) -> None:
@@ -188,6 +189,29 @@ def report(output: Iterable[str]) -> None:
             say(f"fetching {name} {version} ({fetched[2]})")
         elif line.startswith("Installing collected packages: "):
             say(f"unpacking {counted(line.count(',') + 1, 'package')}")
+
+
+@contextmanager
+def one_setup() -> Iterator[None]:
+    """Wait for another setup in this folder.
+
+    Wait for nobody where no lock can be had: in a read-only folder or another user's, which may
+    have all that is needed, and on a file system without locks.
+    """
+    try:
+        lock = (ROOT / ".setup.lock").open("a")
+    except OSError:
+        yield
+        return
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("waiting for another setup in this folder")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            pass
+        yield
 
 
 def main(extras: Sequence[str]) -> int:
@@ -207,18 +231,14 @@ def main(extras: Sequence[str]) -> int:
             message = retired(*(f"EXTRAS={extra}" for extra in unknown))
             message = message or f"must be one or more of {', '.join(REQUIREMENTS)}"
             raise SetupError(f"extras={','.join(unknown)}: {message}")
-        with (ROOT / ".setup.lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                say("waiting for another setup in this folder")
-                fcntl.flock(lock, fcntl.LOCK_EX)
+        with one_setup():
             venvs = [ROOT / ENVIRONMENTS.get(extra, ".venv") for extra in extras]
-            for venv, extra in zip(venvs, extras, strict=True):
-                ensure_environment(venv, extra)
-            for venv in dict.fromkeys(venvs):
-                compile_new(venv)
-    except SetupError as error:
+            new = [
+                v for v, extra in zip(venvs, extras, strict=True) if ensure_environment(v, extra)
+            ]
+            for venv in dict.fromkeys(new):
+                compile_all(venv)
+    except (SetupError, OSError) as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1
     return 0

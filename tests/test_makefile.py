@@ -1,5 +1,6 @@
 """The Makefile: its help, its ONLY values and its choice of Python."""
 
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -79,6 +80,16 @@ def test_a_setting_beside_args_is_refused_with_the_command_to_use(
 def test_variables_of_the_environment_are_no_settings(variable: str) -> None:
     done = make("-n", "local-train", variable)
     assert done.returncode == 0, done.stderr
+
+
+def test_names_are_utf8_and_packages_found_whatever_the_environment(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "UTF-8 mode $PYTHONUTF8, safe path $PYTHONSAFEPATH"\n')
+    python.chmod(0o755)
+    environment = {**os.environ, "LC_ALL": "en_US", "PYTHONUTF8": "0", "PYTHONSAFEPATH": "1"}
+    command = ["make", "setup", f"PYTHON={python}"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert done.stdout == "UTF-8 mode 1, safe path \n"
 
 
 def test_braces_reach_a_program_as_they_are_typed() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from entry_point.job.file_kinds import name_kind
+from entry_point.job.whole_file import naming
 
 _TIMES_LARGER, _BYTES_MORE = 10, 2**30
 """How much an archive may unpack to: weights hardly compress."""
@@ -18,8 +19,8 @@ _TIMES_LARGER, _BYTES_MORE = 10, 2**30
 def unpack_file(file: Path, folder: Path) -> None:
     """Extract a tar, which may be compressed with gzip, as `unpack` does.
 
-    Raises tarfile.TarError for what is no such archive, is damaged, or holds more bytes than ten
-    times its size and 1 GB.
+    Raises OSError, which names a file or the folder, and tarfile.TarError for what is no such
+    archive, is damaged, or holds more bytes than ten times its size and 1 GB.
     """
     with file.open("rb") as packed:
         start = packed.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
@@ -29,7 +30,7 @@ def unpack_file(file: Path, folder: Path) -> None:
         most = _TIMES_LARGER * file.stat().st_size + _BYTES_MORE
         plain = _Limited(gzip.open(packed) if is_gzip else packed, most)
         try:
-            with tarfile.open(fileobj=cast(Any, plain), mode="r:") as archive:
+            with tarfile.open(fileobj=cast(Any, plain), mode="r:") as archive, naming(folder):
                 unpack(archive, folder)
             while plain.read(tarfile.RECORDSIZE):  # to the end, where gzip has its checksum
                 pass

@@ -25,7 +25,8 @@ BEGAN = time.time()
 """When this process began, but for the start of the interpreter."""
 JOB_BEGAN = "TRAIN_BEGAN"
 """Environment variable: when the command that started this rank began, as `time.time()`."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""What a full disk answers."""
 LIMIT = 1024
 """SageMaker shows that many characters of a failure file."""
 
@@ -119,9 +120,14 @@ def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | Non
             ExitCode.FAILED,
             f"{died}; if memory ran out, lower pipeline.num_workers or the batch size",
         )
-    if not isinstance(error, OSError) or error.filename is None:
+    if not isinstance(error, OSError):
         return ExitCode.FAILED, None
-    advice = f": free up space and run {again()} again" if error.errno in _NO_ROOM else ""
+    if f"{error.strerror}".startswith("No usable temporary directory"):  # torch needs one
+        advice = "free up space, or set TMPDIR to a folder that can be written"
+        return ExitCode.FAILED, printable(f"{error.strerror}: {advice}")
+    if error.filename is None:
+        return ExitCode.FAILED, None
+    advice = f": free up space and run {again()} again" if error.errno in NO_ROOM else ""
     return ExitCode.FAILED, printable(f"{error.filename}: {error.strerror}{advice}")
 
 
@@ -181,29 +187,43 @@ def leave_reason(path: Path, reason: str) -> bool:
 
 
 class _DroppingText(io.TextIOWrapper):
-    """Drops what cannot be written: it must not end the job before its checkpoint."""
+    """Drops what cannot be written because of a `dropped` error."""
+
+    dropped: type[OSError] = OSError
 
     def write(self, text: str) -> int:
-        with suppress(OSError):
+        with suppress(self.dropped):
             super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with suppress(OSError):
+        with suppress(self.dropped):
             super().flush()
 
 
-def drop_unread_output() -> None:
-    """Replace stdout and stderr of this process by streams that may be closed at the other end."""
+class _DroppingUnread(_DroppingText):
+    dropped = BrokenPipeError
+
+
+def drop_unread_output(*, drop_all: bool = False) -> None:
+    """Replace stdout and stderr of this process by streams that may be closed at the other end.
+
+    With `drop_all`, they may also be on a full disk, which must not end a job before its
+    checkpoint.
+    """
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if isinstance(stream, io.TextIOWrapper):  # else the program was started without it
             lines = stream.line_buffering, stream.write_through
-            dropping = _DroppingText(stream.buffer, stream.encoding, stream.errors, None, *lines)
-            setattr(sys, name, dropping)
+            kind = _DroppingText if drop_all else _DroppingUnread
+            setattr(sys, name, kind(stream.buffer, stream.encoding, stream.errors, None, *lines))
 
 
 # -- the end of a process
+
+
+EXIT_PATIENCE_S = 30.0
+"""How long the end of a process waits for exit handlers: W&B's waits for its server."""
 
 
 def end_process(code: int) -> NoReturn:
@@ -213,7 +233,9 @@ def end_process(code: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]
     _kill_workers()
-    atexit._run_exitfuncs()
+    handlers = threading.Thread(target=atexit._run_exitfuncs, daemon=True)
+    handlers.start()
+    handlers.join(EXIT_PATIENCE_S)
     try:
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:

@@ -173,7 +173,7 @@ def _refuse_difference(saved: Settings, configured: Settings, names_of_images: s
         was, now = saved.get(key), configured.get(key)
         if was != now:
             is_fact = "." not in key
-            restored = names_of_images if is_fact and names_of_images else "that value"
+            restored = (names_of_images or "the dataset") if is_fact else "that value"
             raise ConfigError(
                 key,
                 now,

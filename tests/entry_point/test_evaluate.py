@@ -78,6 +78,16 @@ def test_a_model_is_measured_on_no_image_that_it_was_trained_on(
     assert results(*where, *moved, "data.val_top_up=classes")["images"] == 9
 
 
+def test_a_folder_that_cannot_be_written_is_named_before_images_are_evaluated(
+    run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(evaluate, "evaluate", None)
+    where = [f"model_dir={run / 'model'}", "output_dir=/proc/self/results"]
+    assert commands.evaluate(where) == ExitCode.USAGE
+    line = "evaluate: output_dir=/proc/self/results cannot be written: No such file or directory: "
+    assert capsys.readouterr().err == f"{line}/proc/self/results: choose a writable folder\n"
+
+
 def test_the_answers_are_listed_with_the_largest_loss_first(
     run: Path, photo_folder: Path, tmp_path: Path
 ) -> None:

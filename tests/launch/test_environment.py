@@ -1,6 +1,9 @@
 """Setup installs what is missing and leaves the rest alone."""
 
+import errno
+import fcntl
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,6 +84,33 @@ def test_what_is_installed_is_compiled_and_nothing_twice(tmp_path: Path) -> None
         for file in library.rglob("*.pyc"):
             file.unlink()
     assert [*map(len, compiled)] == [2, 0, 3]
+
+
+def test_a_complete_environment_is_used_where_nothing_can_be_written(
+    tmp_path: Path, pip_calls: Path
+) -> None:
+    environment.ensure_environment(tmp_path / ".venv", "job")
+    (tmp_path / ".setup.lock").mkdir()  # root may write everywhere
+    assert environment.main(["job"]) == 0
+    assert len(pip_calls.read_text().splitlines()) == 1
+
+
+def test_what_setup_cannot_write_is_one_line(
+    tmp_path: Path, pip_calls: Path, terminal: Terminal
+) -> None:
+    stamp = tmp_path / ".venv" / ".job-installed"
+    stamp.mkdir()
+    line = terminal.refusal(environment.main, "job")
+    assert line == f"setup: [Errno {errno.EISDIR}] Is a directory: '{stamp}'"
+    assert pip_calls.exists()
+
+
+def test_setup_works_without_file_locks(pip_calls: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_file: Any, _operation: int) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", failing)
+    assert environment.main(["job"]) == 0 and pip_calls.exists()
 
 
 @pytest.mark.parametrize(

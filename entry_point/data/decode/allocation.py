@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -61,6 +63,8 @@ def shared_memory(size: int) -> Tensor:
     try:
         storage = torch.UntypedStorage._new_shared(size)
     except RuntimeError as error:
+        for left in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
+            left.unlink(missing_ok=True)  # torch keeps what it could not fill
         raise DataError(
             f"no shared memory for a batch of {size} bytes ({error}): give the container more "
             "(docker run --shm-size), or use pipeline=threads, which needs none"

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import errno
 import math
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,6 +38,8 @@ Request = tuple[int, Ints]
 """Epoch and sample indices of one batch."""
 Outcome = Batch | Exception
 """A batch, or the exception that prevented it."""
+_MISSING = os.strerror(errno.ENOENT)
+"""Why a file of a folder, which was listed when the job began, cannot be read now."""
 
 
 class Engine(Protocol):
@@ -81,6 +85,8 @@ class BatchMaker:
         if damage and not self.planner.data.max_bad_fraction:
             share = share_to_skip(len(damage), len(self.source))
             skip = f"data.max_bad_fraction={share} continues without such images, " if share else ""
+            if self.planner.data.format == "folder" and damage[0].reason == _MISSING:
+                skip = "restore it, as no run resumes with fewer images, "
             raise DataError(
                 f"{damage[0].key}: {damage[0].reason}; {skip}{check_command(self.planner.data)}"
             )

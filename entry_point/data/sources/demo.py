@@ -29,6 +29,7 @@ from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.class_folders import list_classes
 from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.rows import Rows
+from entry_point.job.whole_file import naming
 
 _RECIPE = ".recipe.json"
 _RECIPE_VERSION = 3
@@ -84,7 +85,8 @@ def _generate(root: Path, demo: DemoConfig, recipe: dict[str, int]) -> None:
         label = number % len(classes)
         file = unfinished / split / classes[label] / f"{number:05d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(draw_jpeg(demo.seed, number, label))
+        with naming(file):
+            file.write_bytes(draw_jpeg(demo.seed, number, label))
 
     # numpy and Pillow release the GIL.
     for _ in in_threads(write, range(count), count, "demo dataset"):

@@ -288,7 +288,8 @@ def _as_os_errors(file: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise OSError(errno.EIO, str(error), str(file)) from error
+        is_full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
+        raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(file)) from error
 
 
 def say_once(level: int, message: str) -> None:

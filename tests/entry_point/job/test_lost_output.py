@@ -86,6 +86,39 @@ def test_a_failing_job_that_cannot_write_its_log_keeps_its_exit_code_and_reason(
     assert "trainer.epochs=0" in (tmp_path / "output" / "failure").read_text()
 
 
+def _lose_the_reader() -> None:
+    reader, output = os.pipe()
+    os.close(reader)  # as `| head` does
+    os.dup2(output, 1)
+    sys.stdout = vars(sys)["__stdout__"] = os.fdopen(1, "w")
+
+
+def test_a_command_whose_reader_has_enough_ends_without_a_word(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.jpg").write_text("no image")
+    command = ["-m", "entry_point", "check-dataset", f"root={tmp_path}"]
+    log, errors = tmp_path / "log", tmp_path / "errors"
+    process = forkserver.start(command, log, errors=errors, prepare=_lose_the_reader)
+    assert process.wait(timeout=120) == ExitCode.FAILED
+    (line,) = errors.read_text().splitlines()
+    assert line.startswith("checking: 2 of 2")
+
+
+def _fill_the_disk() -> None:
+    os.dup2(os.open(FULL, os.O_WRONLY), 1)
+    sys.stdout = vars(sys)["__stdout__"] = os.fdopen(1, "w", buffering=1)
+
+
+def test_a_command_whose_output_is_lost_on_a_full_disk_says_so(tmp_path: Path) -> None:
+    log, errors = tmp_path / "log", tmp_path / "errors"
+    process = forkserver.start(
+        ["-m", "entry_point", "env"], log, errors=errors, prepare=_fill_the_disk
+    )
+    assert process.wait(timeout=120) != ExitCode.FINISHED
+    assert "No space left on device" in errors.read_text()
+
+
 def test_a_hangup_stops_with_a_checkpoint(tmp_path: Path, photo_folder: Path) -> None:
     process = start_job(tmp_path, photo_folder, ENDLESS)
     wait_for_steps(tmp_path, process, 3)

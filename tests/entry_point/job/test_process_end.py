@@ -53,6 +53,17 @@ def test_a_frozen_child_does_not_hold_up_the_end() -> None:
     assert not Path(f"/proc/{done.stdout.strip()}/exe").exists()
 
 
+def test_an_exit_handler_that_hangs_does_not_hold_up_the_end() -> None:
+    """As that of W&B without a network."""
+    done = run(
+        f"{END}import atexit, time\n"
+        "from entry_point.job import program\n"
+        "program.EXIT_PATIENCE_S = 0.2\n"
+        "atexit.register(time.sleep, 600); print('out'); end_process(3)"
+    )
+    assert (done.returncode, done.stdout) == (3, "out\n")
+
+
 def test_output_that_nobody_reads_ends_as_pythons_own_exit_does() -> None:
     def code(ending: str) -> int:
         program = f"{END}import sys; print('x' * 100); {ending}(0)"

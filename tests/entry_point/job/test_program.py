@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import tempfile
 from functools import partial
 from pathlib import Path
 
@@ -55,6 +56,18 @@ def test_an_error_about_a_file_is_one_line_that_names_it(
     error = OSError(number, reason.partition(":")[0], "/data/a.jpg")
     assert run_program("predict", lambda: raising(error)) == ExitCode.FAILED
     assert capsys.readouterr().err == f"predict: /data/a.jpg: {reason}\n"
+
+
+def test_a_machine_without_a_temporary_folder_is_told_in_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full or a read-only disk."""
+    monkeypatch.setattr(tempfile, "_candidate_tempdir_list", lambda: ["/proc/none"])
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    assert run_program("serve", lambda: len(tempfile.gettempdir())) == ExitCode.FAILED
+    line = "No usable temporary directory found in ['/proc/none']"
+    advice = "free up space, or set TMPDIR to a folder that can be written"
+    assert capsys.readouterr().err == f"serve: {line}: {advice}\n"
 
 
 @pytest.mark.parametrize("error", [KeyError("lost"), OSError(errno.EIO, "lost")])

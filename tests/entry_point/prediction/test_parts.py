@@ -121,9 +121,11 @@ def test_a_part_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
     code = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
     process = start(arguments(model, images, tmp_path / "output"), tmp_path / "log", code)
     error, _ = process.communicate()
-    assert process.returncode == ExitCode.USAGE
-    assert "part-1-of-1.parquet" in error and "cannot be written: File too large" in error
-    assert error.splitlines()[-1].startswith("predict: ") and "Traceback" not in error
+    assert process.returncode == ExitCode.FAILED
+    advice = "File too large: free up space and run the same command again"
+    line = error.splitlines()[-1]
+    assert line.startswith(f"predict: {tmp_path}/output/") and line.endswith(f": {advice}")
+    assert "Traceback" not in error
     assert not names(tmp_path / "output")
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from functools import partial
@@ -104,6 +105,26 @@ def test_weights_of_another_checksum_are_refused(
     assert commands.weights(["resnet18"]) == ExitCode.USAGE
     line = capsys.readouterr().err.splitlines()[-1]
     assert file.name in line and "invalid hash" in line
+    assert not [*elsewhere.glob("pretrained/*")]
+
+
+def test_weights_that_do_not_fit_on_the_disk_are_no_matter_of_the_network(
+    served: tuple[Path, str],
+    elsewhere: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The limit of a file's size stands for a full disk."""
+    file = publish(*served, monkeypatch)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        assert commands.weights(["resnet18"]) == ExitCode.FAILED
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    line = capsys.readouterr().err.splitlines()[-1]
+    advice = "File too large: free up space and run the same command again"
+    assert line == f"weights: pretrained/{file.name}: {advice}"
     assert not [*elsewhere.glob("pretrained/*")]
 
 

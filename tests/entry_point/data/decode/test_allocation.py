@@ -1,7 +1,9 @@
 """The memory of batches."""
 
+import os
 import resource
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -61,7 +63,7 @@ def test_blocks_of_a_new_size_replace_free_blocks() -> None:
     assert torch.is_tensor(memory(1000))
 
 
-def test_full_shared_memory_is_an_error_that_says_what_to_do() -> None:
+def test_full_shared_memory_is_an_error_that_says_what_to_do_and_leaves_no_file() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # applies to shared memory too
     try:
@@ -69,3 +71,4 @@ def test_full_shared_memory_is_an_error_that_says_what_to_do() -> None:
             empty_images(shared_memory, 1, 96)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not [*Path("/dev/shm").glob(f"torch_{os.getpid()}_*")]

@@ -73,6 +73,18 @@ def test_damage_stops_the_job_with_a_line_that_names_the_file_and_what_to_do(
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("engine", ENGINES[:1])
+def test_an_image_that_is_removed_while_a_job_runs_is_to_be_restored(
+    photo_folder: Path, tmp_path: Path, engine: Way
+) -> None:
+    """Its next start would list one image fewer, and not resume."""
+    root = shutil.copytree(photo_folder, tmp_path / "root")
+    loader = _loader(root, engine, "train", 0.0, format="folder")
+    (root / "train/cat/001.jpg").unlink()
+    with closing(loader), pytest.raises(DataError, match=r"directory; restore it, .*`make check"):
+        list(loader.epoch(0))
+
+
 class BrokenSource(FileSource):
     def read(self, index: int) -> Tensor:
         raise KeyError(f"no entry {index}")

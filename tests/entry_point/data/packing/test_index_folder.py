@@ -145,6 +145,25 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     assert "train with data.index_root=FOLDER" in error
 
 
+def test_an_index_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
+    photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A limit of SQLite's stands for a full disk."""
+    connect = sqlite3.connect
+
+    def connect_to_few_pages(*arguments: Any, **named: Any) -> sqlite3.Connection:
+        database = connect(*arguments, **named)
+        database.execute("PRAGMA max_page_count=2")
+        return database
+
+    monkeypatch.setattr(sqlite3, "connect", connect_to_few_pages)
+    assert _index(photos) == ExitCode.FAILED
+    file, advice = photos / "jpeg-index.sqlite", "free up space and run the same command again"
+    error = capsys.readouterr().err
+    assert f"optimize: {file}: database or disk is full: {advice}\n" in error
+    assert not file.exists()
+
+
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Without other lines, which programs that ran in this process before have turned on."""
     return [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]

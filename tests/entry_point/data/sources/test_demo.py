@@ -1,6 +1,7 @@
 """The generated demo: the same for all, complete or absent, and told apart by patterns only."""
 
 import io
+import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -85,6 +86,18 @@ def test_folder_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds no demo dataset"):
         ensure_demo(tmp_path, SMALL)
     assert _files(tmp_path) == {"mine.jpg": b"mine"}
+
+
+def test_a_picture_for_which_there_is_no_room_is_named(tmp_path: Path) -> None:
+    """The limit of a file's size stands for a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '/.*/0000[0-9]\.jpg'"):
+            ensure_demo(tmp_path / "demo", SMALL)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert not (tmp_path / "demo").exists()
 
 
 @pytest.mark.usefixtures("thumbnails")

@@ -113,6 +113,11 @@ def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
     refuse_other_job({**saved, "progress": {"epoch": 1, "step": 0}}, job)
 
 
+def test_a_dataset_that_has_lost_an_image_is_what_to_restore(job: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="training images=37; restore the dataset, or use"):
+        refuse_other_job(at(job, identity={"training images": 37}), job)
+
+
 def test_settings_that_name_other_images_are_what_to_restore(job: dict[str, Any]) -> None:
     """Nobody can type a number of images."""
     saved = at(job, identity={"training images": 37, "data.val_fraction": 0.3})
