@@ -25,6 +25,11 @@ def tiny_net(num_classes: int) -> nn.Module:
     )
 
 
+def lazy_net(num_classes: int) -> nn.Module:
+    """Its last layer has no weights before it computes."""
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(num_classes))
+
+
 def hurried_net(num_classes: int) -> nn.Module:
     """Has a checkpoint by time after each step, and keeps all of them."""
     checkpoints.SECONDS, checkpoints.KEPT = 0.0, 100

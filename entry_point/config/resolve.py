@@ -37,6 +37,11 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
         raise ConfigError(key, name, message)
 
 
+def full_name(thing: object) -> str:
+    """Returns the dotted path of an object's class, as settings name it."""
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
 def _import(key: str, path: str) -> Any:
     module_name, _, attribute = path.rpartition(".")
     try:

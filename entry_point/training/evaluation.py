@@ -10,9 +10,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import full_name
 from entry_point.data.errors import DataError
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.stop import Stopped, StopRequest
+from entry_point.job.text import counted
 from entry_point.training.input import DeviceBatch
 from entry_point.training.model_checks import taking_samples
 from entry_point.training.tasks.task import Task
@@ -76,9 +79,22 @@ def evaluate(
     # Sorted by sample, so that sums do not depend on how the ranks share the split.
     rows = rows[rows[:, 0].argsort()]
     indices, scores = rows[:, 0].long(), rows[:, 1:]
-    metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
+    metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **_measure(task, scores)}
     finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
     return Evaluation(metrics["loss"], finite, indices, scores, damaged)
+
+
+def _measure(task: Task, scores: torch.Tensor) -> dict[str, float]:
+    """Returns the metrics as Python's numbers: your own task may compute with NumPy or tensors,
+    whose numbers are read from no checkpoint. Raises ConfigError."""
+    found: dict[str, float] = {}
+    for name, value in task.measure(scores).items():
+        try:
+            found[name] = float(value)
+        except (TypeError, ValueError, RuntimeError) as error:
+            message = f"measure() must return a number for each metric, not {name}={value!r}"
+            raise ConfigError("task.name", full_name(task), message) from error
+    return found
 
 
 def _score(
@@ -103,8 +119,14 @@ def _score(
             continue
         with devices.autocast(), taking_samples(model, batch.images):
             outputs = model(batch.images)
+        found = task.scores(outputs.float(), batch.labels)
+        if found.dim() != 2 or len(found) != len(batch.labels):
+            images = counted(len(batch.labels), "image")
+            message = f"scores() must return a row for each of {images}, (N, columns), not "
+            message += f"{tuple(found.shape)}"
+            raise ConfigError("task.name", full_name(task), message)
         indices.append(batch.indices)
-        scores.append(task.scores(outputs.float(), batch.labels).double())
+        scores.append(found.double())
     if not scores:
         return torch.empty(0, 0, dtype=torch.float64), damaged
     # One copy for the whole evaluation: each would wait for the device.

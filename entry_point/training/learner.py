@@ -57,7 +57,7 @@ class Learner:
         channels: Path,
     ) -> None:
         self._seed, self._optim, self._devices = config.trainer.seed, config.optim, devices
-        self._task, self._steps_per_epoch = task, steps_per_epoch
+        self._task, self._loss_of, self._steps_per_epoch = task, config.task, steps_per_epoch
         torch.manual_seed(config.trainer.seed)
         size = config.data.image_size
         model = build_model(config.model, task.outputs, channels, size, task.names)
@@ -117,7 +117,7 @@ class Learner:
                     with self._devices.autocast():
                         outputs = self._answers(some_images)
                     share = len(some_labels) / len(labels)
-                    loss = self._task.loss(outputs.float(), some_labels) * share
+                    loss = self._checked(self._task.loss(outputs.float(), some_labels)) * share
                 with record_function("backward"):
                     self._scaler.scale(loss).backward()
             total += loss.detach()
@@ -137,6 +137,20 @@ class Learner:
         if self._is_first_batch:
             self._is_first_batch, self._ending = False, Ending(outputs)
         return outputs
+
+    def _checked(self, loss: torch.Tensor) -> torch.Tensor:
+        """Returns a loss from which gradients follow. Raises ConfigError for another of your own
+        loss or task."""
+        if isinstance(loss, torch.Tensor) and not loss.dim() and loss.requires_grad:
+            return loss
+        found = type(loss).__name__
+        if isinstance(loss, torch.Tensor):
+            found = f"{tuple(loss.shape)}" if loss.dim() else "one without gradients"
+        key, name = "task.name", self._loss_of.name
+        if self._loss_of.loss is not None:
+            key, name = "task.loss", self._loss_of.loss
+        message = f"the loss must be a tensor of shape (), the mean over the samples, not {found}"
+        raise ConfigError(key, name, message)
 
     def update(self) -> None:
         """Apply the gradients to the weights."""

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 import torchvision
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.resolve import TIMM, call, check_call, resolve
@@ -48,6 +49,10 @@ def build_model(
         model = call("model.kwargs", own, config.kwargs, num_classes=num_classes)
         if not isinstance(model, nn.Module):
             message = f"must return a torch.nn.Module, not {type(model).__name__}"
+            raise ConfigError("model.name", config.name, message)
+        if any(map(is_lazy, model.parameters())):
+            message = "has lazy layers, which have no weights yet; have it compute a batch before "
+            message += f"you return it: model(torch.zeros(2, 3, {image_size}, {image_size}))"
             raise ConfigError("model.name", config.name, message)
     else:
         options = _torchvision_options(config.name, image_size)

@@ -185,6 +185,12 @@ class Trainer:
             found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
             raise self.log.diverged(found)
         self.progress.judge(result.metrics)
+        if self.progress.value is None:
+            logger.warning(
+                "%s cannot decide which epoch is the best: it is not finite, or the task's "
+                "measure() does not return it",
+                self.progress.metric.key,
+            )
         self.metrics.add(self.progress.stamp(result.record()))
         return result
 

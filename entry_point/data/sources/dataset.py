@@ -422,6 +422,11 @@ def _check(path: str, source: object, split: str) -> None:
     if not isinstance(labels, torch.Tensor) or labels.shape != shape or labels.dtype not in types:
         message = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
         raise ConfigError("data.format", path, message)
+    if not is_class and not labels.isfinite().all():
+        image, column = (~labels.isfinite()).nonzero()[0].tolist()
+        found = f"{source.classes[column]}={float(labels[image, column])}"
+        message = f"its labels must be finite; {source.key(image)} has {found}"
+        raise ConfigError("data.format", path, message)
     if is_class and not 0 <= int(labels.min()) <= int(labels.max()) < len(source.classes):
         message = (
             f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, load_train_config
@@ -91,6 +92,39 @@ def test_torchvisions_transforms_are_augmentations() -> None:
 def test_a_wrong_augmentation_is_one_line(override: str, error: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(error)):
         learner(f"augment.{override}").loss(*batch(), 0)
+
+
+def doubled() -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda images: 2 * images.double()
+
+
+def test_a_batch_that_numpy_has_made_float64_of_is_learned_as_floats() -> None:
+    images, labels = batch()
+    loss = learner(f"augment.name={__name__}.doubled").loss(images, labels, 0)
+    assert float(loss) == pytest.approx(float(learner().loss(2 * images, labels, 0)))
+
+
+def of_each(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def as_number(outputs: torch.Tensor, targets: torch.Tensor) -> float:
+    return float(functional.cross_entropy(outputs, targets))
+
+
+def without_gradients(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(outputs.detach(), targets)
+
+
+@pytest.mark.parametrize(
+    ("loss", "found"),
+    [("of_each", "(8,)"), ("as_number", "float"), ("without_gradients", "one without gradients")],
+)
+def test_a_loss_of_your_own_that_is_no_mean_is_one_line(loss: str, found: str) -> None:
+    wanted = "the loss must be a tensor of shape (), the mean over the samples, not"
+    error = re.escape(f"task.loss={__name__}.{loss}: {wanted} {found}")
+    with pytest.raises(ConfigError, match=error):
+        learner(f"task.loss={__name__}.{loss}").loss(*batch(), 0)
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:

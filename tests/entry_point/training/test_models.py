@@ -106,6 +106,7 @@ def test_the_only_file_of_a_channel_is_loaded_except_a_head_of_another_size(
         ("timm/resnet18", {"pretrained": True}, r"kwargs\.pretrained=true: is set by the job"),
         ("os.getcwd", {}, r"model\.kwargs=.*unexpected keyword argument 'num_classes'"),
         ("builtins.dict", {}, r"must return a torch\.nn\.Module, not dict"),
+        ("tests.own_models.lazy_net", {}, r"lazy layers.*model\(torch\.zeros\(2, 3, 224, 224\)\)"),
     ],
 )
 def test_the_error_names_a_model_that_cannot_be_built(
