@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -139,12 +140,13 @@ def save_model(
     weights: Mapping[str, Tensor],
     task: Task,
     classes: list[str],
-    config: TrainConfig,
     yaml: str,
+    code: Mapping[Path, bytes],
     reached: str | None = None,
 ) -> None:
     """Write the folder. `weights` are a network's state dict, `classes` the train split's, `yaml`
-    is the configuration as text, and `reached` what the run has reached.
+    is the configuration as text, `code` what `read_code` has returned, and `reached` what the run
+    has reached.
 
     Weights are written first under another name, and named last: with them the folder is whole. A
     kill leaves the folder that was there, or one without weights, which no program accepts.
@@ -159,8 +161,10 @@ def save_model(
         if state := task.head.state_dict():
             values = {name: value.tolist() for name, value in state.items()}
             write_text(folder / HEAD, json.dumps(values) + "\n")
-        if _named_code(config)[0]:
-            _copy_code(folder)
+        for name, content in code.items():
+            copy = folder / CODE / PACKAGE / name
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
         # safetensors makes files that no other user can read.
         with if_supported():
             temporary.chmod((folder / CONFIG).stat().st_mode)
@@ -182,19 +186,22 @@ def _write_weights(file: Path, weights: Mapping[str, Tensor], reached: str | Non
     sync(file)  # not while the folder has no weights
 
 
-def _copy_code(folder: Path) -> None:
-    """Copy the package `project`."""
+def read_code(config: TrainConfig) -> dict[Path, bytes]:
+    """Returns the files of the package `project`, if the configuration names any of it.
+
+    A job reads them when it begins: what is edited while it trains has not made its weights.
+    """
+    if not _named_code(config)[0]:
+        return {}
     spec = find_spec(PACKAGE)
     assert spec is not None and spec.submodule_search_locations
-    source = spec.submodule_search_locations[0]
-    # Not shutil.copytree: it sets permissions and times, which not every file system has.
+    source, files = spec.submodule_search_locations[0], dict[Path, bytes]()
     for parent, folders, names in os.walk(source, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for file in (Path(parent, name) for name in names):
             if file.is_file():
-                copy = folder / CODE / PACKAGE / file.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copy)
+                files[file.relative_to(source)] = file.read_bytes()
+    return files
 
 
 def _named_code(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
@@ -279,11 +286,10 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
         ModelError: a file is missing or damaged, or does not fit the others.
     """
     config = read_config(folder)
-    _use_own_code(folder, config)
     classes = _read_classes(folder / CLASSES)
     kwargs = {k: _WITHOUT_WEIGHTS.get(k, value) for k, value in config.model.kwargs.items()}
     without = replace(config.model, weights=None, kwargs=kwargs)
-    with _naming(folder / CONFIG, (ConfigError,)):
+    with _own_code(folder, config), _naming(folder / CONFIG, (ConfigError,)):
         takes = getattr(task_class(config.task.name), "takes", "class")
         task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
         network = build_model(without, task.outputs, image_size=config.data.image_size)
@@ -325,8 +331,12 @@ def _naming(file: Path, errors: tuple[type[Exception], ...] = _DAMAGE) -> Iterat
         raise ModelError(f"{file} cannot be loaded ({reason}): {remedy}") from error
 
 
-def _use_own_code(folder: Path, config: TrainConfig) -> None:
+@contextmanager
+def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
     """Have the package `project` come from the folder, if the configuration names any of it.
+
+    A process that has imported a `project` before, such as one that trains a student, continues
+    with that; any other with the folder's.
 
     Raises ModelError for a name outside it: a stranger's folder calls nothing of this machine.
     """
@@ -335,6 +345,7 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
         message = f"a model folder may name known words and its own {CODE}/{PACKAGE} only"
         raise ModelError(f"{folder / CONFIG}: {key}={path}: {message}; import it in {PACKAGE}/")
     if not own:
+        yield
         return
     if not (folder / CODE / PACKAGE).is_dir():
         named = next(iter(own.values()))
@@ -342,10 +353,22 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
     for file in (folder / CODE).rglob("*"):
         if not file.is_file() and not file.is_dir():  # importing a pipe waits forever
             raise ModelError(f"{file} is not a regular file: copy the model again")
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
+    before, path = _forget_project(), [*sys.path]
     sys.dont_write_bytecode = True  # the folder may be read-only, and stays as it was copied
     find_project_in(folder / CODE)
+    try:
+        yield
+    finally:
+        if before:
+            _forget_project()
+            sys.modules.update(before)
+            sys.path[:] = path
+
+
+def _forget_project() -> dict[str, ModuleType]:
+    """Returns the modules of the package `project`, which this process then imports again."""
+    names = [name for name in sys.modules if name.partition(".")[0] == PACKAGE]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def _read_classes(file: Path) -> list[str]:
