@@ -161,8 +161,8 @@ def save_model(
         if state := task.head.state_dict():
             values = {name: value.tolist() for name, value in state.items()}
             write_text(folder / HEAD, json.dumps(values) + "\n")
-        for name, content in code.items():
-            copy = folder / CODE / PACKAGE / name
+        for place, content in code.items():
+            copy = folder / CODE / PACKAGE / place
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
         # safetensors makes files that no other user can read.
@@ -217,13 +217,24 @@ def _named_code(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
     return own, {k: name for k, name in named.items() if k not in own}
 
 
-def doubts(config: TrainConfig) -> list[str]:
-    """Returns a line for each setting that names code which a model folder cannot hold."""
-    _, others = _named_code(config)
-    return [
+def doubts(config: TrainConfig, classes: list[str]) -> list[str]:
+    """Returns a line for each setting that names code which a model folder cannot hold, or a task
+    that cannot be built from it. `classes` are the train split's."""
+    own, others = _named_code(config)
+    lines = [
         f"predict and serve refuse {key}={path}: move it to {PACKAGE}/"
         for key, path in others.items()
     ]
+    if "task.name" in own:
+        try:
+            _build_task(config, classes, torch.device("cpu"))
+        except Exception as error:  # your own code may raise anything
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            lines.append(
+                f"predict and serve cannot build task.name={own['task.name']} ({reason}): there, "
+                "`train` has the names of the classes and one sample of zeros, and no images"
+            )
+    return lines
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:
@@ -290,8 +301,7 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     kwargs = {k: _WITHOUT_WEIGHTS.get(k, value) for k, value in config.model.kwargs.items()}
     without = replace(config.model, weights=None, kwargs=kwargs)
     with _own_code(folder, config), _naming(folder / CONFIG, (ConfigError,)):
-        takes = getattr(task_class(config.task.name), "takes", "class")
-        task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
+        task = _build_task(config, classes, device)
         network = build_model(without, task.outputs, image_size=config.data.image_size)
     load_weights(folder, network)
     if (head := folder / HEAD).exists() or task.head.state_dict():
@@ -300,6 +310,12 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
     network = network.to(device).to(memory_format=torch.channels_last).eval()
     return Trained(config, task, classes, network, device, _read_reached(folder / WEIGHTS))
+
+
+def _build_task(config: TrainConfig, classes: list[str], device: torch.device) -> Task:
+    """Returns the task without its train split, which is not here. Raises ConfigError."""
+    takes = getattr(task_class(config.task.name), "takes", "class")
+    return build_task(config, cast(Source, _NoImages(takes, classes)), device)
 
 
 def _read_reached(file: Path) -> str | None:
@@ -353,7 +369,7 @@ def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
     for file in (folder / CODE).rglob("*"):
         if not file.is_file() and not file.is_dir():  # importing a pipe waits forever
             raise ModelError(f"{file} is not a regular file: copy the model again")
-    before, path = _forget_project(), [*sys.path]
+    before, searched = _forget_project(), [*sys.path]
     sys.dont_write_bytecode = True  # the folder may be read-only, and stays as it was copied
     find_project_in(folder / CODE)
     try:
@@ -362,7 +378,7 @@ def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
         if before:
             _forget_project()
             sys.modules.update(before)
-            sys.path[:] = path
+            sys.path[:] = searched
 
 
 def _forget_project() -> dict[str, ModuleType]:

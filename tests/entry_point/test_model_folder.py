@@ -27,6 +27,7 @@ from entry_point.training.export import Export
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
+from project.tasks import OrderedClasses
 from tests import commands, forkserver
 from tests.entry_point.serving.served_model import CLASSES, LABELS, SMALL, write_model
 from tests.entry_point.training.tasks.label_sources import CPU, labels, task_of
@@ -172,10 +173,21 @@ def test_a_linked_folder_of_own_code_is_copied(
 
 def test_code_that_the_folder_cannot_hold_is_said(tmp_path: Path) -> None:
     model = write_model(tmp_path, name := "model.name=tests.own_models.tiny_net")
-    [line] = doubts(read_config(model))
+    [line] = doubts(read_config(model), CLASSES)
     assert f"refuse {name}: move it to" in line
     with pytest.raises(ModelError, match="import it in project/"):
         load_model(model, CPU)
+
+
+def test_a_task_that_needs_the_images_is_named_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not once it has trained for a day: `predict` and `serve` have no train split."""
+
+    monkeypatch.setattr(OrderedClasses, "__init__", lambda _, train, **__: train.key(0))
+    config, _ = load_train_config([*SMALL, "task.name=project.tasks.OrderedClasses"])
+    [line] = doubts(config, CLASSES)
+    assert line.startswith("predict and serve cannot build task.name=project.tasks.OrderedClasses")
 
 
 @pytest.mark.parametrize("key", ["model__name", "task__name", "task__loss"])

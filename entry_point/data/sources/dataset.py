@@ -366,7 +366,9 @@ class Several(Source):
 
     def name(self, index: int) -> str:
         number, place = self._place(index)
-        return f"{self._names[number]}/{self._sources[number].name(place)}"
+        name = self._sources[number].name(place)
+        # Files of your own source may have whole paths, which find them.
+        return name if name.startswith("/") else f"{self._names[number]}/{name}"
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         found = []

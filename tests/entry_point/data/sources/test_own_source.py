@@ -7,7 +7,9 @@ import pytest
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
+from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.source import read_image
+from entry_point.data.sources.splits import WHOLE
 
 OWN = "project.sources.by_file_name"
 
@@ -56,3 +58,10 @@ def test_what_read_returns_in_place_of_a_files_bytes_is_named(
     must = r"read\(\) must return the bytes of an image's file, uint8 \(bytes,\), as .*, not "
     with pytest.raises(ConfigError, match=f"^data.format=tests.own_sources.{name}: {must}{found}"):
         read_image(source, 0)
+
+
+def test_the_files_of_all_splits_keep_their_paths(photo_folder: Path) -> None:
+    """By which people find them in what `predict` writes."""
+    data = DataConfig(format="tests.own_sources.Bytes", root=str(photo_folder))
+    photos = open_dataset(data, photo_folder, for_training=False).source(WHOLE)
+    assert Path(photos.name(0)).is_file() and Path(photos.name(len(photos) - 1)).is_file()
