@@ -169,9 +169,17 @@ class Learner:
         """Returns what is logged of the last step: its learning rate, and the norm of its gradients
         before they were clipped, if it is finite. Waits for the device.
 
-        The first time, warns of a model that does not answer with logits.
+        The first time, warns of a model that does not answer with logits, and of a task that has
+        parameters to learn.
         """
         if self._ending is not None:
+            if learning := _parts_with_gradients(self._task):
+                logger.warning(
+                    "task.name=%s: the loss has gradients for the parameters of %s, which no "
+                    "optimizer gets; move them into the model",
+                    self._loss_of.name,
+                    listed(learning),
+                )
             if problem := self._ending.describe(self._task):
                 logger.warning("model.name=%s: %s", self._name, problem)
             self._ending = None
@@ -273,6 +281,17 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
         "layers at random, set trainer.find_unused_parameters=true"
     )
     raise ConfigError("model.name", model, message)
+
+
+def _parts_with_gradients(task: Task) -> list[str]:
+    """Returns the attributes of a task that hold parameters to which a loss has led, such as the
+    centers of your own loss."""
+    return [
+        name
+        for name, part in vars(task).items()
+        for parameter in (part.parameters() if isinstance(part, nn.Module) else [part])
+        if isinstance(parameter, nn.Parameter) and parameter.grad is not None
+    ]
 
 
 def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:

@@ -13,11 +13,13 @@ from torch import nn
 from torch.nn import functional
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import OptimConfig, load_train_config
+from entry_point.config.train_config import OptimConfig, TrainConfig, load_train_config
+from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
 from entry_point.training.augmentation import seed_step
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
+from entry_point.training.tasks.classification import Classification
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net
 
@@ -125,6 +127,33 @@ def test_a_loss_of_your_own_that_is_no_mean_is_one_line(loss: str, found: str) -
     error = re.escape(f"task.loss={__name__}.{loss}: {wanted} {found}")
     with pytest.raises(ConfigError, match=error):
         learner(f"task.loss={__name__}.{loss}").loss(*batch(), 0)
+
+
+class Centered(Classification):
+    """Would learn a scale of the outputs."""
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(train, config, device)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(self.scale * outputs, targets)
+
+
+def test_parameters_in_a_task_of_your_own_which_nothing_trains_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name, count in (("classification", 0), (f"{__name__}.Centered", 1)):
+        some = learner(f"task.name={name}")
+        for step in range(2):
+            some.loss(*batch(), step)
+            some.update()
+            some.record()
+        found = [record.getMessage() for record in caplog.records]
+        assert len(found) == count, found
+    assert found[0].startswith(
+        f"task.name={name}: the loss has gradients for the parameters of sca"
+    )
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:
