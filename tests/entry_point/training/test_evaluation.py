@@ -16,6 +16,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, TrainConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
+from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.stop import StopRequest
@@ -156,6 +157,14 @@ class _OneScore(Classification):
         return self.losses(outputs, targets)
 
 
+class _TwoHeads(Classification):
+    """Has more outputs than names."""
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(train, config, device)
+        self.names, self.outputs = self.names[:2], 3
+
+
 def evaluated(task: Task, stop: StopRequest) -> Evaluation:
     identity = Normalize([0, 0, 0], [1 / 255] * 3)
     batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
@@ -174,7 +183,8 @@ def test_a_metric_of_your_own_may_be_numpys_or_a_tensor(value: Any, stop: StopRe
 def test_a_task_of_your_own_that_scores_or_measures_wrongly_is_one_line(stop: StopRequest) -> None:
     own = "measure() must return a number for each metric, not own=None"
     rows = "scores() must return a row for each of 2 images, (N, columns), not (2,)"
-    for name, message in (("_OwnNumbers", own), ("_OneScore", rows)):
+    head = "head must answer (N, 2), a probability for each name, not (N, 3)"
+    for name, message in (("_OwnNumbers", own), ("_OneScore", rows), ("_TwoHeads", head)):
         task = task_of(classes(3), f"task.name={__name__}.{name}")
         with pytest.raises(ConfigError, match=re.escape(f"task.name={__name__}.{name}: {message}")):
             evaluated(task, stop)
