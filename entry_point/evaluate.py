@@ -19,6 +19,7 @@ import torch
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.config.evaluate_config import EvaluateConfig
+from entry_point.config.resolve import resolve
 from entry_point.config.train_config import TrainerConfig
 from entry_point.data.errors import DataError
 from entry_point.data.loader import build_loader, dataset_root
@@ -53,6 +54,8 @@ def run(config: EvaluateConfig) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
     with unpacked(Path(config.model_dir)) as folder:
         trainer = _on_this_machine(read_config(folder).trainer, config.batch_size)
+        if "." in (named := config.data.get("format", "")):
+            resolve("data.format", named, {})  # yours, not the folder's code of the same name
         with join_devices(trainer) as devices:
             trained = load_trained(folder, devices.device)
             data = config.changed(trained.config.data)

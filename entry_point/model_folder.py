@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import ModuleType
 from typing import cast
 
 import torch
@@ -139,12 +140,13 @@ def save_model(
     weights: Mapping[str, Tensor],
     task: Task,
     classes: list[str],
-    config: TrainConfig,
     yaml: str,
+    code: Mapping[Path, bytes],
     reached: str | None = None,
 ) -> None:
     """Write the folder. `weights` are a network's state dict, `classes` the train split's, `yaml`
-    is the configuration as text, and `reached` what the run has reached.
+    is the configuration as text, `code` what `read_code` has returned, and `reached` what the run
+    has reached.
 
     Weights are written first under another name, and named last: with them the folder is whole. A
     kill leaves the folder that was there, or one without weights, which no program accepts.
@@ -159,8 +161,10 @@ def save_model(
         if state := task.head.state_dict():
             values = {name: value.tolist() for name, value in state.items()}
             write_text(folder / HEAD, json.dumps(values) + "\n")
-        if _named_code(config)[0]:
-            _copy_code(folder)
+        for place, content in code.items():
+            copy = folder / CODE / PACKAGE / place
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(content)
         # safetensors makes files that no other user can read.
         with if_supported():
             temporary.chmod((folder / CONFIG).stat().st_mode)
@@ -182,19 +186,22 @@ def _write_weights(file: Path, weights: Mapping[str, Tensor], reached: str | Non
     sync(file)  # not while the folder has no weights
 
 
-def _copy_code(folder: Path) -> None:
-    """Copy the package `project`."""
+def read_code(config: TrainConfig) -> dict[Path, bytes]:
+    """Returns the files of the package `project`, if the configuration names any of it.
+
+    A job reads them when it begins: what is edited while it trains has not made its weights.
+    """
+    if not _named_code(config)[0]:
+        return {}
     spec = find_spec(PACKAGE)
     assert spec is not None and spec.submodule_search_locations
-    source = spec.submodule_search_locations[0]
-    # Not shutil.copytree: it sets permissions and times, which not every file system has.
+    source, files = spec.submodule_search_locations[0], dict[Path, bytes]()
     for parent, folders, names in os.walk(source, followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
         for file in (Path(parent, name) for name in names):
             if file.is_file():
-                copy = folder / CODE / PACKAGE / file.relative_to(source)
-                copy.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(file, copy)
+                files[file.relative_to(source)] = file.read_bytes()
+    return files
 
 
 def _named_code(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
@@ -210,13 +217,24 @@ def _named_code(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
     return own, {k: name for k, name in named.items() if k not in own}
 
 
-def doubts(config: TrainConfig) -> list[str]:
-    """Returns a line for each setting that names code which a model folder cannot hold."""
-    _, others = _named_code(config)
-    return [
+def doubts(config: TrainConfig, classes: list[str]) -> list[str]:
+    """Returns a line for each setting that names code which a model folder cannot hold, or a task
+    that cannot be built from it. `classes` are the train split's."""
+    own, others = _named_code(config)
+    lines = [
         f"predict and serve refuse {key}={path}: move it to {PACKAGE}/"
         for key, path in others.items()
     ]
+    if "task.name" in own:
+        try:
+            _build_task(config, classes, torch.device("cpu"))
+        except Exception as error:  # your own code may raise anything
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            lines.append(
+                f"predict and serve cannot build task.name={own['task.name']} ({reason}): there, "
+                "`train` has the names of the classes and one sample of zeros, and no images"
+            )
+    return lines
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:
@@ -279,13 +297,11 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
         ModelError: a file is missing or damaged, or does not fit the others.
     """
     config = read_config(folder)
-    _use_own_code(folder, config)
     classes = _read_classes(folder / CLASSES)
     kwargs = {k: _WITHOUT_WEIGHTS.get(k, value) for k, value in config.model.kwargs.items()}
     without = replace(config.model, weights=None, kwargs=kwargs)
-    with _naming(folder / CONFIG, (ConfigError,)):
-        takes = getattr(task_class(config.task.name), "takes", "class")
-        task = build_task(config, cast(Source, _NoImages(takes, classes)), device)
+    with _own_code(folder, config), _naming(folder / CONFIG, (ConfigError,)):
+        task = _build_task(config, classes, device)
         network = build_model(without, task.outputs, image_size=config.data.image_size)
     load_weights(folder, network)
     if (head := folder / HEAD).exists() or task.head.state_dict():
@@ -294,6 +310,12 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
     network = network.to(device).to(memory_format=torch.channels_last).eval()
     return Trained(config, task, classes, network, device, _read_reached(folder / WEIGHTS))
+
+
+def _build_task(config: TrainConfig, classes: list[str], device: torch.device) -> Task:
+    """Returns the task without its train split, which is not here. Raises ConfigError."""
+    takes = getattr(task_class(config.task.name), "takes", "class")
+    return build_task(config, cast(Source, _NoImages(takes, classes)), device)
 
 
 def _read_reached(file: Path) -> str | None:
@@ -325,8 +347,12 @@ def _naming(file: Path, errors: tuple[type[Exception], ...] = _DAMAGE) -> Iterat
         raise ModelError(f"{file} cannot be loaded ({reason}): {remedy}") from error
 
 
-def _use_own_code(folder: Path, config: TrainConfig) -> None:
+@contextmanager
+def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
     """Have the package `project` come from the folder, if the configuration names any of it.
+
+    A process that has imported a `project` before, such as one that trains a student, continues
+    with that; any other with the folder's.
 
     Raises ModelError for a name outside it: a stranger's folder calls nothing of this machine.
     """
@@ -335,6 +361,7 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
         message = f"a model folder may name known words and its own {CODE}/{PACKAGE} only"
         raise ModelError(f"{folder / CONFIG}: {key}={path}: {message}; import it in {PACKAGE}/")
     if not own:
+        yield
         return
     if not (folder / CODE / PACKAGE).is_dir():
         named = next(iter(own.values()))
@@ -342,10 +369,22 @@ def _use_own_code(folder: Path, config: TrainConfig) -> None:
     for file in (folder / CODE).rglob("*"):
         if not file.is_file() and not file.is_dir():  # importing a pipe waits forever
             raise ModelError(f"{file} is not a regular file: copy the model again")
-    for name in [name for name in sys.modules if name.partition(".")[0] == PACKAGE]:
-        del sys.modules[name]
+    before, searched = _forget_project(), [*sys.path]
     sys.dont_write_bytecode = True  # the folder may be read-only, and stays as it was copied
     find_project_in(folder / CODE)
+    try:
+        yield
+    finally:
+        if before:
+            _forget_project()
+            sys.modules.update(before)
+            sys.path[:] = searched
+
+
+def _forget_project() -> dict[str, ModuleType]:
+    """Returns the modules of the package `project`, which this process then imports again."""
+    names = [name for name in sys.modules if name.partition(".")[0] == PACKAGE]
+    return {name: sys.modules.pop(name) for name in names}
 
 
 def _read_classes(file: Path) -> list[str]:

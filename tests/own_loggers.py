@@ -29,6 +29,13 @@ class Unopened(Failing):
         raise PermissionError(13, "Permission denied", str(run.folder.root))
 
 
+class Emptying(Failing):
+    """Takes out of a record what it has used."""
+
+    def log(self, record: Record) -> None:
+        record.clear()
+
+
 class Slow(Failing):
     """Takes a minute per record."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -48,3 +49,7 @@ def text(epoch: float, epochs: int) -> str:
 def listed(epoch: float, _epochs: int) -> float:
     """A rate for each of three epochs."""
     return (1.0, 0.5, 0.1)[int(epoch)]
+
+
+def of_numpy(epoch: float, epochs: int) -> Any:
+    return np.float32(1 - epoch / epochs)

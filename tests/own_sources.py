@@ -33,12 +33,35 @@ def wrong_shape(_root: Path, _split: str) -> FileSource:
     return FileSource(["a.jpg"], [[1.0]], ["a", "b"], "labels")
 
 
+def not_finite(_root: Path, _split: str) -> FileSource:
+    numbers = [[1.0, 2.0], [3.0, float("nan")]]
+    return FileSource(["a.jpg", "b.jpg"], numbers, ["x", "y"], "numbers")
+
+
 def of_no_kind(_root: Path, _split: str) -> FileSource:
     return FileSource(["a.jpg"], [[1.0]], ["a"], "boxes")  # type: ignore[arg-type]
 
 
 def without_targets(_root: Path, _split: str) -> FileSource:
     return FileSource(["a.jpg"], [0], ["a", "b"], "targets")
+
+
+class Bytes(FileSource):
+    """Returns the photographs as Python's bytes."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        files = sorted((root / split).glob("*/*.jpg"))
+        super().__init__(files, [i % 2 for i in range(len(files))], ["even", "odd"])
+
+    def read(self, index: int) -> Any:
+        return Path(self.file(index)).read_bytes()
+
+
+class Pixels(Bytes):
+    """Returns decoded photographs."""
+
+    def read(self, index: int) -> Tensor:  # noqa: ARG002
+        return torch.zeros(4, 5, 3, dtype=torch.uint8)
 
 
 class Brightness(FileSource):

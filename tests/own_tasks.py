@@ -10,6 +10,7 @@ from torch.nn import functional
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.sources.source import Source
+from entry_point.training.tasks.classification import Classification
 from entry_point.training.tasks.task import Metric, Table, Task
 
 
@@ -40,3 +41,11 @@ class Pixels(Task):
 
     def mistakes(self, scores: Tensor, most: int) -> list[tuple[int, str]]:
         return []
+
+
+class Unmeasured(Classification):
+    """Tracks a metric that it does not measure."""
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(train, config, device)
+        self.metrics = [Metric("recall", "recall"), *self.metrics]

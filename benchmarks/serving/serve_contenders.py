@@ -203,7 +203,7 @@ def _write_model(
     names = [f"class {number}" for number in range(classes)]
     source = _Names(names, labels=torch.arange(classes))
     task = build_task(config, cast(Source, source), torch.device("cpu"))
-    save_model(folder, network.state_dict(), task, names, config, yaml)
+    save_model(folder, network.state_dict(), task, names, yaml, {})
     return folder
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import traceback
 from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 from entry_point.config.config_errors import ConfigError, near
@@ -37,12 +39,17 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
         raise ConfigError(key, name, message)
 
 
+def full_name(thing: object) -> str:
+    """Returns the dotted path of an object's class, as settings name it."""
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
 def _import(key: str, path: str) -> Any:
     module_name, _, attribute = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # a module may raise anything while it is imported
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+        reason = f"{type(error).__name__}: {error}".partition("\n")[0] + _line_of(error)
         if isinstance(error, ModuleNotFoundError) and (instead := retired(f"import {error.name}")):
             reason = f"{error.name} is {instead}"
         raise ConfigError(key, path, f"{module_name} cannot be imported ({reason})") from error
@@ -51,6 +58,13 @@ def _import(key: str, path: str) -> Any:
         message = f"{module_name} has no {attribute}{near(attribute, names)}"
         raise ConfigError(key, path, message)
     return getattr(module, attribute)
+
+
+def _line_of(error: Exception) -> str:
+    """Returns which line of your own code raised an error of an import, as in ", at net.py:7"."""
+    _here, _importlib, *frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).is_file() and "site-packages" not in f.filename]
+    return f", at {own[-1].filename}:{own[-1].lineno}" if own else ""
 
 
 def call(

@@ -78,10 +78,15 @@ class Predictor:
         sample = self._decoder.warm_up()
         self._queue.start(copies, sample)
         try:
-            self._queue.submit(sample).result()
+            answer = self._queue.submit(sample).result()
         except RequestError as error:
             message = f"{error}; train it again with a lower optim.lr"
             raise ModelError(f"{folder / WEIGHTS}: {message}") from error
+        try:
+            _encoded([answer])
+        except TypeError as error:
+            task = self.model.config.task.name
+            raise ModelError(f"{folder}: describe() of task.name={task} {error}") from error
         where = counted(gpus, "GPU") if gpus else f"the CPU, {counted(cores, 'core')}"
         logger.info("%s on %s", counted(count, "worker"), where)
         # What loading made stays: the garbage collector need not look through it again.
@@ -117,7 +122,7 @@ class Predictor:
                 each.cancel()
         if self.model.task.answers_png and len(predictions) == 1 and wants_png(accept):
             return Answer(next(v for v in predictions[0].values() if isinstance(v, bytes)), PNG)
-        return Answer(msgspec.json.encode({"predictions": predictions}))
+        return Answer(_encoded(predictions))
 
     def _decode(self, body: bytearray, content_type: str) -> Iterator[Step]:
         """Read the images of a body, decode one after another, and hand them to the model.
@@ -160,6 +165,17 @@ class Predictor:
             except Exception as error:  # which is not that of other requests
                 found.append(error)
         return found
+
+
+def _encoded(predictions: list[Prediction]) -> bytes:
+    return msgspec.json.encode({"predictions": predictions}, enc_hook=_plain)
+
+
+def _plain(value: object) -> Any:
+    """Returns NumPy's and torch's numbers in the answers of your own task as Python's."""
+    if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
+        return value.tolist()
+    raise TypeError(f"answers with {type(value).__name__}, which is no value of JSON")
 
 
 async def _in_thread(executor: ThreadPoolExecutor, step: Callable[[], Step]) -> Step:

@@ -84,7 +84,7 @@ def build_augmentation(config: AugmentConfig) -> Augmentation:
             found = getattr(augmented, "shape", type(augmented).__name__)
             message = f"must return images of the shape {tuple(images.shape)}, not {found}"
             raise ConfigError("augment.name", name, message)
-        return augmented
+        return augmented.to(images.dtype)  # NumPy makes float64 of them, which no model takes
 
     return checked
 

@@ -20,10 +20,12 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import nn
+from torch.serialization import get_unsafe_globals_in_checkpoint
 from torch.utils._pytree import tree_map_only
 
 from entry_point.job.file_kinds import name_kind
 from entry_point.job.program import ExitCode, UserError
+from entry_point.job.text import listed
 from entry_point.job.whole_file import replacing
 
 logger = logging.getLogger(__name__)
@@ -261,15 +263,22 @@ class DamagedFileError(ValueError):
 
 
 def save_tensors(value: Any, path: Path) -> None:
-    """Write `path` with torch.save, whole or not at all. Raises OSError, which names `path`."""
-    with replacing(path) as temporary, temporary.open("wb") as file:
+    """Write `path` with torch.save, whole or not at all. Raises OSError, which names `path`, and
+    CheckpointError for objects that `load_tensors` would not read."""
+    with replacing(path) as temporary:
         try:
-            torch.save(value, file)
+            with temporary.open("wb") as file:
+                torch.save(value, file)
         except RuntimeError as error:
             # torch.save replaces the error of a failed write with one that gives no reason.
             if isinstance(error.__context__, OSError):
                 raise error.__context__ from None
             raise
+        if unread := get_unsafe_globals_in_checkpoint(temporary):
+            raise CheckpointError(
+                f"{path.name} would hold {listed(unread)} and could not be read again: the state "
+                "of your own model and optimizer must be tensors, numbers, texts, lists and dicts"
+            )
 
 
 def load_tensors(path: Path, *, verify: bool = False) -> Any:

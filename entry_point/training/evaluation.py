@@ -77,8 +77,10 @@ def evaluate(
     rows = rows[rows[:, 0].argsort()]
     indices, scores = rows[:, 0].long(), rows[:, 1:]
     metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
-    finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-    return Evaluation(metrics["loss"], finite, indices, scores, damaged)
+    # Your own task may compute with NumPy or tensors, whose numbers are read from no checkpoint.
+    numbers = {name: float(value) for name, value in metrics.items()}
+    finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    return Evaluation(numbers["loss"], finite, indices, scores, damaged)
 
 
 def _score(

@@ -3,6 +3,9 @@ lacks it."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
+
 from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import TrainConfig
 from entry_point.job.known_tasks import Metric
@@ -18,11 +21,18 @@ class Export:
     """The model of a run: by `trainer.export` that of the last evaluation, or of the best one."""
 
     def __init__(
-        self, run: RunFolder, config: TrainConfig, task: Task, classes: list[str], metric: Metric
+        self,
+        run: RunFolder,
+        config: TrainConfig,
+        task: Task,
+        classes: list[str],
+        metric: Metric,
+        code: Mapping[Path, bytes],
     ) -> None:
-        """`classes` are the train split's; `metric` decides which evaluation is the best."""
+        """`classes` are the train split's; `metric` decides which evaluation is the best; `code` is
+        that of `read_code`."""
         self._run, self._config, self._task, self._metric = run, config, task, metric
-        self._classes, self._best = classes, config.trainer.export == "best"
+        self._classes, self._code, self._best = classes, code, config.trainer.export == "best"
 
     def takes(self, progress: Progress, best: bool) -> bool:
         """Returns whether an epoch that has ended, and is evaluated, is exported. `best`: it is the
@@ -41,8 +51,8 @@ class Export:
             learner.get("ema", learner["model"]),
             self._task,
             self._classes,
-            self._config,
             resolved_yaml(self._config),
+            self._code,
             reached,
         )
 

@@ -20,6 +20,7 @@ from torch.profiler import record_function
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
+from entry_point.config.resolve import full_name
 from entry_point.config.train_config import TrainConfig, TrainerConfig
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.text import listed
@@ -155,9 +156,17 @@ class Learner:
         """Returns what is logged of the last step: its learning rate, and the norm of its gradients
         before they were clipped, if it is finite. Waits for the device.
 
-        The first time, warns of a model that does not answer with logits.
+        The first time, warns of a model that does not answer with logits, and of a task that has
+        parameters to learn.
         """
         if self._ending is not None:
+            if learning := _parts_with_gradients(self._task):
+                logger.warning(
+                    "task.name=%s: the loss has gradients for the parameters of %s, which no "
+                    "optimizer gets; move them into the model",
+                    full_name(self._task),
+                    listed(learning),
+                )
             if problem := self._ending.describe(self._task):
                 logger.warning("model.name=%s: %s", self._name, problem)
             self._ending = None
@@ -259,6 +268,17 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
         "layers at random, set trainer.find_unused_parameters=true"
     )
     raise ConfigError("model.name", model, message)
+
+
+def _parts_with_gradients(task: Task) -> list[str]:
+    """Returns the attributes of a task that hold parameters to which a loss has led, such as the
+    centers of your own loss."""
+    return [
+        name
+        for name, part in vars(task).items()
+        for parameter in (part.parameters() if isinstance(part, nn.Module) else [part])
+        if isinstance(parameter, nn.Parameter) and parameter.grad is not None
+    ]
 
 
 def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Collection
 from fnmatch import fnmatchcase
+from numbers import Real
 from typing import Any
 
 import torch
@@ -156,10 +157,10 @@ def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[
     def shape(step: int) -> float:
         epoch = step / steps_per_epoch
         value = call("optim.schedule_kwargs", function, config.schedule_kwargs, epoch, epochs)
-        if not isinstance(value, float | int) or not math.isfinite(value):
+        if not isinstance(value, Real) or not math.isfinite(value):
             message = f"must return a finite number, not {value!r} at epoch {epoch:g}"
             raise ConfigError("optim.schedule", config.schedule, message)
-        return value
+        return float(value)  # NumPy's is read from no checkpoint
 
     shape(0)  # an error ends the job before it trains
     return shape

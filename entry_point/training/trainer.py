@@ -16,7 +16,7 @@ from entry_point.job.program import ExitCode, ReadError, UserError, job_began
 from entry_point.job.run_folder import RunFolder
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.job.text import counted
-from entry_point.model_folder import doubts, load_weights
+from entry_point.model_folder import doubts, load_weights, read_code
 from entry_point.training.checkpoints import Checkpoints
 from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.export import Export
@@ -47,6 +47,7 @@ class Trainer:
     def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
         self.run, self.devices = run, devices
         self.console = log_to_stdout(devices.is_first)
+        code = read_code(config)  # before the dataset is opened, which may take minutes
         dataset = open_training_set(config.data, run.channels)
         self.config = config = replace(config, data=dataset.data)  # with the format that was found
         if config.pipeline.decoder != "pillow":
@@ -60,7 +61,7 @@ class Trainer:
             self.settings = job_settings(config, self.input.train, self.input.val, steps, devices)
             self.progress = Progress(steps, tracked_metric(config.task, self.task))
             classes, metric = self.input.classes, self.progress.metric
-            self.export = Export(run, config, self.task, classes, metric)
+            self.export = Export(run, config, self.task, classes, metric, code)
             self.learner = Learner(config, devices, self.task, steps, run.channels)
             self.input.keep_last(self.learner.statistics_steps)
             self.log = StepLog(config, devices, run.checkpoints)
@@ -185,6 +186,12 @@ class Trainer:
             found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
             raise self.log.diverged(found)
         self.progress.judge(result.metrics)
+        if self.progress.value is None:
+            logger.warning(
+                "%s cannot decide which epoch is the best: it is not finite, or the task's "
+                "measure() does not return it",
+                self.progress.metric.key,
+            )
         self.metrics.add(self.progress.stamp(result.record()))
         return result
 
@@ -311,7 +318,7 @@ def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
         with closing(Trainer(config, run, devices)) as trainer:
             for line in trainer.opening_lines():
                 logger.info(line)
-            for line in [*config.doubts(), *doubts(config)]:
+            for line in [*config.doubts(), *doubts(config, trainer.input.classes)]:
                 logger.warning(line)
             devices.gather(None)  # another rank's error would stand above these lines
             trainer.finish(trainer.fit())

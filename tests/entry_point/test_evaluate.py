@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import shutil
+import sys
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -20,6 +21,15 @@ from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
 from tests.entry_point.training.training_jobs import read_records
 from tests.failing_disk import Disk
+
+BY_FOLDER = """
+from entry_point.data.sources.source import FileSource
+
+def by_folder(root, split):
+    files = sorted((root / split).glob("*/*.jpg"))
+    classes = sorted({file.parent.name for file in files})
+    return FileSource(files, [classes.index(file.parent.name) for file in files], classes)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -232,6 +242,21 @@ def test_a_source_that_only_the_model_folder_names_is_not_run(
     changed(run, tmp_path, "format: folder", "format: os.system")
     assert commands.evaluate([f"model_dir={tmp_path / 'model'}"]) == ExitCode.USAGE
     assert "data.format=os.system: comes from" in capsys.readouterr().err
+
+
+def test_a_source_that_was_written_after_the_model_is_found(
+    run: Path, photo_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The model's folder has another `project`, without it."""
+    here = tmp_path / "project"
+    here.mkdir()
+    (here / "__init__.py").touch()
+    (here / "later.py").write_text(BY_FOLDER)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "project"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.syspath_prepend(tmp_path)
+    where = [f"data.root={photo_folder}", "data.format=project.later.by_folder"]
+    assert results(run, tmp_path / "output", *where)["images"] == 24
 
 
 def test_an_evaluation_leaves_no_image_out_because_of_a_failing_disk(

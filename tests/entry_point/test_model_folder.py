@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,16 +17,20 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from entry_point import model_folder
-from entry_point.config.train_config import TrainConfig
+from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.data.sources.source import Source
+from entry_point.job.known_tasks import LOSS
 from entry_point.job.program import ExitCode
-from entry_point.model_folder import ModelError, doubts, load_model, read_config
+from entry_point.job.run_folder import RunFolder
+from entry_point.model_folder import ModelError, doubts, load_model, read_code, read_config
+from entry_point.training.export import Export
 from entry_point.training.tasks.build_task import build_task
 from entry_point.training.tasks.task import Task
 from project.models import small_net
+from project.tasks import OrderedClasses
 from tests import commands, forkserver
-from tests.entry_point.serving.served_model import CLASSES, LABELS, write_model
-from tests.entry_point.training.tasks.label_sources import CPU
+from tests.entry_point.serving.served_model import CLASSES, LABELS, SMALL, write_model
+from tests.entry_point.training.tasks.label_sources import CPU, labels, task_of
 
 IMAGES = torch.randint(256, (3, 3, 32, 32), dtype=torch.uint8)
 OWN_NET = """
@@ -120,6 +126,35 @@ def test_own_code_comes_from_the_folder(tmp_path: Path) -> None:
     assert not list(model.rglob("__pycache__"))
 
 
+def test_a_process_that_trains_keeps_its_own_code_when_it_loads_a_teacher(tmp_path: Path) -> None:
+    """The teacher's folder has an older `project`, or another one."""
+    before, path = sys.modules["project.models"], [*sys.path]
+    network = small_net(len(CLASSES), width=8)
+    settings = "model.name=project.net.net"
+    model = write_model(tmp_path, settings, network=network, code=OWN_NET)
+    teacher = load_model(model, CPU)
+    assert teacher.predict(IMAGES).shape == (3, len(CLASSES))
+    assert sys.modules["project.models"] is before and sys.path == path
+    assert "project.net" not in sys.modules and find_spec("project.net") is None
+
+
+def test_a_model_has_the_code_that_its_job_began_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """People edit their code for the next run while this one trains."""
+    net = tmp_path / "project/net.py"
+    net.parent.mkdir()
+    net.write_text("the code that trains")
+    found = SimpleNamespace(submodule_search_locations=[str(net.parent)])
+    monkeypatch.setattr(model_folder, "find_spec", lambda _: found)
+    config, _ = load_train_config([*SMALL, "model.name=project.net.net"])
+    run, task = RunFolder(tmp_path / "run"), task_of(labels("class", CLASSES, LABELS["class"]))
+    export = Export(run, config, task, CLASSES, LOSS, read_code(config))
+    net.write_text("that of the next run")
+    export.write({"progress": {"epoch": 1}, "learner": {"model": {}}})
+    assert (run.model / "code/project/net.py").read_text() == "the code that trains"
+
+
 def test_a_linked_folder_of_own_code_is_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -138,10 +173,21 @@ def test_a_linked_folder_of_own_code_is_copied(
 
 def test_code_that_the_folder_cannot_hold_is_said(tmp_path: Path) -> None:
     model = write_model(tmp_path, name := "model.name=tests.own_models.tiny_net")
-    [line] = doubts(read_config(model))
+    [line] = doubts(read_config(model), CLASSES)
     assert f"refuse {name}: move it to" in line
     with pytest.raises(ModelError, match="import it in project/"):
         load_model(model, CPU)
+
+
+def test_a_task_that_needs_the_images_is_named_while_there_is_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not once it has trained for a day: `predict` and `serve` have no train split."""
+
+    monkeypatch.setattr(OrderedClasses, "__init__", lambda _, train, **__: train.key(0))
+    config, _ = load_train_config([*SMALL, "task.name=project.tasks.OrderedClasses"])
+    [line] = doubts(config, CLASSES)
+    assert line.startswith("predict and serve cannot build task.name=project.tasks.OrderedClasses")
 
 
 @pytest.mark.parametrize("key", ["model__name", "task__name", "task__loss"])

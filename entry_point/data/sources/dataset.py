@@ -366,7 +366,9 @@ class Several(Source):
 
     def name(self, index: int) -> str:
         number, place = self._place(index)
-        return f"{self._names[number]}/{self._sources[number].name(place)}"
+        name = self._sources[number].name(place)
+        # Files of your own source may have whole paths, which find them.
+        return name if name.startswith("/") else f"{self._names[number]}/{name}"
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         found = []
@@ -421,6 +423,11 @@ def _check(path: str, source: object, split: str) -> None:
     types = (torch.int32, torch.int64) if is_class else (torch.float32,)
     if not isinstance(labels, torch.Tensor) or labels.shape != shape or labels.dtype not in types:
         message = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
+        raise ConfigError("data.format", path, message)
+    if not is_class and not labels.isfinite().all():
+        image, column = (~labels.isfinite()).nonzero()[0].tolist()
+        found = f"{source.classes[column]}={float(labels[image, column])}"
+        message = f"its labels must be finite; {source.key(image)} has {found}"
         raise ConfigError("data.format", path, message)
     if is_class and not 0 <= int(labels.min()) <= int(labels.max()) < len(source.classes):
         message = (

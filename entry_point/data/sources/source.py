@@ -16,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import full_name
 from entry_point.data.errors import DataError
 from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
@@ -169,9 +171,18 @@ def joined(names: Iterable[str]) -> Iterable[bytes]:
 def read_image(source: Source, index: int) -> Tensor:
     """Returns the encoded image, see `Source.read`.
 
-    Raises OSError or DataError for damage, and ReadError if its disk fails, see `patiently`.
+    Raises OSError or DataError for damage, ReadError if its disk fails, see `patiently`, and
+    ConfigError for what your own source returns in its place.
     """
-    return patiently(source.read, index, name=source.key)
+    image = patiently(source.read, index, name=source.key)
+    if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.dim() != 1:
+        found = type(image).__name__
+        if isinstance(image, Tensor):
+            found = f"a tensor {tuple(image.shape)} of {image.dtype}"
+        message = "read() must return the bytes of an image's file, uint8 (bytes,), as "
+        message += f"torch.frombuffer(bytearray(BYTES), dtype=torch.uint8) does, not {found}"
+        raise ConfigError("data.format", full_name(source), message)
+    return image
 
 
 def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:

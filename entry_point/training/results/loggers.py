@@ -85,7 +85,7 @@ class _Guarded:
 
     def log(self, record: Record) -> None:
         if self._thread.is_alive():
-            self._calls.put((self._logger.log, record))
+            self._calls.put((self._logger.log, {**record}))  # yours may take parts out
 
     def show(self, name: str, figure: Figure) -> None:
         if hasattr(self._logger, "show"):

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import full_name
 from entry_point.config.task_config import TaskKwargs
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.errors import DataError
@@ -82,6 +84,10 @@ class Classification(Task):
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         probabilities = self.head(outputs)
+        if probabilities.shape[1:] != (len(self.names),):
+            shape = ", ".join(["N", *map(str, probabilities.shape[1:])])
+            message = f"head must answer (N, {len(self.names)}), a probability for each name, not "
+            raise ConfigError("task.name", full_name(self), f"{message}({shape})")
         columns = [self.losses(outputs, targets), targets, *reversed(probabilities.max(1))]
         if self._has_top:
             columns.append((probabilities.topk(TOP).indices == targets[:, None]).any(1))

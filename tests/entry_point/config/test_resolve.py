@@ -1,5 +1,6 @@
 """A setting names a known word or the dotted path of the user's own."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,10 @@ def test_own_code_that_imports_a_package_of_earlier_learns_its_new_name(
 def test_a_module_that_fails_while_imported_is_named_with_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "half_written.py").write_text("raise RuntimeError('first\\nsecond')")
+    (file := tmp_path / "half_written.py").write_text("\nraise RuntimeError('first\\nsecond')")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"half_written cannot be imported \(RuntimeError: first"):
+    reason = re.escape(f"half_written cannot be imported (RuntimeError: first, at {file}:2)")
+    with pytest.raises(ConfigError, match=reason):
         resolve("model.name", "half_written.net", {})
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 from torch import nn
 
 from entry_point.config.train_config import load_train_config
-from entry_point.model_folder import save_model
+from entry_point.model_folder import read_code, save_model
 from entry_point.training.models import build_model
 from project.models import small_net
 from tests import forkserver
@@ -77,7 +77,8 @@ def write_model(
     task = task_of(labels(kind, CLASSES, LABELS[kind]), *settings)
     torch.manual_seed(0)
     network = network or build_model(config.model, task.outputs, image_size=32)
-    save_model(folder, network.state_dict(), task, CLASSES, config, yaml, reached)
+    own = read_code(config)
+    save_model(folder, network.state_dict(), task, CLASSES, yaml, own, reached)
     if code is not None:
         (folder / "code/project").mkdir(parents=True, exist_ok=True)
         (folder / "code/project/__init__.py").touch()

@@ -12,11 +12,13 @@ import torch
 from PIL import Image
 from torch import nn
 
+from entry_point.job.program import ExitCode
 from tests import commands
 from tests.chromium import browser
 from tests.entry_point.prediction.predicted import rows, score_names
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import (
+    ALONE,
     CLASSES,
     Answer,
     Served,
@@ -189,6 +191,35 @@ def test_a_model_of_many_classes_answers_its_ten_best(serve: Serve, tmp_path: Pa
     (answer,) = serve(f"model_dir={model}").invoke(encoded()).json()["predictions"]
     assert list(answer["probabilities"]) == names[40:50]
     assert answer["class"] == names[40]
+
+
+def write_own_answers(root: Path, answer: str) -> Path:
+    """A model whose own task describes an `answer` so."""
+    model = write_fixed_model(root, "classification", [1, 2, 5])
+    (model / "code/project/answers.py").write_text(
+        "from entry_point.training.tasks.classification import Classification\n\n"
+        "class Own(Classification):\n"
+        f"    def describe(self, answer, size, top):\n        return {answer}\n"
+    )
+    config = (model / "config.yaml").read_text()
+    named = config.replace("name: classification", "name: project.answers.Own")
+    (model / "config.yaml").write_text(named)
+    return model
+
+
+def test_an_own_answer_may_hold_numbers_of_numpy_and_of_torch(serve: Serve, tmp_path: Path) -> None:
+    own = "{'most': answer.numpy().max() > 0.6, 'all': 8 * answer.round(decimals=3)}"
+    model = write_own_answers(tmp_path, own)
+    (answer,) = serve(f"model_dir={model}", *ALONE).invoke(encoded()).json()["predictions"]
+    assert answer == {"most": True, "all": [1.0, 2.0, 5.0]}
+
+
+def test_a_task_whose_answer_is_no_json_is_never_ready(serve: Serve, tmp_path: Path) -> None:
+    model = write_own_answers(tmp_path, "{'best': (each for each in answer)}")
+    server = serve(f"model_dir={model}", *ALONE, becomes_ready=False)
+    assert server.process.wait(60) == ExitCode.USAGE, server.log()
+    line = server.log().splitlines()[-1]
+    assert "describe() of task.name=project.answers.Own answers with generator, which is" in line
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])

@@ -1,26 +1,33 @@
 """The evaluation, losses that are not finite, and requests to stop."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, TrainConfig
 from entry_point.data.batch import Batch, Damage
 from entry_point.data.errors import DataError
+from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
 from entry_point.job.known_tasks import LOSS
 from entry_point.job.stop import StopRequest
-from entry_point.training.evaluation import evaluate
+from entry_point.training.evaluation import Evaluation, evaluate
 from entry_point.training.input import DeviceBatch, device_batches
 from entry_point.training.models import Normalize
 from entry_point.training.progress import Progress
 from entry_point.training.results.step_log import DivergedError, StepLog
 from entry_point.training.results.times import Moment
+from entry_point.training.tasks.classification import Classification
+from entry_point.training.tasks.task import Task
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 
 CPU = Devices(torch.device("cpu"), None)
@@ -134,3 +141,43 @@ def test_evaluation_in_which_every_image_is_damaged_is_an_error(stop: StopReques
     batches = device_batches([damaged, damaged], CPU.device, identity)
     with pytest.raises(DataError, match="no image can be decoded, of 2"):
         evaluate(_FirstPixel(), task_of(classes(3)), batches, CPU, samples=2, stop=stop)
+
+
+class _OwnNumbers(Classification):
+    """Measures what it is told to."""
+
+    value: Any = None
+
+    def measure(self, scores: torch.Tensor) -> dict[str, float]:  # noqa: ARG002
+        return {"own": self.value}
+
+
+class _TwoHeads(Classification):
+    """Has more outputs than names."""
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(train, config, device)
+        self.names, self.outputs = self.names[:2], 3
+
+
+def evaluated(task: Task, stop: StopRequest) -> Evaluation:
+    identity = Normalize([0, 0, 0], [1 / 255] * 3)
+    batches = device_batches(two_batches_and_a_damaged_image(), CPU.device, identity)
+    return evaluate(_FirstPixel(), task, batches, CPU, samples=5, stop=stop)
+
+
+@pytest.mark.parametrize("value", [np.float64(0.5), np.float32(0.5), torch.tensor(0.5)])
+def test_a_metric_of_your_own_may_be_numpys_or_a_tensor(value: Any, stop: StopRequest) -> None:
+    """A checkpoint keeps the best one, and evaluation.json has all."""
+    task = task_of(classes(3), f"task.name={__name__}._OwnNumbers")
+    cast(_OwnNumbers, task).value = value
+    found = evaluated(task, stop).metrics["own"]
+    assert (found, type(found)) == (0.5, float)
+
+
+def test_a_head_of_your_own_that_answers_for_other_names_is_refused(stop: StopRequest) -> None:
+    """Else the accuracy would be of other columns."""
+    name = f"{__name__}._TwoHeads"
+    line = f"task.name={name}: head must answer (N, 2), a probability for each name, not (N, 3)"
+    with pytest.raises(ConfigError, match=re.escape(line)):
+        evaluated(task_of(classes(3), f"task.name={name}"), stop)

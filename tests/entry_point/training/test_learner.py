@@ -12,11 +12,13 @@ import torch
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import OptimConfig, load_train_config
+from entry_point.config.train_config import OptimConfig, TrainConfig, load_train_config
+from entry_point.data.sources.source import Source
 from entry_point.job.devices import Devices
 from entry_point.training.augmentation import seed_step
 from entry_point.training.learner import Learner
 from entry_point.training.optim import build_optimizer, rate_factor
+from entry_point.training.tasks.classification import Classification
 from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net
 
@@ -91,6 +93,43 @@ def test_torchvisions_transforms_are_augmentations() -> None:
 def test_a_wrong_augmentation_is_one_line(override: str, error: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(error)):
         learner(f"augment.{override}").loss(*batch(), 0)
+
+
+def doubled() -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda images: 2 * images.double()
+
+
+def test_a_batch_that_numpy_has_made_float64_of_is_learned_as_floats() -> None:
+    images, labels = batch()
+    loss = learner(f"augment.name={__name__}.doubled").loss(images, labels, 0)
+    assert float(loss) == pytest.approx(float(learner().loss(2 * images, labels, 0)))
+
+
+class Centered(Classification):
+    """Would learn a scale of the outputs."""
+
+    def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
+        super().__init__(train, config, device)
+        self.scale = nn.Parameter(torch.ones(()))
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return super().loss(self.scale * outputs, targets)
+
+
+def test_parameters_in_a_task_of_your_own_which_nothing_trains_are_named_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    for name, count in (("classification", 0), (f"{__name__}.Centered", 1)):
+        some = learner(f"task.name={name}")
+        for step in range(2):
+            some.loss(*batch(), step)
+            some.update()
+            some.record()
+        found = [record.getMessage() for record in caplog.records]
+        assert len(found) == count, found
+    assert found[0].startswith(
+        f"task.name={name}: the loss has gradients for the parameters of sca"
+    )
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:

@@ -196,6 +196,12 @@ def test_an_own_schedule_follows_the_warm_up_and_knows_the_epoch() -> None:
     )
 
 
+def test_an_own_schedule_may_compute_with_numpy_and_its_rates_are_read_from_a_checkpoint() -> None:
+    config = OptimConfig(schedule="tests.own_optimizers.of_numpy", warmup_epochs=0)
+    rate = rate_factor(config, steps_per_epoch=10, epochs=4)(20)
+    assert (rate, type(rate)) == (0.5, float)
+
+
 def test_an_own_schedule_is_not_asked_for_an_epoch_after_the_last() -> None:
     """torch computes the rate of the step after the last one, too."""
     config = OptimConfig(schedule="tests.own_optimizers.listed", warmup_epochs=0)

@@ -7,6 +7,9 @@ import pytest
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.loader import open_source
+from entry_point.data.sources.dataset import open_dataset
+from entry_point.data.sources.source import read_image
+from entry_point.data.sources.splits import WHOLE
 
 OWN = "project.sources.by_file_name"
 
@@ -21,6 +24,7 @@ OWN = "project.sources.by_file_name"
         ("empty", "the split train holds no images"),
         ("out_of_range", "its labels must be from 0 to 1, positions in its classes"),
         ("wrong_shape", "its labels must be a tensor of shape (1, 2) and type torch.float32"),
+        ("not_finite", "its labels must be finite; b.jpg has y=nan"),
         ("of_no_kind", "its kind must be one of class, labels, numbers"),
         ("absent", "tests.own_sources has no absent"),
     ],
@@ -40,3 +44,24 @@ def test_a_wrong_keyword_is_named(tmp_path: Path) -> None:
     data = DataConfig(format=OWN, root=str(tmp_path), kwargs={"seperator": "-"})
     with pytest.raises(ConfigError, match=r"data.kwargs.seperator=-: .* did you mean separator\?"):
         open_source(data, "train", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [("Bytes", "bytes"), ("Pixels", r"a tensor \(4, 5, 3\) of torch.uint8")],
+)
+def test_what_read_returns_in_place_of_a_files_bytes_is_named(
+    photo_folder: Path, name: str, found: str
+) -> None:
+    data = DataConfig(format=f"tests.own_sources.{name}", root=str(photo_folder))
+    source = open_source(data, "train", photo_folder)
+    must = r"read\(\) must return the bytes of an image's file, uint8 \(bytes,\), as .*, not "
+    with pytest.raises(ConfigError, match=f"^data.format=tests.own_sources.{name}: {must}{found}"):
+        read_image(source, 0)
+
+
+def test_the_files_of_all_splits_keep_their_paths(photo_folder: Path) -> None:
+    """By which people find them in what `predict` writes."""
+    data = DataConfig(format="tests.own_sources.Bytes", root=str(photo_folder))
+    photos = open_dataset(data, photo_folder, for_training=False).source(WHOLE)
+    assert Path(photos.name(0)).is_file() and Path(photos.name(len(photos) - 1)).is_file()

@@ -42,6 +42,14 @@ def test_the_best_epoch_is_by_the_metrics_direction(
     assert found == best
 
 
+def test_a_tracked_metric_that_the_task_does_not_measure_is_named(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = ["task.name=tests.own_tasks.Unmeasured", "trainer.epochs=1"]
+    assert forked.run(tmp_path, photo_folder, overrides) == 0
+    assert (tmp_path / "log").read_text().count("val_recall cannot decide which epoch is the") == 1
+
+
 def test_the_weights_of_the_best_checkpoint_are_exported_and_reported(
     tmp_path: Path, photo_folder: Path
 ) -> None:

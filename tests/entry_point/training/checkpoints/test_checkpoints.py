@@ -1,6 +1,7 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import errno
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -294,3 +295,16 @@ def test_a_run_stopped_during_evaluation_resumes(tmp_path: Path, photo_folder: P
     assert forked.run(tmp_path / "run", photo_folder, overrides) == ExitCode.STOPPED
     assert forked.run(tmp_path / "run", photo_folder, overrides) == 0
     assert_same_end(tmp_path / "run", tmp_path / "whole")
+
+
+def test_what_could_not_be_read_again_ends_the_job_before_older_checkpoints_go(
+    tmp_path: Path,
+) -> None:
+    """As a list of recent gradients in the state of your own optimizer."""
+    save(tmp_path, [1, 2])
+    run = Checkpoints(tmp_path, None, 2, writes=True)
+    run.save({**state(3), "recent": deque([1.0])}, 3)
+    reason = r"step-000000003.pt would hold collections.deque and could not be read again: "
+    with pytest.raises(CheckpointError, match=reason):
+        run.close()
+    assert names(tmp_path) == ["step-000000001.pt", "step-000000002.pt"]

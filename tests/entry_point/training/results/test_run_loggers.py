@@ -103,6 +103,13 @@ def test_a_logger_that_fails_says_so_once_and_stops_nothing(
     assert len(read_records(tmp_path)) == 4
 
 
+def test_a_logger_of_your_own_may_take_parts_out_of_its_records(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log_to(tmp_path, ["tests.own_loggers.Emptying", "tensorboard"], losses(5, 4, 3))
+    assert warnings_in(caplog) == [] and shown(tmp_path) == {1: 5, 2: 4, 3: 3}
+
+
 def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
