@@ -20,6 +20,8 @@ IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 """
 
 import argparse
+import csv
+import io
 import os
 import shutil
 import signal
@@ -38,7 +40,14 @@ from entry_point.job.program import (
     run_program,
     stop_signals,
 )
-from entry_point.job.run_folder import CONTAINER_ROOT, JOB_NAME, LATEST, RUN_NAME, RunFolder
+from entry_point.job.run_folder import (
+    CONTAINER_ROOT,
+    JOB_NAME,
+    LATEST,
+    RUN_NAME,
+    RunFolder,
+    require_model,
+)
 from launch.engine import Engine, find_engine
 from launch.image import image_reference
 from launch.local import RUNS, create_run_folder, split_name
@@ -96,11 +105,8 @@ def train(arguments: Sequence[str]) -> int:
 def serve(arguments: Sequence[str]) -> int:
     """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
     named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
-    model = Path(named[-1]) if named else RUNS / LATEST / "model"
-    if not model.is_dir():
-        raise UserError(
-            f"model_dir={model}: there is no such folder; name the model folder of a finished run"
-        )
+    model = on_this_machine(named[-1]) if named else RUNS / LATEST / "model"
+    require_model(model)
     port = os.environ.get("PORT") or "8080"
     engine, image = find_image()
     return run_container(
@@ -179,8 +185,19 @@ def mounts(run: Path, channels: Mapping[str, Path]) -> list[str]:
 
 
 def bind(source: Path, target: str, *options: str) -> str:
-    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root."""
-    return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
+    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root.
+
+    The engine reads it as a line of CSV, in which a path with a comma needs quotes.
+    """
+    line = io.StringIO()
+    fields = ["type=bind", f"source={source}", f"target={target}", *options]
+    csv.writer(line, lineterminator="").writerow(fields)
+    return f"--mount={line.getvalue()}"
+
+
+def on_this_machine(path: str) -> Path:
+    """Returns the path that is meant; in ``key=~/folder`` the shell leaves the ``~`` as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's raises for an unknown user
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
@@ -194,7 +211,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
         if name == key or value in ("", "null") or is_inside:
             overrides.append(argument)
             continue
-        path = Path(value).resolve()
+        path = on_this_machine(value).resolve()
         is_table = key in CHANNELS and path.is_file()
         channels[name] = path.parent if is_table else path
         if not channels[name].is_dir():
