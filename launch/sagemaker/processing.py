@@ -19,7 +19,13 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import SHARDED
-from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
+from launch.sagemaker.aws import (
+    aws_client,
+    creating,
+    print_request,
+    region_of,
+    session_unless_dry,
+)
 from launch.sagemaker.checks import (
     environment_problems,
     machine_problems,
@@ -104,6 +110,9 @@ def predict(arguments: Sequence[str]) -> Job | None:
         found.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
     if images and not is_table:
         found.append(f"images={images}: only for a table; drop it")
+    found += [
+        f"{each}: {name} has the model; drop it" for each in others if each.startswith("model_dir=")
+    ]
     model, config = _model(name, config, session)
     command = ["predict", *others]
     if is_table:
@@ -246,8 +255,10 @@ def _launch(
     for each in request["ProcessingInputs"]:
         name = each["InputName"].replace("input", source_key)
         require_objects(s3, each["S3Input"]["S3Uri"], name)
-    aws_client(session, "sagemaker").create_processing_job(**request)
     name = request["ProcessingJobName"]
+    sagemaker = aws_client(session, "sagemaker")
+    with creating(f"job {name}", f'make sagemaker ARGS="status {name}"'):
+        sagemaker.create_processing_job(**request)
     sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
     return Job(session, name, "Processing")
 
