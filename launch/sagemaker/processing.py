@@ -69,7 +69,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
     uris, overrides = _split_uris(others, "source", "output")
     packing = load_config("optimize", OptimizeConfig, overrides)
     source, output = uris["source"], uris["output"]
-    session, found = session_unless_dry(), _part_problems(packing.part)
+    session, found = session_unless_dry(), _unused(arguments)
     if packing.output_format != "shards":
         form = packing.output_format
         found.append(f"output_format={form}: must be shards in a job; drop it")
@@ -103,16 +103,13 @@ def predict(arguments: Sequence[str]) -> Job | None:
     config, others = load_launch_config(overrides, PredictConfig)
     uris, others = _split_uris(others, "input", "output_dir", "images")
     source, images = uris["input"], uris.pop("images", None)
-    predicting = load_config("predict", PredictConfig, others)
-    session, found = session_unless_dry(), _part_problems(predicting.part)
+    load_config("predict", PredictConfig, others)
+    session, found = session_unless_dry(), _unused(arguments)
     is_table = source.lower().endswith(TABLES)
     if is_table and not images:
         found.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
     if images and not is_table:
         found.append(f"images={images}: only for a table; drop it")
-    found += [
-        f"{each}: {name} has the model; drop it" for each in others if each.startswith("model_dir=")
-    ]
     model, config = _model(name, config, session)
     command = ["predict", *others]
     if is_table:
@@ -131,8 +128,10 @@ def predict(arguments: Sequence[str]) -> Job | None:
     return _launch(request, config, uris, found, session, what)
 
 
-def _part_problems(part: str | None) -> list[str]:
-    return [f"part={part}: set by the launcher; drop it"] if part else []
+def _unused(arguments: Sequence[str]) -> list[str]:
+    """Returns a line for each override that would change nothing of the job."""
+    ours = ("part=", "model_dir=", "job.channels.")
+    return [f"{each}: set by the launcher; drop it" for each in arguments if each.startswith(ours)]
 
 
 def _split_uris(
