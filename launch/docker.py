@@ -2,9 +2,10 @@
 ``make docker-train`` and ``make docker-serve``.
 
 ``python -m launch.docker train [name=NAME] [channel.NAME=FOLDER] [job.code=true] [overrides]``
-trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder does, and
-``data.images=FOLDER`` becomes the channel ``images``. ``job.code=true`` runs the ``project/`` and
-``configs/`` of this folder instead of the image's. The same name again resumes the run.
+trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder does. So do
+``data.images``, ``data.index_root`` and ``model.weights``, each another channel. ``job.code=true``
+runs the ``project/`` and ``configs/`` of this folder instead of the image's. The same name again
+resumes the run.
 
 ``python -m launch.docker serve [model_dir=FOLDER] [overrides of configs/serve.yaml]`` serves a
 model, by default that of the newest run that has one, until Ctrl-C.
@@ -55,7 +56,14 @@ from launch.own_code import require_free_channel, split_code
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.
-CHANNELS = {"data.root": "training", "data.images": "images"}
+CHANNELS = {
+    "data.root": "training",
+    "data.images": "images",
+    "data.index_root": "index",
+    "model.weights": "weights",
+}
+PRETRAINED = "pretrained"
+"""The value of ``model.weights``, and the folder or channel, of what ``make weights`` fetches."""
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
 
@@ -204,6 +212,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     """Folders by channel name, and the job's overrides; raises UserError for a missing folder."""
     channels: dict[str, Path] = {}
     overrides: list[str] = []
+    given = {each.partition("=")[0] for each in arguments}
     for argument in arguments:
         key, _, value = argument.partition("=")
         name = CHANNELS.get(key) or key.removeprefix("channel.")
@@ -212,17 +221,24 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
             overrides.append(argument)
             continue
         path = on_this_machine(value).resolve()
-        is_table = key in CHANNELS and path.is_file()
-        channels[name] = path.parent if is_table else path
+        is_name = value == PRETRAINED or f"channel.{value}" in given
+        if key == "model.weights" and (is_name or not path.exists()):
+            overrides.append(argument)  # a channel's name, or a file of the image
+            continue
+        is_file = key in CHANNELS and path.is_file()
+        channels[name] = path.parent if is_file else path
         if not channels[name].is_dir():
             raise UserError(
-                f"{value}: no such folder for the channel {name}; set data.root or channel.NAME "
-                "to a folder on this machine"
+                f"{value}: no such folder for the channel {name}; set {key} to a folder on this "
+                "machine"
             )
-        if is_table:
+        if is_file:
             overrides.append(f"{key}={IN_CONTAINER / name / path.name}")
         elif key in CHANNELS and name != "training":  # where the job looks by default
             overrides.append(f"{key}={IN_CONTAINER / name}")
+    # Where `local-train` looks for it, whatever setting asks for it, such as experiment=finetune.
+    if Path(PRETRAINED).is_dir():
+        channels.setdefault(PRETRAINED, Path(PRETRAINED).resolve())
     return channels, overrides
 
 

@@ -90,6 +90,30 @@ def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(
     assert run_line(calls).endswith(f"{IMAGE} train data.root={inside}/photos")
 
 
+def test_weights_and_an_index_of_this_machine_are_mounted(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = fake_engine(IDLE)
+    monkeypatch.chdir(start_folder)
+    inside = "/opt/ml/input/data"
+    for name in ("pretrained", "kept", "index"):
+        (start_folder / name).mkdir()
+    (start_folder / "kept/w.pth").touch()
+    assert docker.main(["train", "model.weights=kept/w.pth", "data.index_root=index"]) == 0
+    assert f"source={start_folder}/kept,target={inside}/weights,readonly" in run_line(calls)
+    assert f"source={start_folder}/index,target={inside}/index,readonly" in run_line(calls)
+    words = f"train model.weights={inside}/weights/w.pth data.index_root={inside}/index"
+    assert run_line(calls).endswith(words)
+    for words in ("model.weights=pretrained", "experiment=finetune"):
+        assert docker.main(["train", words]) == 0
+        assert f"source={start_folder}/pretrained,target={inside}/pretrained," in run_line(calls)
+        assert run_line(calls).endswith(f"train {words}")
+    (start_folder / "mine").mkdir()  # the channel of this name is meant
+    assert docker.main(["train", "model.weights=mine", "channel.mine=kept"]) == 0
+    assert f"source={start_folder}/kept,target={inside}/mine,readonly" in run_line(calls)
+    assert run_line(calls).endswith("train model.weights=mine")
+
+
 def test_a_folder_is_mounted_whose_path_begins_with_a_tilde_or_has_a_comma(
     start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
