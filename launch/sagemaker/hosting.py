@@ -23,6 +23,7 @@ from entry_point.job.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
     creating,
+    explain,
     open_session,
     print_request,
     refuse_dry_run,
@@ -280,14 +281,21 @@ def _undeploy(arguments: Sequence[str]) -> int:
     refuse_dry_run("undeploy")
     if not arguments:
         raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
-    sagemaker = aws_client(open_session(), "sagemaker")
+    sagemaker, failed = aws_client(open_session(), "sagemaker"), list[str]()
     for name in arguments:
-        config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
-        sagemaker.delete_endpoint(EndpointName=name)
-        if _delete_own(sagemaker, config):
+        try:
+            config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
+            sagemaker.delete_endpoint(EndpointName=name)
+            is_own = _delete_own(sagemaker, config)
+        except ClientError as error:  # the others are billed, too
+            failed.append(f"endpoint {name}: {explain(error)}")
+            continue
+        if is_own:
             _say(f"endpoint {name}: deleted, with its config and model")
         else:
             _say(f"endpoint {name}: deleted; its config {config} stays, another tool made it")
+    if failed:
+        raise UserError(*failed)
     return 0
 
 

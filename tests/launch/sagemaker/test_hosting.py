@@ -157,6 +157,13 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(job: Aws, terminal: T
     assert len(lines) == 30 and all("Endpoint" in line for line in lines[10:])
 
 
+def test_an_endpoint_that_is_gone_does_not_keep_the_others(job: Aws, terminal: Terminal) -> None:
+    terminal.out(hosting.main, JOB)
+    line = terminal.refusal(hosting.main, "undeploy", "gone", JOB)
+    assert line.startswith("endpoint gone: ") and "Could not find endpoint" in line
+    assert not left(job)
+
+
 def test_undeploy_keeps_a_config_that_somebody_else_made(job: Aws, terminal: Terminal) -> None:
     terminal.out(hosting.main, JOB)
     (own,) = (request["ModelName"] for request in job.made("CreateModel"))
