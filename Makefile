@@ -30,6 +30,9 @@ ifneq (,$(filter-out $(SETTINGS),$(UNKNOWN)))
 $(error $(filter-out $(SETTINGS),$(UNKNOWN)): no such variable, must be one of $(VARIABLES); \
 	variables for other programs go before make, as in CXX=clang++ make)
 endif
+ifneq (,$(filter args dry_run,$(SETTINGS)))
+$(error $(filter args dry_run,$(SETTINGS)): variables of make are in capitals, as in DRY_RUN=1 ARGS="...")
+endif
 ifneq (,$(SETTINGS))
 $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) \
 	$(foreach v,$(SETTINGS),$(v)=$(value $(v))))")
@@ -121,12 +124,12 @@ setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
 
 # Hidden files stay here, unless a filter in ARGS wants them: the last one decides.
 SYNC = aws s3 sync --exclude='.*' --exclude='*/.*' $(ARGS)
-CHANNEL = $(patsubst %/,%,$(filter s3://%,$(ARGS)))
 upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
 	@$(if $(filter-out 0,$(DRY_RUN)),printf '%q ' $(SYNC); echo; exit;) \
 	command -v aws >/dev/null || { echo 'upload: no command aws: install the AWS CLI' >&2; exit 2; }; \
 	$(SYNC); \
-	echo 'next: make sagemaker-train ARGS="job.channels.training=$(CHANNEL)/ ..." trains on it'
+	for word in $(ARGS); do [[ $$word != s3://* ]] || to=$${word%/}; done; \
+	printf 'next: make sagemaker-train ARGS="job.channels.training=%q/ ..." trains on it\n' "$$to"
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) launch

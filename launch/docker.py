@@ -2,9 +2,10 @@
 ``make docker-train`` and ``make docker-serve``.
 
 ``python -m launch.docker train [name=NAME] [channel.NAME=FOLDER] [job.code=true] [overrides]``
-trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder does, and
-``data.images=FOLDER`` becomes the channel ``images``. ``job.code=true`` runs the ``project/`` and
-``configs/`` of this folder instead of the image's. The same name again resumes the run.
+trains. ``data.root=FOLDER`` becomes the channel ``training``; of a table, its folder does. So do
+``data.images``, ``data.index_root`` and ``model.weights``, each another channel. ``job.code=true``
+runs the ``project/`` and ``configs/`` of this folder instead of the image's. The same name again
+resumes the run.
 
 ``python -m launch.docker serve [model_dir=FOLDER] [overrides of configs/serve.yaml]`` serves a
 model, by default that of the newest run that has one, until Ctrl-C.
@@ -20,6 +21,8 @@ IMAGE, DEVICE and ENGINE select image and engine as in ``launch.image``.
 """
 
 import argparse
+import csv
+import io
 import os
 import shutil
 import signal
@@ -38,7 +41,14 @@ from entry_point.job.program import (
     run_program,
     stop_signals,
 )
-from entry_point.job.run_folder import CONTAINER_ROOT, JOB_NAME, LATEST, RUN_NAME, RunFolder
+from entry_point.job.run_folder import (
+    CONTAINER_ROOT,
+    JOB_NAME,
+    LATEST,
+    RUN_NAME,
+    RunFolder,
+    require_model,
+)
 from launch.engine import Engine, find_engine
 from launch.image import image_reference
 from launch.local import RUNS, create_run_folder, split_name
@@ -46,7 +56,14 @@ from launch.own_code import require_free_channel, split_code
 
 IN_CONTAINER = RunFolder(CONTAINER_ROOT).channels
 # The channel that a setting with a path becomes.
-CHANNELS = {"data.root": "training", "data.images": "images"}
+CHANNELS = {
+    "data.root": "training",
+    "data.images": "images",
+    "data.index_root": "index",
+    "model.weights": "weights",
+}
+PRETRAINED = "pretrained"
+"""The value of ``model.weights``, and the folder or channel, of what ``make weights`` fetches."""
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
 
@@ -96,11 +113,8 @@ def train(arguments: Sequence[str]) -> int:
 def serve(arguments: Sequence[str]) -> int:
     """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
     named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
-    model = Path(named[-1]) if named else RUNS / LATEST / "model"
-    if not model.is_dir():
-        raise UserError(
-            f"model_dir={model}: there is no such folder; name the model folder of a finished run"
-        )
+    model = on_this_machine(named[-1]) if named else RUNS / LATEST / "model"
+    require_model(model)
     port = os.environ.get("PORT") or "8080"
     engine, image = find_image()
     return run_container(
@@ -179,14 +193,26 @@ def mounts(run: Path, channels: Mapping[str, Path]) -> list[str]:
 
 
 def bind(source: Path, target: str, *options: str) -> str:
-    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root."""
-    return ",".join([f"--mount=type=bind,source={source},target={target}", *options])
+    """Returns the option for a mount; unlike ``--volume``, it creates no missing folder as root.
+
+    The engine reads it as a line of CSV, in which a path with a comma needs quotes.
+    """
+    line = io.StringIO()
+    fields = ["type=bind", f"source={source}", f"target={target}", *options]
+    csv.writer(line, lineterminator="").writerow(fields)
+    return f"--mount={line.getvalue()}"
+
+
+def on_this_machine(path: str) -> Path:
+    """Returns the path that is meant; in ``key=~/folder`` the shell leaves the ``~`` as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's raises for an unknown user
 
 
 def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]]:
     """Folders by channel name, and the job's overrides; raises UserError for a missing folder."""
     channels: dict[str, Path] = {}
     overrides: list[str] = []
+    given = {each.partition("=")[0] for each in arguments}
     for argument in arguments:
         key, _, value = argument.partition("=")
         name = CHANNELS.get(key) or key.removeprefix("channel.")
@@ -194,18 +220,25 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
         if name == key or value in ("", "null") or is_inside:
             overrides.append(argument)
             continue
-        path = Path(value).resolve()
-        is_table = key in CHANNELS and path.is_file()
-        channels[name] = path.parent if is_table else path
+        path = on_this_machine(value).resolve()
+        is_name = value == PRETRAINED or f"channel.{value}" in given
+        if key == "model.weights" and (is_name or not path.exists()):
+            overrides.append(argument)  # a channel's name, or a file of the image
+            continue
+        is_file = key in CHANNELS and path.is_file()
+        channels[name] = path.parent if is_file else path
         if not channels[name].is_dir():
             raise UserError(
-                f"{value}: no such folder for the channel {name}; set data.root or channel.NAME "
-                "to a folder on this machine"
+                f"{value}: no such folder for the channel {name}; set {key} to a folder on this "
+                "machine"
             )
-        if is_table:
+        if is_file:
             overrides.append(f"{key}={IN_CONTAINER / name / path.name}")
         elif key in CHANNELS and name != "training":  # where the job looks by default
             overrides.append(f"{key}={IN_CONTAINER / name}")
+    # Where `local-train` looks for it, whatever setting asks for it, such as experiment=finetune.
+    if Path(PRETRAINED).is_dir():
+        channels.setdefault(PRETRAINED, Path(PRETRAINED).resolve())
     return channels, overrides
 
 

@@ -9,6 +9,7 @@ has another role. Role and output are written to configs/target/mine.yaml, which
 
 import json
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,10 +34,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    known = [*_parameters(), "stack"]
     for argument in arguments:
         name, equals, _ = argument.partition("=")
         form = "" if equals else 'must be PARAMETER=VALUE, as in ARGS="Bucket=my-bucket"'
-        if message := form or retired(f"setup-aws {name}"):
+        # The AWS CLI ignores a parameter that the template does not have.
+        other = "" if name in known else f"no such parameter, must be one of {', '.join(known)}"
+        if message := form or retired(f"setup-aws {name}") or other:
             raise UserError(f"{argument}: {message}")
     parameters = dict(argument.split("=", 1) for argument in arguments)
     stack = parameters.pop("stack", STACK)
@@ -64,6 +68,12 @@ def _run(arguments: Sequence[str]) -> int:
         f"next: `make image push` pushes the image to {made['Repository']}\n"
     )
     return 0
+
+
+def _parameters() -> list[str]:
+    """Returns the names of the template's parameters."""
+    section = re.search(r"^Parameters:\n(.*?)^\w", TEMPLATE.read_text(), re.M | re.S)
+    return re.findall(r"^  (\w+):$", section[1], re.M) if section else []
 
 
 if __name__ == "__main__":

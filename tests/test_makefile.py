@@ -76,6 +76,13 @@ def test_a_setting_beside_args_is_refused_with_the_command_to_use(
     assert f'make local-train ARGS="{f"{before} {setting}".strip()}"' in line
 
 
+@pytest.mark.parametrize("variable", ["args", "dry_run"])
+def test_a_variable_in_lower_case_is_no_setting(variable: str) -> None:
+    done = make("-n", "sagemaker-train", f"{variable}=1")
+    assert done.returncode == 2 and done.stdout == ""
+    assert f"{variable}: variables of make are in capitals" in done.stderr
+
+
 @pytest.mark.parametrize("variable", ["AWS_PROFILE=me", "https_proxy=http://proxy:3128"])
 def test_variables_of_the_environment_are_no_settings(variable: str) -> None:
     done = make("-n", "local-train", variable)

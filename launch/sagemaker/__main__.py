@@ -62,6 +62,10 @@ def _run(options: argparse.Namespace) -> int:
         "predict": processing.predict,
     }
     command, arguments = options.command, options.arguments
+    if options.wait and command not in (*starts, "logs"):
+        raise UserError(f"--wait, --follow: {command} watches no job; `logs JOB --follow` does")
+    if options.checkpoints and command != "download":
+        raise UserError(f"--checkpoints: {command} has no such option; drop it")
     if command in starts:
         started = starts[command](arguments)
         return jobs.follow(started) if started and options.wait else 0

@@ -2,18 +2,27 @@
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from botocore import exceptions
 
-from entry_point.job.program import UserError, run_for_reader
+from entry_point.job.program import ExitCode, UserError, run_for_reader
 from launch.aws_cli import is_dry_run
 
 ATTEMPTS = 6
 """Of a call that is throttled, or gets no answer."""
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
+# After these, nobody knows whether AWS has done what it was asked for.
+_UNANSWERED = (
+    exceptions.ReadTimeoutError,
+    exceptions.ConnectionClosedError,
+    KeyboardInterrupt,
+    SystemExit,
+)
 _NO_LOGIN = (
     exceptions.NoCredentialsError,
     exceptions.PartialCredentialsError,
@@ -52,8 +61,9 @@ def run_and_explain(command: Callable[[], int]) -> int:
     """Returns the command's exit code; for an error that the user can fix, one line on stderr and
     1.
 
-    Ctrl-C gives 130. Any other error is a bug and keeps its traceback.
+    Ctrl-C gives 130, SIGTERM 143. Any other error is a bug and keeps its traceback.
     """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
     try:
         return run_for_reader(command)
     except KeyboardInterrupt:
@@ -81,6 +91,27 @@ def explain(error: BaseException) -> str | None:
     if isinstance(error, exceptions.BotoCoreError):
         return f"{text}; {_LOGIN}" if isinstance(error, _NO_LOGIN) else text
     return None
+
+
+@contextmanager
+def creating(what: str, look: str) -> Iterator[None]:
+    """Say so if `what` may exist, and is then billed, although its request ends in an error or in
+    Ctrl-C; `look` is the command that tells."""
+    try:
+        yield
+    except BaseException as error:
+        if isinstance(error, _UNANSWERED) or _may_have_acted(error):
+            sys.stderr.write(f"{what} may have been created all the same: see {look}\n")
+        raise
+
+
+def _may_have_acted(error: BaseException) -> bool:
+    """Returns whether AWS refuses a repeated request, as after a lost answer, or broke down."""
+    if not isinstance(error, exceptions.ClientError):
+        return False
+    answer = error.response.get("ResponseMetadata", {})
+    is_repeated = bool(answer.get("RetryAttempts")) and "already exist" in str(error)
+    return is_repeated or answer.get("HTTPStatusCode", 0) >= 500
 
 
 def refuse_dry_run(command: str) -> None:
@@ -116,8 +147,20 @@ def open_session() -> Any:
 
 
 def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS) -> Any:
-    """Returns a boto3 client that retries throttled calls."""
+    """Returns a boto3 client that retries throttled calls, and takes no web page for an answer."""
     from botocore.config import Config
 
     retries = {"mode": "standard", "total_max_attempts": attempts}
-    return session.client(service, config=Config(connect_timeout=10, retries=retries))
+    client = session.client(service, config=Config(connect_timeout=10, retries=retries))
+    if service != "s3":  # whose answers are XML
+        client.meta.events.register("after-call", _refuse_page)
+    return client
+
+
+def _refuse_page(http_response: Any, **_: Any) -> None:
+    """Raise UserError for a page with status 200, which boto3 takes for an empty answer."""
+    if http_response.status_code == 200 and http_response.content.lstrip().startswith(b"<"):
+        raise UserError(
+            f"{http_response.url}: answers with a web page, as a proxy does that asks for a login; "
+            "log in there, or set HTTPS_PROXY or AWS_ENDPOINT_URL"
+        )

@@ -198,7 +198,9 @@ def _outputs(plan: Plan) -> dict[str, str]:
 
 def _inputs(plan: Plan) -> dict[str, str]:
     """Returns the S3 prefixes that must hold objects, by their setting; without the code."""
-    found = {"resume_from": plan.config.resume_from} if plan.config.resume_from else {}
+    # Checkpoints are a folder: those of the job run-10 do not make those of run-1 ambiguous.
+    earlier = plan.config.resume_from
+    found = {"resume_from": f"{earlier.rstrip('/')}/"} if earlier else {}
     for name, channel in plan.channels.items():
         source = channel["DataSource"].get("S3DataSource")
         if source and not (plan.code and name == own_code.CHANNEL):

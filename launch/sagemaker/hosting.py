@@ -22,6 +22,8 @@ from entry_point.config.serve_config import ServerConfig, load_serve_config
 from entry_point.job.program import UserError, asks_for_help
 from launch.sagemaker.aws import (
     aws_client,
+    creating,
+    explain,
     open_session,
     print_request,
     refuse_dry_run,
@@ -91,9 +93,12 @@ def _deploy(arguments: Sequence[str]) -> int:
         print_request(planned)
         return 0
     _create(session, endpoint, planned)
+    call, image = "invoke-endpoint", "--body fileb://IMAGE.jpg answer.json"
+    if "AsyncInferenceConfig" in planned["CreateEndpointConfig"]:
+        call, image = "invoke-endpoint-async", "--input-location s3://BUCKET/IMAGE.jpg"
     _say(
-        f"endpoint {endpoint} serves; try it: aws sagemaker-runtime invoke-endpoint "
-        f"--endpoint-name {endpoint} --content-type image/jpeg --body fileb://IMAGE.jpg answer.json"
+        f"endpoint {endpoint} serves; try it: aws sagemaker-runtime {call} "
+        f"--endpoint-name {endpoint} --content-type image/jpeg {image}"
     )
     return 0
 
@@ -185,6 +190,11 @@ def _require_valid(
             f'make sagemaker-train ARGS="resume_from={name} ..."; or deploy it as it is: add '
             "unfinished=true"
         )
+    if config.instance_type and "ServerlessConfig" in config.variant:
+        raise UserError(
+            f"instance_type={config.instance_type}: an endpoint with variant.ServerlessConfig has "
+            "no instances; drop one of them"
+        )
     for operation, request in planned.items():
         require_types(request, operation)
     endpoint_config = planned["CreateEndpointConfig"]
@@ -228,12 +238,16 @@ def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None
     If a step is refused, nothing that this call created remains.
     """
     sagemaker = aws_client(session, "sagemaker")
+    config = planned["CreateEndpointConfig"]["EndpointConfigName"]
     try:
-        for operation, request in planned.items():
-            getattr(sagemaker, xform_name(operation))(**request)
+        with creating(f"endpoint {name}", "make sagemaker ARGS=status"):
+            for operation, request in planned.items():
+                getattr(sagemaker, xform_name(operation))(**request)
     except ClientError:
-        _delete_own(sagemaker, planned["CreateEndpointConfig"]["EndpointConfigName"])
-        raise
+        # If an answer is lost, AWS does what it was asked, and refuses the repeated request.
+        if _config_of(sagemaker, name) != config:
+            _delete_own(sagemaker, config)
+            raise
     undeploy = f'make sagemaker-deploy ARGS="undeploy {name}"'
     _say(f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until {undeploy}")
     try:
@@ -251,6 +265,15 @@ def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None
         raise UserError(f"endpoint {name}: {reason}; {undeploy} deletes it") from error
 
 
+def _config_of(sagemaker: Any, endpoint: str) -> str | None:
+    """Returns the name of an endpoint's config; None if there is no such endpoint."""
+    try:
+        name: str = sagemaker.describe_endpoint(EndpointName=endpoint)["EndpointConfigName"]
+    except ClientError:
+        return None
+    return name
+
+
 # Undeploy
 
 
@@ -258,14 +281,21 @@ def _undeploy(arguments: Sequence[str]) -> int:
     refuse_dry_run("undeploy")
     if not arguments:
         raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
-    sagemaker = aws_client(open_session(), "sagemaker")
+    sagemaker, failed = aws_client(open_session(), "sagemaker"), list[str]()
     for name in arguments:
-        config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
-        sagemaker.delete_endpoint(EndpointName=name)
-        if _delete_own(sagemaker, config):
+        try:
+            config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
+            sagemaker.delete_endpoint(EndpointName=name)
+            is_own = _delete_own(sagemaker, config)
+        except ClientError as error:  # the others are billed, too
+            failed.append(f"endpoint {name}: {explain(error)}")
+            continue
+        if is_own:
             _say(f"endpoint {name}: deleted, with its config and model")
         else:
             _say(f"endpoint {name}: deleted; its config {config} stays, another tool made it")
+    if failed:
+        raise UserError(*failed)
     return 0
 
 

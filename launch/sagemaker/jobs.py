@@ -207,10 +207,12 @@ class Log:
 def follow(job: Job) -> int:
     """Print the job's lines and states until it ends; returns 0 for Completed, else 1.
 
-    Throttling and lost connections are retried for some minutes. Ctrl-C leaves the job running.
+    Throttling and lost connections are retried for some minutes. Whatever else ends the watch, such
+    as Ctrl-C or a login that is over, leaves the job running, which a line on stderr says.
     """
-    log, shown, quiet = job.log(_PATIENT_ATTEMPTS), "", 0
+    shown, quiet, has_ended = "", 0, False
     try:
+        log = job.log(_PATIENT_ATTEMPTS)
         while True:
             description = job.ask("describe", _PATIENT_ATTEMPTS)
             has_ended = job.state(description) in FINAL
@@ -222,8 +224,10 @@ def follow(job: Job) -> int:
             if quiet == _QUIET_POLLS:
                 break
             time.sleep(_PAUSE_S)
-    except KeyboardInterrupt:
-        _show([f'{job.name} keeps running; make sagemaker ARGS="stop {job.name}" stops it'])
+    except BaseException:
+        if not has_ended:
+            stop = f'make sagemaker ARGS="stop {job.name}"'
+            sys.stderr.write(f"{job.name} keeps running; {stop} stops it\n")
         raise
     _show(summary(job, description))
     return int(job.state(description) != "Completed")
@@ -253,10 +257,10 @@ def stop(job: Job, description: dict[str, Any]) -> str:
 def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> list[str]:
     """Download model, output and, if asked, checkpoints into `runs/<name>`; returns the paths.
 
-    Model and output are each complete or absent; existing ones are not downloaded again. Raises
-    UserError if the job has produced nothing yet.
+    Model and output are each complete or absent. Existing ones, which may be of a run of this
+    machine, are not downloaded again, and their line says so. Raises UserError if there is nothing.
     """
-    name, folder, fetched = job.name, RUNS / job.name, list[Path]()
+    name, folder, fetched = job.name, RUNS / job.name, list[str]()
     if job.kind != "Training":
         raise UserError(
             f'{name}: not a training job; `make sagemaker ARGS="status {name}"` shows its output'
@@ -271,19 +275,21 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
     if checkpoints and kept:
         if run_aws(["s3", "sync", f"{kept.rstrip('/')}/", str(folder / "checkpoints")]):
             raise UserError(f"{name}: `aws s3 sync` of its checkpoints has failed; try again")
-        fetched.append(folder / "checkpoints")
+        if any((folder / "checkpoints").glob("*")):
+            fetched.append(str(folder / "checkpoints"))
     if not fetched:
+        why = f": S3 has no {model}" if model else f" yet, the job is {job.state(description)}"
         raise UserError(
-            f"{name}: nothing to download yet, the job is {job.state(description)}"
+            f"{name}: nothing to download{why}"
             + ("" if checkpoints else "; --checkpoints downloads its checkpoints")
         )
-    return [str(path) for path in fetched]
+    return fetched
 
 
-def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
+def _fetch_archive(s3: Any, uri: str, target: Path) -> list[str]:
     """Download and unpack a tar.gz; returns an empty list if S3 does not have it."""
     if target.is_dir() and any(target.iterdir()):
-        return [target]
+        return [f"{target}: was here, so it was not downloaded; move it away to get the job's"]
     target.parent.mkdir(parents=True, exist_ok=True)
     bucket, key = split_s3(uri, "ModelArtifacts")
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as temporary:
@@ -300,4 +306,4 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[Path]:
             raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.
         unpacked.rename(target)
-    return [target]
+    return [str(target)]

@@ -13,9 +13,9 @@ from entry_point.job.metrics_line import metric_regexes
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import PER_JOB, data_channels
 from launch.own_code import OwnCode, collect, require_free_channel
-from launch.sagemaker.aws import aws_client
+from launch.sagemaker.aws import aws_client, creating
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
-from launch.sagemaker.jobs import checkpoints_uri
+from launch.sagemaker.jobs import FINAL, checkpoints_uri, find_job
 from launch.sagemaker.s3 import send_code
 from launch.sagemaker.training_request import BASE_NAME, build, require_types, stamped
 
@@ -98,11 +98,11 @@ def _checkpoints(earlier: str | None, session: Any) -> str | None:
         raise UserError(f"resume_from={earlier}: must be the name of a job, or s3://bucket/prefix")
     if not session:
         return earlier
-    found = aws_client(session, "sagemaker").describe_training_job(TrainingJobName=earlier)
-    if found["TrainingJobStatus"] in ("InProgress", "Stopping"):
+    job, found = find_job(session, earlier)
+    if job.state(found) not in FINAL:
         raise UserError(
-            f"resume_from={earlier}: that job is {found['TrainingJobStatus']}, and two jobs must "
-            "not write to the same checkpoints; wait until it ends, or stop it: "
+            f"resume_from={earlier}: that job is {job.state(found)}, and two jobs must not write "
+            "to the same checkpoints; wait until it ends, or stop it: "
             f'make sagemaker ARGS="stop {earlier}"'
         )
     uri = checkpoints_uri(found)
@@ -130,6 +130,8 @@ def upload_code(planned: Plan, session: Any) -> None:
 def send(planned: Plan, session: Any) -> str:
     """Create the checked job; returns its name."""
     upload_code(planned, session)
-    aws_client(session, "sagemaker").create_training_job(**planned.request)
     name: str = planned.request["TrainingJobName"]
+    sagemaker = aws_client(session, "sagemaker")
+    with creating(f"job {name}", f'make sagemaker ARGS="status {name}"'):
+        sagemaker.create_training_job(**planned.request)
     return name

@@ -19,7 +19,13 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import SHARDED
-from launch.sagemaker.aws import aws_client, print_request, region_of, session_unless_dry
+from launch.sagemaker.aws import (
+    aws_client,
+    creating,
+    print_request,
+    region_of,
+    session_unless_dry,
+)
 from launch.sagemaker.checks import (
     environment_problems,
     machine_problems,
@@ -63,7 +69,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
     uris, overrides = _split_uris(others, "source", "output")
     packing = load_config("optimize", OptimizeConfig, overrides)
     source, output = uris["source"], uris["output"]
-    session, found = session_unless_dry(), _part_problems(packing.part)
+    session, found = session_unless_dry(), _unused(arguments)
     if packing.output_format != "shards":
         form = packing.output_format
         found.append(f"output_format={form}: must be shards in a job; drop it")
@@ -97,8 +103,8 @@ def predict(arguments: Sequence[str]) -> Job | None:
     config, others = load_launch_config(overrides, PredictConfig)
     uris, others = _split_uris(others, "input", "output_dir", "images")
     source, images = uris["input"], uris.pop("images", None)
-    predicting = load_config("predict", PredictConfig, others)
-    session, found = session_unless_dry(), _part_problems(predicting.part)
+    load_config("predict", PredictConfig, others)
+    session, found = session_unless_dry(), _unused(arguments)
     is_table = source.lower().endswith(TABLES)
     if is_table and not images:
         found.append(f"input={source}: needs images=s3://bucket/prefix, where its paths start")
@@ -122,8 +128,10 @@ def predict(arguments: Sequence[str]) -> Job | None:
     return _launch(request, config, uris, found, session, what)
 
 
-def _part_problems(part: str | None) -> list[str]:
-    return [f"part={part}: set by the launcher; drop it"] if part else []
+def _unused(arguments: Sequence[str]) -> list[str]:
+    """Returns a line for each override that would change nothing of the job."""
+    ours = ("part=", "model_dir=", "job.channels.")
+    return [f"{each}: set by the launcher; drop it" for each in arguments if each.startswith(ours)]
 
 
 def _split_uris(
@@ -246,8 +254,10 @@ def _launch(
     for each in request["ProcessingInputs"]:
         name = each["InputName"].replace("input", source_key)
         require_objects(s3, each["S3Input"]["S3Uri"], name)
-    aws_client(session, "sagemaker").create_processing_job(**request)
     name = request["ProcessingJobName"]
+    sagemaker = aws_client(session, "sagemaker")
+    with creating(f"job {name}", f'make sagemaker ARGS="status {name}"'):
+        sagemaker.create_processing_job(**request)
     sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
     return Job(session, name, "Processing")
 

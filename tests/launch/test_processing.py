@@ -100,6 +100,8 @@ MISTAKES = [
     (PREDICT, f"input={PHOTOS}/a.csv", f"input={PHOTOS}/a.csv: needs images=s3://bucket", ""),
     (PREDICT, f"images={PHOTOS}", f"images={PHOTOS}: only for a table; drop it", ""),
     (PREDICT, "part=1/2", "part=1/2: set by the launcher; drop it", ""),
+    (PREDICT, "model_dir=runs/a", "model_dir=runs/a: set by the launcher; drop it", ""),
+    (PACK, f"job.channels.a={PHOTOS}/", f"job.channels.a={PHOTOS}/: set by the launcher", ""),
     (PREDICT, "output=logits", "output=logits: ", "output=features"),
     (PREDICT, "s3://b/a=1/m.tar.gz", f"{JOB} s3://b/a=1/m.tar.gz: must be the name of one job", ""),
     (PREDICT, "other-job", f"{JOB} other-job: must be the name of one job", ""),

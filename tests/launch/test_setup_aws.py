@@ -117,6 +117,8 @@ def test_what_aws_refuses_is_an_exit_code_beside_its_own_words(
     [
         ("--vpc", "must be PARAMETER=VALUE"),
         ("ReadBuckets=arn:aws:s3:::a", "retired: use ManagedPolicies"),
+        # The AWS CLI ignores it, and the rule of the bucket would delete checkpoints.
+        ("CheckpointDay=0", "no such parameter, must be one of Bucket, CreateBucket, OutputPr"),
     ],
 )
 def test_a_word_that_is_no_parameter_is_one_line(

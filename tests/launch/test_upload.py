@@ -65,6 +65,12 @@ def test_all_files_but_hidden_ones_arrive_and_the_next_command_is_said(
 
 
 @pytest.mark.usefixtures("aws_cli")
+def test_the_next_command_names_a_prefix_with_blanks_as_it_is_typed(folder: Path) -> None:
+    code, said = upload(str(folder), f"s3://{BUCKET}/my photos")
+    assert code == 0 and f'job.channels.training=s3://{BUCKET}/my\\ photos/ ..."' in said
+
+
+@pytest.mark.usefixtures("aws_cli")
 def test_options_of_the_sync_are_passed_on_and_filters_decide(bucket: Any, folder: Path) -> None:
     bucket.put_object(Bucket=BUCKET, Key="data/other", Body=b"other")
     options = ["--delete", "--exclude", "*.tar", "--include", ".DS_Store"]

@@ -90,6 +90,59 @@ def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(
     assert run_line(calls).endswith(f"{IMAGE} train data.root={inside}/photos")
 
 
+def test_weights_and_an_index_of_this_machine_are_mounted(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = fake_engine(IDLE)
+    monkeypatch.chdir(start_folder)
+    inside = "/opt/ml/input/data"
+    for name in ("pretrained", "kept", "index"):
+        (start_folder / name).mkdir()
+    (start_folder / "kept/w.pth").touch()
+    assert docker.main(["train", "model.weights=kept/w.pth", "data.index_root=index"]) == 0
+    assert f"source={start_folder}/kept,target={inside}/weights,readonly" in run_line(calls)
+    assert f"source={start_folder}/index,target={inside}/index,readonly" in run_line(calls)
+    words = f"train model.weights={inside}/weights/w.pth data.index_root={inside}/index"
+    assert run_line(calls).endswith(words)
+    for words in ("model.weights=pretrained", "experiment=finetune"):
+        assert docker.main(["train", words]) == 0
+        assert f"source={start_folder}/pretrained,target={inside}/pretrained," in run_line(calls)
+        assert run_line(calls).endswith(f"train {words}")
+    (start_folder / "mine").mkdir()  # the channel of this name is meant
+    assert docker.main(["train", "model.weights=mine", "channel.mine=kept"]) == 0
+    assert f"source={start_folder}/kept,target={inside}/mine,readonly" in run_line(calls)
+    assert run_line(calls).endswith("train model.weights=mine")
+
+
+def test_a_folder_is_mounted_whose_path_begins_with_a_tilde_or_has_a_comma(
+    start_folder: Path, fake_engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = fake_engine(IDLE)
+    monkeypatch.setenv("HOME", str(start_folder))
+    for name in ("photos", "2024, June", "model"):
+        (start_folder / name).mkdir()
+    (start_folder / "model/model.safetensors").touch()
+    assert docker.main(["train", "data.root=~/photos", "channel.more=~/2024, June"]) == 0
+    inside = "/opt/ml/input/data"
+    assert f"source={start_folder}/photos,target={inside}/training," in run_line(calls)
+    more = f'"source={start_folder}/2024, June",target={inside}/more,readonly '
+    assert f"--mount=type=bind,{more}" in run_line(calls)
+    assert docker.main(["serve", "model_dir=~/model"]) == 0
+    assert f"source={start_folder}/model,target=/opt/ml/model," in run_line(calls)
+
+
+def test_a_folder_without_a_model_is_refused_with_the_path_that_was_typed(
+    start_folder: Path, fake_engine: FakeEngine, terminal: Terminal
+) -> None:
+    calls = fake_engine(IDLE)
+    run = start_folder / "runs/good"
+    (run / "model").mkdir(parents=True)
+    (run / "model/model.safetensors").touch()
+    line = refusal(terminal, "serve", f"model_dir={run}")
+    assert line.endswith(f"model_dir={run}: has no model.safetensors; set {run}/model")
+    assert not calls.exists()
+
+
 def test_own_code_reaches_the_job_as_a_read_only_channel(
     start_folder: Path, fake_engine: FakeEngine, terminal: Terminal
 ) -> None:
@@ -135,6 +188,7 @@ def test_what_cannot_start_is_one_line_and_leaves_no_run_folder(
     assert f"model_dir={start_folder}/runs/latest/model: there is no such folder" in line
     assert "run " not in calls.read_text()
     fake_engine("exit 0")  # lists no image
+    (start_folder / "model.safetensors").touch()
     for words in (["train"], ["serve", f"model_dir={start_folder}"]):
         assert f"there is no image {IMAGE}: run `make image` first" in refusal(terminal, *words)
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
@@ -151,6 +205,7 @@ def test_the_server_gets_the_model_read_only_and_a_port_of_this_machine_only(
 ) -> None:
     calls = fake_engine(IDLE)
     (model := start_folder / "my model").mkdir()
+    (model / "model.safetensors").touch()
     assert docker.main(["serve", f"model_dir={model}", "serve.max_batch=4"]) == 0
     for option in (
         "--publish=127.0.0.1:8080:8080",
@@ -179,6 +234,7 @@ def test_the_newest_finished_run_is_served_and_a_refused_one_leaves_nothing(
         assert docker.main(["train", f"name={name}"]) == 2
     assert sorted(run.name for run in runs.iterdir()) == ["good", "latest"]
     calls = fake_engine(IDLE)
+    (runs / "good/model/model.safetensors").touch()
     assert docker.main(["serve"]) == 0
     assert f"source={runs}/good/model,target=/opt/ml/model" in run_line(calls)
 

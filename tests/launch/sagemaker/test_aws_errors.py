@@ -1,6 +1,7 @@
 """AWS errors end in one line that says what to do and exit code 1, without a traceback."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,17 @@ from botocore import exceptions
 from entry_point.job.program import ExitCode
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.aws import explain
-from tests.launch.conftest import MINIMAL, REGION, ROLE, ROOT, Aws, Terminal
+from tests.launch.conftest import (
+    DROPPED,
+    MINIMAL,
+    REGION,
+    ROLE,
+    ROOT,
+    Answer,
+    Aws,
+    Terminal,
+    refusal,
+)
 
 LAUNCH = ("train", *MINIMAL)
 
@@ -90,6 +101,41 @@ def test_missing_credentials_say_how_to_sign_in_and_those_of_a_profile_are_found
     file.write_text("[work]\naws_access_key_id=a\naws_secret_access_key=b\n")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
     terminal.out(sagemaker.main, *LAUNCH)
+
+
+@pytest.mark.parametrize("command", [[*LAUNCH], ["status"], ["status", "a"]])
+def test_a_proxys_page_is_not_taken_for_an_answer(
+    aws: Aws, terminal: Terminal, command: list[str]
+) -> None:
+    page: Answer = (200, "<html><body>Sign in</body></html>")
+    for operation in ("CreateTrainingJob", "ListTrainingJobs", "DescribeTrainingJob"):
+        aws.answers[operation] = [page]
+    line = terminal.refusal(sagemaker.main, *command)
+    assert line.startswith(f"{aws.url}/: answers with a web page, as a proxy does")
+
+
+@pytest.mark.parametrize(
+    "refused", [refusal("ResourceInUse", "a job with this name already exists"), (500, {})]
+)
+def test_a_job_that_may_run_although_no_answer_came_is_named(
+    aws: Aws, terminal: Terminal, refused: Answer
+) -> None:
+    aws.answers["CreateTrainingJob"] = [DROPPED, refused]
+    may, error = terminal.refusals(sagemaker.main, *LAUNCH, "job.name=mine")
+    assert may == (
+        'job mine may have been created all the same: see make sagemaker ARGS="status mine"'
+    )
+    assert "when calling the CreateTrainingJob operation" in error
+
+
+def test_ctrl_c_while_a_job_is_created_names_the_job(aws: Aws, terminal: Terminal) -> None:
+    def interrupt(_body: bytes) -> tuple[int, str]:
+        os.kill(os.getpid(), signal.SIGINT)
+        return 200, "{}"
+
+    aws.answers["CreateTrainingJob"] = [interrupt]
+    line = terminal.refusal(sagemaker.main, *LAUNCH, "job.name=mine", code=130)
+    assert line.startswith("job mine may have been created all the same: see make sagemaker")
 
 
 @pytest.mark.usefixtures("aws")

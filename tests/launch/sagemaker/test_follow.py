@@ -12,7 +12,7 @@ import pytest
 
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.aws import ATTEMPTS
-from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, refusal
+from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, Terminal, refusal
 from tests.launch.sagemaker.cloudwatch import write_lines
 
 
@@ -115,25 +115,36 @@ def test_throttling_and_dropped_connections_lose_no_line(aws: Aws, watched: Watc
     assert [line for line in lines if line.startswith("algo")] == ["algo-1 one", "algo-2 two"]
 
 
-def test_permanent_error_ends_the_watch(aws: Aws, watched: Watched) -> None:
+KEEPS_RUNNING = 'the-job keeps running; make sagemaker ARGS="stop the-job" stops it'
+
+
+def test_a_permanent_error_ends_the_watch_and_says_that_the_job_keeps_running(
+    aws: Aws, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
     aws.answers["DescribeTrainingJob"] = [state(), state(), refusal("ExpiredTokenException")]
-    assert watched() == (1, ["InProgress (Training)"])
+    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    keeps, why = terminal.refusals(sagemaker.main, "logs", "the-job", "--follow")
+    assert keeps == KEEPS_RUNNING and "(ExpiredTokenException)" in why
 
 
-def test_ctrl_c_leaves_the_job_running_and_says_how_to_stop_it(aws: Aws) -> None:
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_leaves_the_job_running_and_says_how_to_stop_it(
+    aws: Aws, number: int, code: int
+) -> None:
     aws.answers["DescribeTrainingJob"] = [state()]
     process = subprocess.Popen(
         [sys.executable, "-m", "launch.sagemaker", "logs", "the-job", "--follow"],
         cwd=ROOT,
         env={"PATH": os.environ["PATH"], **aws.environment},
         stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "InProgress (Training)\n"
-    process.send_signal(signal.SIGINT)
-    rest, _ = process.communicate(timeout=60)
-    assert 'the-job keeps running; make sagemaker ARGS="stop the-job" stops it' in rest
-    assert process.returncode == 130  # 0 is for a job that has completed
+    process.send_signal(number)
+    _, told = process.communicate(timeout=60)
+    assert told == f"{KEEPS_RUNNING}\n"
+    assert process.returncode == code  # 0 is for a job that has completed
     assert not aws.made("StopTrainingJob")

@@ -14,6 +14,7 @@ from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting, training_request
 from tests.launch.conftest import (
     BUCKET,
+    DROPPED,
     IMAGE,
     JOB,
     MINIMAL,
@@ -24,6 +25,7 @@ from tests.launch.conftest import (
     Aws,
     Terminal,
     answer_job,
+    refusal,
 )
 from tests.launch.sagemaker.cloudwatch import write_lines
 
@@ -155,6 +157,13 @@ def test_an_endpoint_is_listed_however_many_jobs_are_newer(job: Aws, terminal: T
     assert len(lines) == 30 and all("Endpoint" in line for line in lines[10:])
 
 
+def test_an_endpoint_that_is_gone_does_not_keep_the_others(job: Aws, terminal: Terminal) -> None:
+    terminal.out(hosting.main, JOB)
+    line = terminal.refusal(hosting.main, "undeploy", "gone", JOB)
+    assert line.startswith("endpoint gone: ") and "Could not find endpoint" in line
+    assert not left(job)
+
+
 def test_undeploy_keeps_a_config_that_somebody_else_made(job: Aws, terminal: Terminal) -> None:
     terminal.out(hosting.main, JOB)
     (own,) = (request["ModelName"] for request in job.made("CreateModel"))
@@ -191,6 +200,26 @@ def test_a_refused_step_leaves_nothing_behind_but_an_endpoint_that_was_there(
     line = terminal.refusal(hosting.main, "deploy", JOB)
     assert "the account limit is 0 instances" in line and "Service Quotas" in line
     assert left(job) == before
+
+
+def test_an_endpoint_whose_creation_got_no_answer_keeps_its_config_and_serves(
+    job: Aws, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """boto3 repeats the request, which AWS then refuses."""
+    stop_clock(monkeypatch)
+    message = "Cannot create already existing endpoint"
+    job.answers["CreateEndpoint"] = [DROPPED, refusal("ValidationException", message)]
+    made = f"{JOB}-261122-000000-000"
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", made)]
+    assert f"endpoint {JOB} serves" in terminal.out(hosting.main, JOB)
+    assert left(job) == [made, made]
+
+
+@pytest.mark.usefixtures("job")
+def test_an_endpoint_with_a_queue_is_told_with_the_call_that_it_takes(terminal: Terminal) -> None:
+    queue = f"request.AsyncInferenceConfig.OutputConfig.S3OutputPath=s3://{BUCKET}/runs/answers"
+    out = terminal.out(hosting.main, JOB, queue)
+    assert f"invoke-endpoint-async --endpoint-name {JOB} --content-type image/jpeg --input-l" in out
 
 
 @pytest.mark.parametrize(
@@ -330,6 +359,10 @@ def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
         ),
         ("job.environment.A=1", "job.environment.A=1: the endpoint has what the job has; set "),
         ("resume_from=a", "resume_from=a: the endpoint has what the job has"),
+        (
+            "variant.ServerlessConfig={MemorySizeInMB:4096,MaxConcurrency:10} instance_type=ml.a",
+            "instance_type=ml.a: an endpoint with variant.ServerlessConfig has no instances",
+        ),
         ("variant.InitialInstanceCount=two", "Invalid type for parameter ProductionVariants[0]."),
         ("environment.SERVE_OVERRIDES=serve.max_batchh=8", "environment: serve.max_batchh=8"),
         ("environment.SAGEMAKER_BIND_TO_PORT=80", "environment: serve.port=80: SageMaker asks po"),
@@ -343,4 +376,5 @@ def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
 def test_a_wrong_setting_is_one_line_that_names_it(
     terminal: Terminal, setting: str, line: str
 ) -> None:
-    assert terminal.refusal(hosting.main, JOB, *MINIMAL, setting).startswith(line)
+    words = setting.split()
+    assert terminal.refusal(hosting.main, JOB, *MINIMAL, *words).startswith(line)

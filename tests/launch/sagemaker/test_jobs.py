@@ -89,6 +89,9 @@ def test_status_shows_billing_savings_metrics_and_failure_reason(
         ("stop nothing", f"nothing: no such job in {REGION}"),
         ("status a b", "a b: must be the name of one job"),
         ("status a regoin=x", "regoin=x: status takes the name of a job, and no settings"),
+        ("stop a --wait", "--wait, --follow: stop watches no job; `logs JOB --follow` does"),
+        ("train --checkpoints", "--checkpoints: train has no such option; drop it"),
+        ("train resume_from=nothing", f"nothing: no such job in {REGION}"),
     ],
 )
 def test_a_name_or_word_that_a_command_does_not_know_is_one_line(
@@ -196,11 +199,43 @@ def test_download_includes_checkpoints_and_keeps_existing_parts(
     assert not list(tmp_path.rglob("evil"))
 
 
-def test_download_fetches_what_there_is(ended: Any, terminal: Terminal, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("ended")
+def test_a_run_of_this_machine_with_the_name_of_a_job_is_not_taken_for_the_job(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    (model := tmp_path / "runs/the-job/model").mkdir(parents=True)
+    (model / "model.pt").write_text("trained here")
+    first, second = terminal.out(sagemaker.main, "download", "the-job").splitlines()
+    assert first == (
+        "runs/the-job/model: was here, so it was not downloaded; move it away to get the job's"
+    )
+    assert second == "runs/the-job/output/data"
+    assert (model / "model.pt").read_text() == "trained here"
+
+
+@pytest.mark.usefixtures("aws_cli")
+def test_checkpoints_that_s3_does_not_have_are_not_said_to_be_downloaded(
+    ended: Any, terminal: Terminal
+) -> None:
+    for number in (1, 2):
+        ended.delete_object(Bucket=BUCKET, Key=f"{KEPT}/step-{number}/state.pt")
+    lines = terminal.out(sagemaker.main, "download", "the-job", "--checkpoints").splitlines()
+    assert lines == ["runs/the-job/model", "runs/the-job/output/data"]
+
+
+def test_download_fetches_what_there_is(
+    aws: Aws, ended: Any, terminal: Terminal, tmp_path: Path
+) -> None:
+    described = aws.answers["DescribeTrainingJob"]
     ended.delete_object(Bucket=BUCKET, Key=f"{RESULTS}/model.tar.gz")
     ended.delete_object(Bucket=BUCKET, Key=f"{RESULTS}/output.tar.gz")
     line = terminal.refusal(sagemaker.main, "download", "the-job")
-    assert "the-job: nothing to download yet, the job is Completed; --checkpoints" in line
+    gone = f"S3 has no s3://{BUCKET}/{RESULTS}/model.tar.gz"
+    assert line.startswith(f"the-job: nothing to download: {gone}; --checkpoints")
+    describe(aws, "InProgress")
+    line = terminal.refusal(sagemaker.main, "download", "the-job")
+    assert line.startswith("the-job: nothing to download yet, the job is InProgress; --checkpoints")
+    aws.answers["DescribeTrainingJob"] = described
     ended.put_object(Bucket=BUCKET, Key=f"{RESULTS}/model.tar.gz", Body=archive("a", "b"))
     terminal.out(sagemaker.main, "download", "the-job")
     assert (tmp_path / "runs/the-job/model/a").read_text() == "b"
@@ -244,8 +279,10 @@ def test_a_resumed_job_gets_the_checkpoints_of_the_earlier_one_if_there_are_any(
 ) -> None:
     describe(aws, "Stopped", CheckpointConfig={"S3Uri": f"s3://{BUCKET}/runs/kept"})
     launch = ("train", *MINIMAL, "resume_from=the-job")
+    # Those of a job whose name begins in the same way.
+    bucket.put_object(Bucket=BUCKET, Key="runs/kept-2/step-1", Body=b"x")
     line = terminal.refusal(sagemaker.main, *launch)
-    assert line.startswith(f"resume_from=s3://{BUCKET}/runs/kept: S3 has no object there")
+    assert line.startswith(f"resume_from=s3://{BUCKET}/runs/kept/: S3 has no object there")
     bucket.put_object(Bucket=BUCKET, Key="runs/kept/step-1", Body=b"x")
     terminal.out(sagemaker.main, *launch)
     (sent,) = aws.made("CreateTrainingJob")
