@@ -200,6 +200,10 @@ class _DroppingText(io.TextIOWrapper):
         with suppress(self.dropped):
             super().flush()
 
+    def close(self) -> None:
+        """Leave the buffer open: it is that of the stream which this one replaces."""
+        self.flush()
+
 
 class _DroppingUnread(_DroppingText):
     dropped = BrokenPipeError

@@ -28,9 +28,16 @@ LAUNCH = ("train", *MINIMAL)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize("program", ["launch.setup_aws Bucket=some-bucket", "entry_point env"])
+@pytest.mark.parametrize(
+    ("program", "code"),
+    [
+        ("launch.setup_aws Bucket=some-bucket", ExitCode.NO_READER),
+        ("entry_point env", ExitCode.FINISHED),
+        ("entry_point --help", ExitCode.NO_READER),
+    ],
+)
 def test_a_program_whose_reader_has_enough_ends_without_a_word(
-    program: str, unbuffered: str
+    program: str, code: ExitCode, unbuffered: str
 ) -> None:
     command = [sys.executable, "-m", *program.split()]
     environment = {**os.environ, "DRY_RUN": "1", "PYTHONUNBUFFERED": unbuffered}
@@ -42,7 +49,7 @@ def test_a_program_whose_reader_has_enough_ends_without_a_word(
         )
     finally:
         os.close(writer)
-    assert (done.stderr, done.returncode) == ("", ExitCode.NO_READER)
+    assert (done.stderr, done.returncode) == ("", code)
 
 
 @pytest.mark.parametrize(
