@@ -1,6 +1,7 @@
 """Checkpoints: which ones are kept, which one a run resumes from, and which are refused."""
 
 import errno
+import struct
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from entry_point.training.checkpoints import (
     load_newest,
     save_tensors,
 )
+from entry_point.training.resume import saved_identity
 from tests import forkserver
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRIDES, assert_same_end
@@ -193,6 +195,21 @@ def test_a_checkpoint_that_does_not_fit_into_memory_is_not_called_damaged(tmp_pa
     newest = tmp_path / "step-000000002.pt"
     expected = f"OSError {newest} not enough memory to load it, 321 MB needed\n"
     assert done.communicate() == (expected, "")
+
+
+def test_a_bit_that_the_disk_has_changed_in_a_weight_is_damage(tmp_path: Path) -> None:
+    save(tmp_path, [1, 2])
+    newest = tmp_path / "step-000000002.pt"
+    content = bytearray(newest.read_bytes())
+    content[content.index(struct.pack("<64f", *[2.0] * 64)) + 10] ^= 1
+    newest.write_bytes(content)
+    good = load_newest(tmp_path)
+    assert good is not None and good["step"] == 1
+
+
+def test_another_file_of_torchs_has_no_identity(tmp_path: Path) -> None:
+    torch.save(torch.zeros(3), tmp_path / "step-000000001.pt")
+    assert saved_identity(tmp_path) == {}
 
 
 def test_damage_to_the_archives_directory_leads_to_the_previous_checkpoint(tmp_path: Path) -> None:
