@@ -318,8 +318,9 @@ def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
         with closing(Trainer(config, run, devices)) as trainer:
             for line in trainer.opening_lines():
                 logger.info(line)
-            for line in [*config.doubts(), *doubts(config, trainer.input.classes)]:
-                logger.warning(line)
+            if devices.is_first:
+                for line in [*config.doubts(), *doubts(config, trainer.input.classes)]:
+                    logger.warning(line)
             devices.gather(None)  # another rank's error would stand above these lines
             trainer.finish(trainer.fit())
     except Stopped:
