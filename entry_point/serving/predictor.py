@@ -77,6 +77,14 @@ class Predictor:
         copies = [partial(self._compute, models[i % len(models)]) for i in range(count)]
         sample = self._decoder.warm_up()
         self._queue.start(copies, sample)
+        self._require_answer(sample, folder)
+        where = counted(gpus, "GPU") if gpus else f"the CPU, {counted(cores, 'core')}"
+        logger.info("%s on %s", counted(count, "worker"), where)
+        # What loading made stays: the garbage collector need not look through it again.
+        gc.freeze()
+
+    def _require_answer(self, sample: Photo, folder: Path) -> None:
+        """Raise ModelError unless the model answers with finite numbers, in values of JSON."""
         try:
             answer = self._queue.submit(sample).result()
         except RequestError as error:
@@ -87,10 +95,6 @@ class Predictor:
         except TypeError as error:
             task = self.model.config.task.name
             raise ModelError(f"{folder}: describe() of task.name={task} {error}") from error
-        where = counted(gpus, "GPU") if gpus else f"the CPU, {counted(cores, 'core')}"
-        logger.info("%s on %s", counted(count, "worker"), where)
-        # What loading made stays: the garbage collector need not look through it again.
-        gc.freeze()
 
     async def answer(self, body: bytearray, content_type: str, accept: str) -> Answer:
         """Returns the predictions for the images in `body`.
