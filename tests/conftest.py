@@ -78,6 +78,17 @@ def own_project() -> Iterator[None]:
         sys.modules.update(COLLECTED)
 
 
+@pytest.fixture(autouse=True)
+def stop_handlers() -> Iterator[None]:
+    """Programs that a test calls leave their handlers in its process: a later test may send
+    Ctrl-C."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 def own_modules() -> dict[str, ModuleType]:
     return {n: module for n, module in sys.modules.items() if n.partition(".")[0] == "project"}
 

@@ -5,7 +5,6 @@ import io
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import threading
@@ -29,7 +28,6 @@ from moto.moto_server.werkzeug_app import (
 from werkzeug.serving import make_server
 
 from entry_point.config.train_config import load_train_config
-from entry_point.job.program import stop_signals
 from launch import setup_aws
 from launch.sagemaker import plan
 from tests.needs import lacks
@@ -135,16 +133,6 @@ class Aws:
             return found
 
         return record
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """Programs that a test calls leave their handlers in its process: Ctrl-C is for the next one,
-    too."""
-    before = {number: signal.getsignal(number) for number in stop_signals()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
