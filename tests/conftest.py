@@ -23,7 +23,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # nohup has them ignore a hangup, too. A handler, unlike that, is not passed on.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
-
+HANDLERS = {n: signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
 
 STARTED = time.time()
 COLLECTED: dict[str, ModuleType] = {}
@@ -79,14 +79,12 @@ def own_project() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def stop_handlers() -> Iterator[None]:
-    """Programs that a test calls leave their handlers in its process: a later test may send
-    Ctrl-C."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    yield
-    for number, handler in before.items():
+def stop_handlers() -> None:
+    """Programs that a test calls leave their handlers in its process, or signals blocked: this test
+    may send Ctrl-C."""
+    for number, handler in HANDLERS.items():
         signal.signal(number, handler)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDLERS)
 
 
 def own_modules() -> dict[str, ModuleType]:
