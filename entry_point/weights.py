@@ -12,8 +12,9 @@ from pathlib import Path
 
 from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import PRETRAINED, ModelConfig
+from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import NO_ROOM, ExitCode, UserError
+from entry_point.job.run_folder import PRETRAINED
 from entry_point.training.models import require_model
 from entry_point.training.published_weights import published
 

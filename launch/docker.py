@@ -45,6 +45,7 @@ from entry_point.job.run_folder import (
     CONTAINER_ROOT,
     JOB_NAME,
     LATEST,
+    PRETRAINED,
     RUN_NAME,
     RunFolder,
     require_model,
@@ -62,8 +63,6 @@ CHANNELS = {
     "data.index_root": "index",
     "model.weights": "weights",
 }
-PRETRAINED = "pretrained"
-"""The value of ``model.weights``, and the folder or channel, of what ``make weights`` fetches."""
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
 

@@ -10,11 +10,12 @@ import ctypes
 import errno
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import redirect_stderr
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -24,6 +25,19 @@ import pytest
 
 from entry_point.data import patience
 from entry_point.job.program import run_program
+
+
+@contextmanager
+def without_room(most: int = 4096) -> Iterator[None]:
+    """Limit the files that this process writes, shared memory among them, to `most` bytes, which
+    stands for a full disk."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
 
 LIBRARY = r"""
 #define _GNU_SOURCE

@@ -46,9 +46,6 @@ LOGGERS = {
     "wandb": f"{_RESULTS}.wandb_logger.WandbLogger",
 }
 """By their paths: each is imported once it is used."""
-PRETRAINED = "pretrained"
-"""The value of `model.weights` for published weights; their folder, below the working directory;
-and the channel that brings them into a container."""
 
 
 @dataclass(config=SETTINGS)

@@ -31,6 +31,9 @@ JOB_NAME = "TRAINING_JOB_NAME"
 PER_JOB = "CHECKPOINTS_PER_JOB"
 """Environment variable: set where jobs share a prefix for their checkpoints, such as those that one
 object of the SageMaker SDK starts."""
+PRETRAINED = "pretrained"
+"""The value of `model.weights` for published weights; their folder, below the working directory;
+and the channel that brings them into a container."""
 METRICS = "metrics.jsonl"
 LATEST = "latest"
 """The link, beside this machine's runs, to the newest one that has a model."""

@@ -24,9 +24,10 @@ from torchvision.models import MNASNet, VisionTransformer
 from torchvision.models.vision_transformer import interpolate_embeddings
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import PRETRAINED, ModelConfig
+from entry_point.config.train_config import ModelConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import read_text
+from entry_point.job.run_folder import PRETRAINED
 from entry_point.job.text import listed, shortened
 from entry_point.training.checkpoints import DamagedFileError, load_safetensors, load_tensors
 from entry_point.training.dense_models import PyramidHead

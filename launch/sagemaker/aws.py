@@ -147,20 +147,8 @@ def open_session() -> Any:
 
 
 def aws_client(session: Any, service: str, *, attempts: int = ATTEMPTS) -> Any:
-    """Returns a boto3 client that retries throttled calls, and takes no web page for an answer."""
+    """Returns a boto3 client that retries throttled calls."""
     from botocore.config import Config
 
     retries = {"mode": "standard", "total_max_attempts": attempts}
-    client = session.client(service, config=Config(connect_timeout=10, retries=retries))
-    if service != "s3":  # whose answers are XML
-        client.meta.events.register("after-call", _refuse_page)
-    return client
-
-
-def _refuse_page(http_response: Any, **_: Any) -> None:
-    """Raise UserError for a page with status 200, which boto3 takes for an empty answer."""
-    if http_response.status_code == 200 and http_response.content.lstrip().startswith(b"<"):
-        raise UserError(
-            f"{http_response.url}: answers with a web page, as a proxy does that asks for a login; "
-            "log in there, or set HTTPS_PROXY or AWS_ENDPOINT_URL"
-        )
+    return session.client(service, config=Config(connect_timeout=10, retries=retries))

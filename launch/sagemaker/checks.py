@@ -13,10 +13,10 @@ from typing import Any
 
 from entry_point.config.commands import make
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import PRETRAINED, TrainConfig, check_ranks
+from entry_point.config.train_config import TrainConfig, check_ranks
 from entry_point.job import own_code
 from entry_point.job.program import UserError
-from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, data_channels
+from entry_point.job.run_folder import CONTAINER_ROOT, PRETRAINED, SHARDED, data_channels
 from launch.sagemaker.aws import aws_client, region_of
 from launch.sagemaker.config import LaunchConfig
 from launch.sagemaker.plan import Plan

@@ -2,13 +2,13 @@
 
 import gzip
 import io
-import resource
 import tarfile
 from pathlib import Path
 
 import pytest
 
 from entry_point.job.archive import unpack, unpack_file
+from tests.failing_disk import without_room
 
 KINDS = {
     "link": tarfile.SYMTYPE,
@@ -122,18 +122,12 @@ def test_an_archive_that_does_not_fit_its_checksum_is_refused(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("python")
 def test_a_disk_without_room_for_the_files_is_named(tmp_path: Path) -> None:
-    """The limit of a file's size stands for a full disk."""
     file, folder = tmp_path / "model.tar", tmp_path / "model"
     with tarfile.open(file, "w") as tar:
         member = tarfile.TarInfo("weights")
         member.size = 5000
         tar.addfile(member, io.BytesIO(bytes(5000)))
     folder.mkdir()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large") as caught:
-            unpack_file(file, folder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with without_room(), pytest.raises(OSError, match="File too large") as caught:
+        unpack_file(file, folder)
     assert caught.value.filename == str(folder)

@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import resource
 import socket
 from collections.abc import Iterator
 from functools import partial
@@ -21,6 +20,7 @@ from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import ExitCode
 from entry_point.training.models import build_model
 from tests import commands, forkserver
+from tests.failing_disk import without_room
 
 TIMM = "timm/test_resnet"
 
@@ -67,6 +67,12 @@ def publish(folder: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
+@pytest.fixture
+def published(served: tuple[Path, str], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file at the URL that torchvision has for a ResNet-18."""
+    return publish(*served, monkeypatch)
+
+
 def unused_url() -> str:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -74,57 +80,46 @@ def unused_url() -> str:
 
 
 def test_a_run_begins_with_the_weights_that_make_weights_fetched(
-    served: tuple[Path, str],
+    published: Path,
     elsewhere: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = publish(*served, monkeypatch)
     assert commands.weights(["resnet18"]) == ExitCode.FINISHED
     said = capsys.readouterr().out.splitlines()[-1]
     assert 'make local-train ARGS="experiment=finetune model.name=resnet18 data.root=DIR"' in said
     model = build_model(ModelConfig("resnet18", weights="pretrained"), 5)
-    published = torch.load(elsewhere / "pretrained" / file.name)
+    weights = torch.load(elsewhere / "pretrained" / published.name)
     state = model.state_dict()
-    assert [key for key in state if not torch.equal(state[key], published[key])] == [
+    assert [key for key in state if not torch.equal(state[key], weights[key])] == [
         "fc.weight",
         "fc.bias",
     ]
-    file.unlink()  # it is not fetched again
+    published.unlink()  # it is not fetched again
     assert commands.weights(["resnet18"]) == ExitCode.FINISHED
 
 
 def test_weights_of_another_checksum_are_refused(
-    served: tuple[Path, str],
+    published: Path,
     elsewhere: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    file = publish(*served, monkeypatch)
-    file.write_bytes(file.read_bytes()[:-1])
+    published.write_bytes(published.read_bytes()[:-1])
     assert commands.weights(["resnet18"]) == ExitCode.USAGE
     line = capsys.readouterr().err.splitlines()[-1]
-    assert file.name in line and "invalid hash" in line
+    assert published.name in line and "invalid hash" in line
     assert not [*elsewhere.glob("pretrained/*")]
 
 
 def test_weights_that_do_not_fit_on_the_disk_are_no_matter_of_the_network(
-    served: tuple[Path, str],
+    published: Path,
     elsewhere: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The limit of a file's size stands for a full disk."""
-    file = publish(*served, monkeypatch)
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
-    try:
+    with without_room(1 << 20):
         assert commands.weights(["resnet18"]) == ExitCode.FAILED
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     line = capsys.readouterr().err.splitlines()[-1]
     advice = "File too large: free up space and run the same command again"
-    assert line == f"weights: pretrained/{file.name}: {advice}"
+    assert line == f"weights: pretrained/{published.name}: {advice}"
     assert not [*elsewhere.glob("pretrained/*")]
 
 

@@ -110,17 +110,6 @@ def test_missing_credentials_say_how_to_sign_in_and_those_of_a_profile_are_found
     terminal.out(sagemaker.main, *LAUNCH)
 
 
-@pytest.mark.parametrize("command", [[*LAUNCH], ["status"], ["status", "a"]])
-def test_a_proxys_page_is_not_taken_for_an_answer(
-    aws: Aws, terminal: Terminal, command: list[str]
-) -> None:
-    page: Answer = (200, "<html><body>Sign in</body></html>")
-    for operation in ("CreateTrainingJob", "ListTrainingJobs", "DescribeTrainingJob"):
-        aws.answers[operation] = [page]
-    line = terminal.refusal(sagemaker.main, *command)
-    assert line.startswith(f"{aws.url}/: answers with a web page, as a proxy does")
-
-
 @pytest.mark.parametrize(
     "refused", [refusal("ResourceInUse", "a job with this name already exists"), (500, {})]
 )

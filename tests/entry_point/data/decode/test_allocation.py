@@ -1,7 +1,6 @@
 """The memory of batches."""
 
 import os
-import resource
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from torch import Tensor
 
 from entry_point.data.decode.allocation import ReusedMemory, empty_images, shared_memory
 from entry_point.data.errors import DataError
+from tests.failing_disk import without_room
 
 
 @pytest.mark.parametrize(
@@ -64,11 +64,7 @@ def test_blocks_of_a_new_size_replace_free_blocks() -> None:
 
 
 def test_full_shared_memory_is_an_error_that_says_what_to_do_and_leaves_no_file() -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))  # applies to shared memory too
-    try:
-        with pytest.raises(DataError, match=r"27648 bytes .*--shm-size.*pipeline=threads"):
-            empty_images(shared_memory, 1, 96)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    reason = r"27648 bytes .*--shm-size.*pipeline=threads"
+    with without_room(), pytest.raises(DataError, match=reason):
+        empty_images(shared_memory, 1, 96)
     assert not [*Path("/dev/shm").glob(f"torch_{os.getpid()}_*")]

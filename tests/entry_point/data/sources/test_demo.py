@@ -1,7 +1,6 @@
 """The generated demo: the same for all, complete or absent, and told apart by patterns only."""
 
 import io
-import resource
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +18,7 @@ from entry_point.data.loader import open_source
 from entry_point.data.sources import demo
 from entry_point.data.sources.demo import PATTERNS, draw_jpeg, ensure_demo
 from tests import forkserver
+from tests.failing_disk import without_room
 
 SMALL = DemoConfig(train_images=20, val_images=10)
 DRAWN = 90
@@ -89,14 +89,9 @@ def test_folder_with_other_files_is_left_unchanged(tmp_path: Path) -> None:
 
 
 def test_a_picture_for_which_there_is_no_room_is_named(tmp_path: Path) -> None:
-    """The limit of a file's size stands for a full disk."""
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
-    try:
-        with pytest.raises(OSError, match=r"File too large: '/.*/0000[0-9]\.jpg'"):
-            ensure_demo(tmp_path / "demo", SMALL)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    reason = r"File too large: '/.*/0000[0-9]\.jpg'"
+    with without_room(), pytest.raises(OSError, match=reason):
+        ensure_demo(tmp_path / "demo", SMALL)
     assert not (tmp_path / "demo").exists()
 
 
