@@ -9,6 +9,8 @@ MAKEFLAGS += --no-print-directory
 export PYTHONUTF8 := 1
 # It hides the packages of this folder.
 unexport PYTHONSAFEPATH
+# Each process would compile what it imports: setup leaves that to the first import.
+unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
 ONLY ?=

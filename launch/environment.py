@@ -65,29 +65,26 @@ def pins(extra: str) -> list[str]:
     return [f"requirements/{name}" for name in REQUIREMENTS[extra]]
 
 
-def ensure_environment(venv: Path, extra: str) -> bool:
+def ensure_environment(venv: Path, extra: str) -> None:
     """Create ``venv`` if needed and install ``extra`` into it unless its pins are already there.
 
-    With ``job`` come the packages of the user's code, if it names any. Returns whether anything was
-    installed.
+    With ``job`` come the packages of the user's code, if it names any.
     """
-    has_new = ensure_installed(venv, extra, pins(extra))
+    ensure_installed(venv, extra, pins(extra))
     own = ROOT / OWN_REQUIREMENTS
     if extra == "job" and own.is_file():
         if any(line.split("#")[0].strip() for line in own.read_text().splitlines()):
-            has_new |= ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
-    return has_new
+            ensure_installed(venv, "project", [OWN_REQUIREMENTS], limits=pins("job"))
 
 
 def ensure_installed(
     venv: Path, name: str, files: Sequence[str], limits: Sequence[str] = ()
-) -> bool:
-    """Install ``files`` unless they are already there, and return whether it did; ``limits`` are
-    pip's constraints."""
+) -> None:
+    """Install ``files`` unless they are already there; ``limits`` are pip's constraints."""
     stamp = venv / f".{name}-installed"
     wanted = fingerprint([*files, *limits])
     if stamp.is_file() and stamp.read_text() == wanted:
-        return False
+        return
     if name == "job":
         require_compiler()
     if not (venv / "bin" / "pip").exists():
@@ -108,7 +105,6 @@ def ensure_installed(
         )
     stamp.write_text(wanted)
     say(f"installed in {time.monotonic() - started:.0f} s")
-    return True
 
 
 def require_compiler() -> None:
@@ -154,7 +150,8 @@ def cpu_pins(venv: Path, files: Sequence[str]) -> Sequence[str]:
 
 
 def pip(venv: Path) -> list[str]:
-    """Return the beginning of a command, which leaves compiling to ``compile_all``."""
+    """Return the beginning of a command, which leaves compiling to the first import: a job imports
+    a small part of what is installed."""
     program = str(venv / "bin" / "pip")
     return [program, "--disable-pip-version-check", "install", "--no-compile", "--use-pep517"]
 
@@ -171,12 +168,6 @@ def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> boo
             report(process.stdout or ())
         succeeded = process.returncode == 0
     return succeeded
-
-
-def compile_all(venv: Path) -> None:
-    """Compile what is installed, on all cores: pip uses one."""
-    # Not all that packages bring compiles: some of it is templates.
-    subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
 
 
 def report(output: Iterable[str]) -> None:
@@ -232,12 +223,8 @@ def main(extras: Sequence[str]) -> int:
             message = message or f"must be one or more of {', '.join(REQUIREMENTS)}"
             raise SetupError(f"extras={','.join(unknown)}: {message}")
         with one_setup():
-            venvs = [ROOT / ENVIRONMENTS.get(extra, ".venv") for extra in extras]
-            new = [
-                v for v, extra in zip(venvs, extras, strict=True) if ensure_environment(v, extra)
-            ]
-            for venv in dict.fromkeys(new):
-                compile_all(venv)
+            for extra in extras:
+                ensure_environment(ROOT / ENVIRONMENTS.get(extra, ".venv"), extra)
     except (SetupError, OSError) as error:
         sys.stderr.write(f"setup: {error}\n")
         return 1

@@ -71,21 +71,6 @@ def test_only_what_has_changed_or_failed_is_installed(tmp_path: Path, pip_calls:
             environment.ensure_environment(venv, "job")
 
 
-@pytest.mark.usefixtures("pip_calls")
-def test_what_is_installed_is_compiled_and_nothing_twice(tmp_path: Path) -> None:
-    library, pins = tmp_path / ".venv" / "lib", tmp_path / "requirements"
-    (pins / "timm.txt").write_text("timm==1.0.30\n")
-    command(tmp_path / ".venv" / "bin", "pip", f"mkdir -p {library}; touch {library}/$$.py")
-    compiled = []
-    for version in ("1.0.30", "1.0.30", "1.0.311"):
-        (pins / "timm.txt").write_text(f"timm=={version}\n")
-        assert environment.main(["job", "timm"]) == 0
-        compiled.append([file.stem for file in library.rglob("*.pyc")])
-        for file in library.rglob("*.pyc"):
-            file.unlink()
-    assert [*map(len, compiled)] == [2, 0, 3]
-
-
 def test_a_complete_environment_is_used_where_nothing_can_be_written(
     tmp_path: Path, pip_calls: Path
 ) -> None:
