@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,18 @@ def test_only_what_has_changed_or_failed_is_installed(tmp_path: Path, pip_calls:
     for _ in range(2):
         with pytest.raises(environment.SetupError, match=reason):
             environment.ensure_environment(venv, "job")
+
+
+def test_a_new_environment_gets_the_newest_pip_before_anything_else(
+    tmp_path: Path, pip_calls: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pip = tmp_path / ".venv" / "bin" / "pip"
+    brought = pip.rename(tmp_path / "pip")
+    command(tmp_path, "python", f"mkdir -p {pip.parent}; cp {brought} {pip}")  # -m venv
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    environment.ensure_environment(tmp_path / ".venv", "job")
+    newer, packages = pip_calls.read_text().splitlines()
+    assert newer.endswith("--upgrade pip") and "-r" in packages.split()
 
 
 def test_a_complete_environment_is_used_where_nothing_can_be_written(

@@ -22,7 +22,7 @@ from tests.commands import check_dataset, optimize
 from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
 from tests.masked_shapes import CLASSES, write_shapes
 
-CASES, BATCH = 10_000, 100
+CASES, BATCH = 2_000, 100
 CENTERED = v2.InterpolationMode.NEAREST_EXACT
 
 
