@@ -50,6 +50,7 @@ from entry_point.job.run_folder import (
     RunFolder,
     require_model,
 )
+from launch import say
 from launch.engine import Engine, find_engine
 from launch.image import image_reference
 from launch.local import RUNS, create_run_folder, split_name
@@ -213,7 +214,8 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     overrides: list[str] = []
     given = {each.partition("=")[0] for each in arguments}
     for argument in arguments:
-        key, _, value = argument.partition("=")
+        key, _, text = argument.partition("=")
+        value = text.strip("'\"")  # Hydra's quotes, as around a comma
         name = CHANNELS.get(key) or key.removeprefix("channel.")
         is_inside = Path(value).is_relative_to(IN_CONTAINER)  # of a channel.NAME
         if name == key or value in ("", "null") or is_inside:
@@ -239,11 +241,6 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     if Path(PRETRAINED).is_dir():
         channels.setdefault(PRETRAINED, Path(PRETRAINED).resolve())
     return channels, overrides
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -21,6 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from entry_point.job.text import counted
+from launch import say
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
@@ -44,12 +45,6 @@ SUPPORTED = ((3, 11), (3, 14))
 
 class SetupError(Exception):
     """Setup cannot continue; the message says what the user must do."""
-
-
-def say(text: str) -> None:
-    """Print one line of progress, unbuffered even if stdout is a pipe."""
-    sys.stdout.write(f"setup: {text}\n")
-    sys.stdout.flush()
 
 
 def fingerprint(files: Sequence[str]) -> str:
@@ -91,7 +86,7 @@ def ensure_installed(
     if name == "job":
         require_compiler()
     if not (venv / "bin" / "pip").exists():
-        say(f"creating {venv.name} with Python {platform.python_version()}")
+        say(f"setup: creating {venv.name} with Python {platform.python_version()}")
         if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
             raise SetupError(f"Python's venv module could not create {venv.name}, see above")
     names = " and ".join(files)
@@ -99,7 +94,7 @@ def ensure_installed(
     if name == "job" and not has_gpu():
         files = cpu_pins(venv, files)
     size = "; torch and its CUDA libraries take about 6 GB" if files == pins("job") else ""
-    say(f"installing {names} into {venv.name}{size}")
+    say(f"setup: installing {names} into {venv.name}{size}")
     if not pip_installs(venv, files, limits):
         fits = f", that it accepts the versions in {' and '.join(limits)}" if limits else ""
         raise SetupError(
@@ -107,7 +102,7 @@ def ensure_installed(
             f"{fits}, then run make again"
         )
     stamp.write_text(wanted)
-    say(f"installed in {time.monotonic() - started:.0f} s")
+    say(f"setup: installed in {time.monotonic() - started:.0f} s")
     return True
 
 
@@ -137,12 +132,12 @@ def cpu_pins(venv: Path, files: Sequence[str]) -> Sequence[str]:
     torch = [f"{line}+cpu" for line in lines if line.startswith(("torch==", "torchvision=="))]
     if subprocess.run([*pip(venv), "--no-deps", *torch], capture_output=True).returncode:
         say(
-            "no GPU is here, and this package index has torch with CUDA only; PyTorch's index of "
-            "builds for CPUs (https://pytorch.org/get-started/locally) as PIP_EXTRA_INDEX_URL "
-            "saves 4 GB"
+            "setup: no GPU is here, and this package index has torch with CUDA only; PyTorch's "
+            "index of builds for CPUs (https://pytorch.org/get-started/locally) as "
+            "PIP_EXTRA_INDEX_URL saves 4 GB"
         )
         return files
-    say("no GPU is here: torch is the build for CPUs")
+    say("setup: no GPU is here: torch is the build for CPUs")
     others = [
         line
         for line in lines
@@ -165,12 +160,10 @@ def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> boo
     for option, names in {"-c": limits, "-r": files}.items():
         command += [word for name in names for word in (option, str(ROOT / name))]
     if sys.stdout.isatty():
-        succeeded = subprocess.run(command).returncode == 0
-    else:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            report(process.stdout or ())
-        succeeded = process.returncode == 0
-    return succeeded
+        return not subprocess.run(command).returncode
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        report(process.stdout or ())
+    return not process.returncode
 
 
 def compile_all(venv: Path) -> None:
@@ -186,9 +179,9 @@ def report(output: Iterable[str]) -> None:
             r"(?:Downloading|Using cached) (?:\S*/)?(\S+) \((.+ [MG]B)\)", line
         ):
             name, version = fetched[1].split("-")[:2]
-            say(f"fetching {name} {version} ({fetched[2]})")
+            say(f"setup: fetching {name} {version} ({fetched[2]})")
         elif line.startswith("Installing collected packages: "):
-            say(f"unpacking {counted(line.count(',') + 1, 'package')}")
+            say(f"setup: unpacking {counted(line.count(',') + 1, 'package')}")
 
 
 @contextmanager
@@ -207,7 +200,7 @@ def one_setup() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another setup in this folder")
+            say("setup: waiting for another setup in this folder")
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
             pass

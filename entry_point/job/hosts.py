@@ -76,7 +76,8 @@ def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
     if count == 1:
         return Hosts()
     rendezvous_port = _number(port, "a TCP port", least=1, most=65535, default=MASTER_PORT)
-    return Hosts(number, count, (_first_address(address, f"{rank}=0"),), rendezvous_port)
+    first = _value(address, f"the name or address of the host with {rank}=0")
+    return Hosts(number, count, (first,), rendezvous_port)
 
 
 def _number(
@@ -84,9 +85,7 @@ def _number(
 ) -> int:
     """Returns the value of a variable; `default` if it is not set or empty. Raises
     ContractError."""
-    text = _value(name) or ("" if default is None else str(default))
-    if not text:
-        raise ContractError(f"{name}: is not set; set it to {meaning}")
+    text = _value(name, meaning, "" if default is None else str(default))
     if text.isascii() and text.isdigit():
         value = int(text)
         if value >= least and (most is None or value <= most):
@@ -94,17 +93,12 @@ def _number(
     raise ContractError(f"{name}={text}: must be {meaning}; correct what starts this job")
 
 
-def _first_address(name: str, first: str) -> str:
-    if address := _value(name):
-        return address
-    raise ContractError(
-        f"{name}: is not set; set it to the name or address of the host with {first}"
-    )
-
-
-def _value(name: str) -> str:
-    """Returns the value of a variable, which may name others, as `$AWS_BATCH_JOB_NUM_NODES`."""
-    return os.path.expandvars(os.environ.get(name, ""))
+def _value(name: str, meaning: str, default: str = "") -> str:
+    """Returns the value of a variable, which may name others, as `$AWS_BATCH_JOB_NUM_NODES`, or
+    the default. Raises ContractError without either."""
+    if text := os.path.expandvars(os.environ.get(name, "")) or default:
+        return text
+    raise ContractError(f"{name}: is not set; set it to {meaning}")
 
 
 def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:

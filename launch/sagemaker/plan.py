@@ -19,8 +19,6 @@ from launch.sagemaker.jobs import FINAL, checkpoints_uri, find_job
 from launch.sagemaker.s3 import send_code
 from launch.sagemaker.training_request import BASE_NAME, build, require_types, stamped
 
-CODE_TAG = "code"
-
 
 @dataclass(frozen=True)
 class Plan:
@@ -83,7 +81,7 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
     prefix = f"{(job.output or 's3://OUTPUT').rstrip('/')}/code/{code.hash}/"
     channels = {**job.channels, own_code.CHANNEL: Channel(s3=prefix, mode="File")}
     environment = {**job.environment, own_code.HASH: code.hash}
-    tags = {CODE_TAG: code.hash, **job.tags}
+    tags = {own_code.CHANNEL: code.hash, **job.tags}
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
 
 

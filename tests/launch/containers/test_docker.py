@@ -127,6 +127,9 @@ def test_a_folder_is_mounted_whose_path_begins_with_a_tilde_or_has_a_comma(
     assert f"source={start_folder}/photos,target={inside}/training," in run_line(calls)
     more = f'"source={start_folder}/2024, June",target={inside}/more,readonly '
     assert f"--mount=type=bind,{more}" in run_line(calls)
+    quoted = f"data.root='{start_folder}/2024, June'"  # as `local-train` needs it
+    assert docker.main(["train", quoted]) == 0
+    assert f'"source={start_folder}/2024, June",target={inside}/training,' in run_line(calls)
     assert docker.main(["serve", "model_dir=~/model"]) == 0
     assert f"source={start_folder}/model,target=/opt/ml/model," in run_line(calls)
 

@@ -124,10 +124,12 @@ def test_a_job_on_cpus_gets_no_gpu(job: Aws, terminal: Terminal) -> None:
     assert not job.made("CreateModel")
 
 
-def test_a_job_on_gpus_gets_a_gpu_and_the_jobs_network(job: Aws, terminal: Terminal) -> None:
+@pytest.mark.parametrize("member", ["InstanceGroups", "InstancePreferences"])
+def test_a_job_on_gpus_gets_a_gpu_and_the_jobs_network(
+    member: str, job: Aws, terminal: Terminal
+) -> None:
     vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    groups = [{"InstanceGroupName": "a", "InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]
-    machines = {"InstanceGroups": groups}
+    machines = {member: [{"InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]}
     answer_job(job, VpcConfig=vpc, EnableNetworkIsolation=True, ResourceConfig=machines)
     terminal.out(hosting.main, "deploy", JOB)
     (config,), (model,) = job.made("CreateEndpointConfig"), job.made("CreateModel")
