@@ -11,16 +11,14 @@ import fcntl
 import hashlib
 import os
 import platform
-import re
 import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from entry_point.job.text import counted
 from launch import say
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -159,29 +157,13 @@ def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> boo
     command = pip(venv) if limits else [*pip(venv), "--no-deps"]  # the pins are complete
     for option, names in {"-c": limits, "-r": files}.items():
         command += [word for name in names for word in (option, str(ROOT / name))]
-    if sys.stdout.isatty():
-        return not subprocess.run(command).returncode
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        report(process.stdout or ())
-    return not process.returncode
+    return not subprocess.run(command).returncode
 
 
 def compile_all(venv: Path) -> None:
     """Compile what is installed, on all cores: pip uses one."""
     # Not all that packages bring compiles: some of it is templates.
     subprocess.run([sys.executable, "-m", "compileall", "-qq", "-j", "0", str(venv / "lib")])
-
-
-def report(output: Iterable[str]) -> None:
-    """Print of pip's output which large files it fetches, and when it unpacks them."""
-    for line in output:
-        if fetched := re.search(
-            r"(?:Downloading|Using cached) (?:\S*/)?(\S+) \((.+ [MG]B)\)", line
-        ):
-            name, version = fetched[1].split("-")[:2]
-            say(f"setup: fetching {name} {version} ({fetched[2]})")
-        elif line.startswith("Installing collected packages: "):
-            say(f"setup: unpacking {counted(line.count(',') + 1, 'package')}")
 
 
 @contextmanager

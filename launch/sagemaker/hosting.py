@@ -280,15 +280,24 @@ def _undeploy(arguments: Sequence[str]) -> int:
         try:
             config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
             sagemaker.delete_endpoint(EndpointName=name)
-            is_own = _delete_own(sagemaker, config)
+            users = _endpoints_with(sagemaker, config, besides=name)
+            is_own = not users and _delete_own(sagemaker, config)
         except ClientError as error:  # the others are billed, too
             failed.append(f"endpoint {name}: {explain(error)}")
             continue
-        rest = f"; its config {config} stays, another tool made it"
+        why = f"{', '.join(users)} uses it" if users else "another tool made it"
+        rest = f"; its config {config} stays, {why}"
         say(f"endpoint {name}: deleted{', with its config and model' if is_own else rest}")
     if failed:
         raise UserError(*failed)
     return 0
+
+
+def _endpoints_with(sagemaker: Any, config: str, *, besides: str) -> list[str]:
+    """Returns the other endpoints that have been updated to a config: they need it, and its model,
+    for each new instance."""
+    names = sagemaker.get_paginator("list_endpoints").paginate().search("Endpoints[].EndpointName")
+    return [each for each in names if each != besides and _config_of(sagemaker, each) == config]
 
 
 def _delete_own(sagemaker: Any, config: str) -> bool:

@@ -174,6 +174,20 @@ def test_undeploy_keeps_a_config_that_somebody_else_made(job: Aws, terminal: Ter
     assert left(job) == [own, own]
 
 
+def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_updated_to(
+    job: Aws, terminal: Terminal
+) -> None:
+    terminal.out(hosting.main, JOB)
+    (config,) = (request["EndpointConfigName"] for request in job.made("CreateEndpointConfig"))
+    client = job.client("sagemaker")
+    client.create_endpoint(EndpointName="live", EndpointConfigName=config)
+    out = terminal.out(hosting.main, "undeploy", JOB)
+    assert out == f"endpoint {JOB}: deleted; its config {config} stays, live uses it\n"
+    assert left(job) == ["live", config, config]
+    terminal.out(hosting.main, "undeploy", "live")
+    assert not left(job)
+
+
 def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
     job: Aws, terminal: Terminal
 ) -> None:
