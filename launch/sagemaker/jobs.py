@@ -76,6 +76,15 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
     )
 
 
+def unfinished_jobs(session: Any) -> Iterator[str]:
+    """Yields the names of the training jobs that have not ended."""
+    pages = aws_client(session, "sagemaker").get_paginator("list_training_jobs")
+    for state in ("InProgress", "Stopping"):
+        yield from pages.paginate(StatusEquals=state).search(
+            "TrainingJobSummaries[].TrainingJobName"
+        )
+
+
 def find_trained(session: Any, name: str) -> dict[str, Any]:
     """Returns SageMaker's description of a training job with a model; raises UserError."""
     job, description = find_job(session, name)
@@ -166,11 +175,9 @@ def checkpoints_uri(description: dict[str, Any]) -> str | None:
     Trials of a tuning job, and the jobs of one trainer of `launch.notebook`, write to a folder with
     the job's name below the prefix.
     """
-    uri: str | None = description.get("CheckpointConfig", {}).get("S3Uri")
+    uri = str(description.get("CheckpointConfig", {}).get("S3Uri", "")).rstrip("/")
     is_shared = description.get("TuningJobArn") or PER_JOB in description.get("Environment", {})
-    if uri and is_shared:
-        return f"{uri.rstrip('/')}/{description['TrainingJobName']}"
-    return uri
+    return (f"{uri}/{description['TrainingJobName']}" if is_shared else uri) if uri else None
 
 
 # Logs
@@ -291,7 +298,7 @@ def _fetch_checkpoints(uri: str, run: RunFolder) -> list[str]:
     folder = run.root / "checkpoints"
     if run.lock.exists() and any(folder.glob("*")):
         return [f"{folder}{_WAS_HERE}"]
-    if run_aws(["s3", "sync", f"{uri.rstrip('/')}/", str(folder)]):
+    if run_aws(["s3", "sync", f"{uri}/", str(folder)]):
         raise UserError(f"{run.root.name}: `aws s3 sync` of its checkpoints has failed; try again")
     return [str(folder)] if any(folder.glob("*")) else []
 

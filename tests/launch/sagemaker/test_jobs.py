@@ -320,16 +320,27 @@ def test_a_resumed_job_gets_the_checkpoints_of_the_earlier_one_if_there_are_any(
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/kept"
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [("InProgress", 'make sagemaker ARGS="stop the-job"'), ("Stopped", "has no checkpoints")],
-)
-def test_a_job_that_cannot_be_resumed_is_refused(
-    aws: Aws, terminal: Terminal, state: str, reason: str
-) -> None:
-    describe(aws, state)
-    assert reason in terminal.refusal(sagemaker.main, "train", *MINIMAL, "resume_from=the-job")
+def test_a_job_without_checkpoints_cannot_be_resumed(aws: Aws, terminal: Terminal) -> None:
+    describe(aws, "Stopped")
+    line = terminal.refusal(sagemaker.main, "train", *MINIMAL, "resume_from=the-job")
+    assert line == "resume_from=the-job: that job has no checkpoints"
     assert not aws.made("CreateTrainingJob")
+
+
+@pytest.mark.parametrize("given", ["the-job", f"s3://{BUCKET}/runs/kept/"])
+def test_checkpoints_that_a_running_job_resumed_from_are_not_given_to_another(
+    aws: Aws, bucket: Any, terminal: Terminal, given: str
+) -> None:
+    bucket.put_object(Bucket=BUCKET, Key="runs/kept/step-1", Body=b"x")
+    kept = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/runs/kept"}}
+    states = ["Stopped"] if given == "the-job" else []
+    describe(aws, *states, "InProgress", **kept)
+    listed = {"TrainingJobArn": "arn:aws:x", "CreationTime": 1.0, "TrainingJobStatus": "InProgress"}
+    jobs = {"TrainingJobSummaries": [{**listed, "TrainingJobName": "resumed"}]}
+    aws.answers["ListTrainingJobs"] = [(200, jobs)]
+    line = terminal.refusal(sagemaker.main, "train", *MINIMAL, f"resume_from={given}")
+    assert line.startswith(f"resume_from={given}: resumed has not ended, and two jobs must not")
+    assert 'make sagemaker ARGS="stop resumed"' in line and not aws.made("CreateTrainingJob")
 
 
 @pytest.mark.parametrize(

@@ -231,6 +231,7 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
     assert {each for each in operations if not each.startswith(f"PUT /{BUCKET}/runs/code/")} <= {
         "CreateTrainingJob",
         "DescribeTrainingJob",
+        "ListTrainingJobs",
         f"HEAD /{BUCKET}",
         f"GET /{BUCKET}",  # lists what the channels name, and the code that is there
     }
