@@ -32,6 +32,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from entry_point.config.override_text import spell
 from entry_point.config.retired import retired
 from entry_point.job import own_code
 from entry_point.job.program import (
@@ -64,6 +65,7 @@ CHANNELS = {
     "data.index_root": "index",
     "model.weights": "weights",
 }
+QUOTES = "'\""  # of Hydra, as around a comma
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
 
@@ -112,8 +114,8 @@ def train(arguments: Sequence[str]) -> int:
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
-    named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
-    model = on_this_machine(named[-1]) if named else RUNS / LATEST / "model"
+    given = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
+    model = on_this_machine(given[-1].strip(QUOTES)) if given else RUNS / LATEST / "model"
     require_model(model)
     port = os.environ.get("PORT") or "8080"
     engine, image = find_image()
@@ -215,7 +217,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     given = {each.partition("=")[0] for each in arguments}
     for argument in arguments:
         key, _, text = argument.partition("=")
-        value = text.strip("'\"")  # Hydra's quotes, as around a comma
+        value = text.strip(QUOTES)
         name = CHANNELS.get(key) or key.removeprefix("channel.")
         is_inside = Path(value).is_relative_to(IN_CONTAINER)  # of a channel.NAME
         if name == key or value in ("", "null") or is_inside:
@@ -234,7 +236,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
                 "machine"
             )
         if is_file:
-            overrides.append(f"{key}={IN_CONTAINER / name / path.name}")
+            overrides.append(f"{key}={spell(str(IN_CONTAINER / name / path.name))}")
         elif key in CHANNELS and name != "training":  # where the job looks by default
             overrides.append(f"{key}={IN_CONTAINER / name}")
     # Where `local-train` looks for it, whatever setting asks for it, such as experiment=finetune.

@@ -83,6 +83,9 @@ def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(
         f"train data=manifest data.root={inside}/training/labels.csv data.images={inside}/images"
     )
     assert f"source={start_folder},target={inside}/training,readonly" in run_line(calls)
+    (start_folder / "labels, new.csv").touch()
+    assert docker.main(["train", f"data.root='{start_folder}/labels, new.csv'"]) == 0
+    assert run_line(calls).endswith(f"train data.root='{inside}/training/labels, new.csv'")
     assert docker.main(["train", "data.root=null"]) == 0
     assert run_line(calls).endswith(f"{IMAGE} train data.root=null")
     channel = f"channel.photos={start_folder}/photos"
@@ -130,7 +133,7 @@ def test_a_folder_is_mounted_whose_path_begins_with_a_tilde_or_has_a_comma(
     quoted = f"data.root='{start_folder}/2024, June'"  # as `local-train` needs it
     assert docker.main(["train", quoted]) == 0
     assert f'"source={start_folder}/2024, June",target={inside}/training,' in run_line(calls)
-    assert docker.main(["serve", "model_dir=~/model"]) == 0
+    assert docker.main(["serve", "model_dir='~/model'"]) == 0
     assert f"source={start_folder}/model,target=/opt/ml/model," in run_line(calls)
 
 
