@@ -66,6 +66,7 @@ CHANNELS = {
     "model.weights": "weights",
 }
 QUOTES = "'\""  # of Hydra, as around a comma
+NOT_STARTED = 125  # exit code of `docker run`, as for GPUs that are missing
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
 
@@ -107,7 +108,7 @@ def train(arguments: Sequence[str]) -> int:
     say(f"docker-train: exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == ExitCode.FINISHED:
         run.become_latest()
-    elif exit_code == ExitCode.USAGE and is_new:
+    elif exit_code in (ExitCode.USAGE, NOT_STARTED) and is_new:
         run.remove_refused()
     return exit_code
 

@@ -23,7 +23,6 @@ TORCH = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 """Number of hosts, number of this host, address of the first, port; as PyTorchJob sets them."""
 TORCHRUN = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """The same as torchrun reads it."""
-LOCAL_RANK = "LOCAL_RANK"
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,10 @@ def read_hosts(folder: Path) -> Hosts:
 
 def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
     """Returns the hosts from variables with these names."""
-    if LOCAL_RANK in os.environ:
+    if local := os.environ.get("LOCAL_RANK"):
         raise ContractError(
-            f"{LOCAL_RANK}={os.environ[LOCAL_RANK]}: this program starts the ranks of its host "
-            "itself; start it once per host, without torchrun, or let torchrun start "
-            "`-m entry_point.train`"
+            f"LOCAL_RANK={local}: this program starts the ranks of its host itself; start it once "
+            "per host, without torchrun, or let torchrun start `-m entry_point.train`"
         )
     count = _number(size, "the number of hosts", least=1, default=1)
     number = _number(

@@ -235,9 +235,10 @@ def test_the_newest_finished_run_is_served_and_a_refused_one_leaves_nothing(
     runs = start_folder / "runs"
     fake_engine(IDLE)
     assert docker.main(["train", "name=good"]) == 0
-    fake_engine(IDLE.replace("exit 0", "exit 2"))
-    for name in ("new", "good"):
-        assert docker.main(["train", f"name={name}"]) == 2
+    for code in (2, 125):  # the job's, and of `docker run` for GPUs that it does not have
+        fake_engine(IDLE.replace("exit 0", f"exit {code}"))
+        for name in ("new", "good"):
+            assert docker.main(["train", f"name={name}"]) == code
     assert sorted(run.name for run in runs.iterdir()) == ["good", "latest"]
     calls = fake_engine(IDLE)
     (runs / "good/model/model.safetensors").touch()
