@@ -32,6 +32,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from entry_point.config.override_text import spell
 from entry_point.config.retired import retired
 from entry_point.job import own_code
 from entry_point.job.program import (
@@ -50,6 +51,7 @@ from entry_point.job.run_folder import (
     RunFolder,
     require_model,
 )
+from launch import say
 from launch.engine import Engine, find_engine
 from launch.image import image_reference
 from launch.local import RUNS, create_run_folder, split_name
@@ -63,6 +65,8 @@ CHANNELS = {
     "data.index_root": "index",
     "model.weights": "weights",
 }
+QUOTES = "'\""  # of Hydra, as around a comma
+NOT_STARTED = 125  # exit code of `docker run`, as for GPUs that are missing
 # What a job writes to, in its run folder.
 WRITTEN = ("model", "output", "checkpoints")
 
@@ -104,15 +108,15 @@ def train(arguments: Sequence[str]) -> int:
     say(f"docker-train: exit code {exit_code}; /opt/ml was {folder}")
     if exit_code == ExitCode.FINISHED:
         run.become_latest()
-    elif exit_code == ExitCode.USAGE and is_new:
+    elif exit_code in (ExitCode.USAGE, NOT_STARTED) and is_new:
         run.remove_refused()
     return exit_code
 
 
 def serve(arguments: Sequence[str]) -> int:
     """Run the server until Ctrl-C; returns its exit code. Raises UserError if it cannot start."""
-    named = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
-    model = on_this_machine(named[-1]) if named else RUNS / LATEST / "model"
+    given = [each.partition("=")[2] for each in arguments if each.startswith("model_dir=")]
+    model = on_this_machine(given[-1].strip(QUOTES)) if given else RUNS / LATEST / "model"
     require_model(model)
     port = os.environ.get("PORT") or "8080"
     engine, image = find_image()
@@ -213,7 +217,8 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
     overrides: list[str] = []
     given = {each.partition("=")[0] for each in arguments}
     for argument in arguments:
-        key, _, value = argument.partition("=")
+        key, _, text = argument.partition("=")
+        value = text.strip(QUOTES)
         name = CHANNELS.get(key) or key.removeprefix("channel.")
         is_inside = Path(value).is_relative_to(IN_CONTAINER)  # of a channel.NAME
         if name == key or value in ("", "null") or is_inside:
@@ -232,18 +237,13 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
                 "machine"
             )
         if is_file:
-            overrides.append(f"{key}={IN_CONTAINER / name / path.name}")
+            overrides.append(f"{key}={spell(str(IN_CONTAINER / name / path.name))}")
         elif key in CHANNELS and name != "training":  # where the job looks by default
             overrides.append(f"{key}={IN_CONTAINER / name}")
     # Where `local-train` looks for it, whatever setting asks for it, such as experiment=finetune.
     if Path(PRETRAINED).is_dir():
         channels.setdefault(PRETRAINED, Path(PRETRAINED).resolve())
     return channels, overrides
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -11,16 +11,15 @@ import fcntl
 import hashlib
 import os
 import platform
-import re
 import runpy
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from entry_point.job.text import counted
+from launch import say
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = {
@@ -44,12 +43,6 @@ SUPPORTED = ((3, 11), (3, 14))
 
 class SetupError(Exception):
     """Setup cannot continue; the message says what the user must do."""
-
-
-def say(text: str) -> None:
-    """Print one line of progress, unbuffered even if stdout is a pipe."""
-    sys.stdout.write(f"setup: {text}\n")
-    sys.stdout.flush()
 
 
 def fingerprint(files: Sequence[str]) -> str:
@@ -88,7 +81,7 @@ def ensure_installed(
     if name == "job":
         require_compiler()
     if not (venv / "bin" / "pip").exists():
-        say(f"creating {venv.name} with Python {platform.python_version()}")
+        say(f"setup: creating {venv.name} with Python {platform.python_version()}")
         if subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)]).returncode:
             raise SetupError(f"Python's venv module could not create {venv.name}, see above")
         # Python brings one that is older than itself: before 24.1, choosing versions takes three
@@ -99,7 +92,7 @@ def ensure_installed(
     if name == "job" and not has_gpu():
         files = cpu_pins(venv, files)
     size = "; torch and its CUDA libraries take about 6 GB" if files == pins("job") else ""
-    say(f"installing {names} into {venv.name}{size}")
+    say(f"setup: installing {names} into {venv.name}{size}")
     if not pip_installs(venv, files, limits):
         fits = f", that it accepts the versions in {' and '.join(limits)}" if limits else ""
         raise SetupError(
@@ -107,7 +100,7 @@ def ensure_installed(
             f"{fits}, then run make again"
         )
     stamp.write_text(wanted)
-    say(f"installed in {time.monotonic() - started:.0f} s")
+    say(f"setup: installed in {time.monotonic() - started:.0f} s")
 
 
 def require_compiler() -> None:
@@ -136,12 +129,12 @@ def cpu_pins(venv: Path, files: Sequence[str]) -> Sequence[str]:
     torch = [f"{line}+cpu" for line in lines if line.startswith(("torch==", "torchvision=="))]
     if subprocess.run([*pip(venv), "--no-deps", *torch], capture_output=True).returncode:
         say(
-            "no GPU is here, and this package index has torch with CUDA only; PyTorch's index of "
-            "builds for CPUs (https://pytorch.org/get-started/locally) as PIP_EXTRA_INDEX_URL "
-            "saves 4 GB"
+            "setup: no GPU is here, and this package index has torch with CUDA only; PyTorch's "
+            "index of builds for CPUs (https://pytorch.org/get-started/locally) as "
+            "PIP_EXTRA_INDEX_URL saves 4 GB"
         )
         return files
-    say("no GPU is here: torch is the build for CPUs")
+    say("setup: no GPU is here: torch is the build for CPUs")
     others = [
         line
         for line in lines
@@ -164,25 +157,7 @@ def pip_installs(venv: Path, files: Sequence[str], limits: Sequence[str]) -> boo
     command = pip(venv) if limits else [*pip(venv), "--no-deps"]  # the pins are complete
     for option, names in {"-c": limits, "-r": files}.items():
         command += [word for name in names for word in (option, str(ROOT / name))]
-    if sys.stdout.isatty():
-        succeeded = subprocess.run(command).returncode == 0
-    else:
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            report(process.stdout or ())
-        succeeded = process.returncode == 0
-    return succeeded
-
-
-def report(output: Iterable[str]) -> None:
-    """Print of pip's output which large files it fetches, and when it unpacks them."""
-    for line in output:
-        if fetched := re.search(
-            r"(?:Downloading|Using cached) (?:\S*/)?(\S+) \((.+ [MG]B)\)", line
-        ):
-            name, version = fetched[1].split("-")[:2]
-            say(f"fetching {name} {version} ({fetched[2]})")
-        elif line.startswith("Installing collected packages: "):
-            say(f"unpacking {counted(line.count(',') + 1, 'package')}")
+    return not subprocess.run(command).returncode
 
 
 @contextmanager
@@ -201,7 +176,7 @@ def one_setup() -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say("waiting for another setup in this folder")
+            say("setup: waiting for another setup in this folder")
             fcntl.flock(lock, fcntl.LOCK_EX)
         except OSError:
             pass

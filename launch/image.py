@@ -23,6 +23,7 @@ from pathlib import Path
 
 from entry_point.config.retired import retired
 from entry_point.job.program import UserError, run_program
+from launch import say
 from launch.aws_cli import ask_aws
 from launch.engine import Engine, find_engine
 from launch.revision import ROOT, commit, is_committed
@@ -67,9 +68,9 @@ def build(engine: Engine) -> None:
     """Build the image of the current tree and print its name."""
     reference = image_reference()
     build_image(engine, reference, ROOT)
-    say(f"built {reference}")
+    say(f"image: built {reference}")
     before = "" if is_committed(commit()) else ", once you have committed all changes,"
-    say(f"next: `make docker-train` trains in it; `make image push`{before} publishes it")
+    say(f"image: next: `make docker-train` trains in it; `make image push`{before} publishes it")
 
 
 def push(engine: Engine) -> None:
@@ -95,7 +96,7 @@ def push(engine: Engine) -> None:
             f"IMAGE={reference}-2. Else check REGISTRY={registry}, and log in with "
             f"`docker login {registry}`"
         )
-    say(f"pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
+    say(f"image: pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
 
 
 def log_in(engine: Engine, repository: str) -> str:
@@ -111,17 +112,13 @@ def log_in(engine: Engine, repository: str) -> str:
             raise
         raise UserError(
             f"IMAGE={repository}: there is no such repository in this account and region; "
-            f'`make setup-aws ARGS="Bucket=NAME Repository={repository}"` creates it'
+            f'`make setup-aws ARGS="Bucket=NAME Repository={repository}"` creates it; its role '
+            "then pulls from there only, and stack=OTHER makes another role"
         ) from error
     registry = uri.removesuffix(f"/{repository}")
     password = ask_aws("ecr", "get-login-password")
     engine.call("login", "--username=AWS", "--password-stdin", registry, text_in=password)
     return registry
-
-
-def say(text: str) -> None:
-    sys.stdout.write(f"image: {text}\n")
-    sys.stdout.flush()
 
 
 def main(arguments: list[str]) -> int:

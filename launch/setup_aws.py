@@ -16,6 +16,7 @@ from pathlib import Path
 
 from entry_point.config.retired import retired
 from entry_point.job.program import UserError, asks_for_help, run_for_reader, run_program
+from launch import say
 from launch.aws_cli import ask_aws, is_dry_run, run_aws
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
@@ -62,10 +63,10 @@ def _run(arguments: Sequence[str]) -> int:
             f"job.role={made['Role']} job.output={made['Output']} yourself"
         )
     MINE.write_text(f"{_HEADER}job:\n  role: {made['Role']}\n  output: {made['Output']}\n")
-    sys.stdout.write(
+    say(
         f"every launch reads {os.path.relpath(MINE)}: "
         f"job.role={made['Role']} job.output={made['Output']}\n"
-        f"next: `make image push` pushes the image to {made['Repository']}\n"
+        f"next: `make image push` pushes the image to {made['Repository']}"
     )
     return 0
 

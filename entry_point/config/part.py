@@ -76,8 +76,7 @@ def path_of_run(key: str, value: str | None, default: Path | None) -> Path:
 def part_of_run(chosen: str | None, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
     """Returns the part that a run works on, and whether `source` holds only the files of this part.
 
-    It is the `chosen` one, else that of the host in a job, else all. Raises ContractError if the
-    job does not say what `source` holds.
+    It is the `chosen` one, else that of the host in a job, else all.
     """
     if chosen is not None:
         return Part.parse(chosen), False

@@ -23,7 +23,6 @@ TORCH = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 """Number of hosts, number of this host, address of the first, port; as PyTorchJob sets them."""
 TORCHRUN = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
 """The same as torchrun reads it."""
-LOCAL_RANK = "LOCAL_RANK"
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,10 @@ def read_hosts(folder: Path) -> Hosts:
 
 def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
     """Returns the hosts from variables with these names."""
-    if LOCAL_RANK in os.environ:
+    if local := os.environ.get("LOCAL_RANK"):
         raise ContractError(
-            f"{LOCAL_RANK}={os.environ[LOCAL_RANK]}: this program starts the ranks of its host "
-            "itself; start it once per host, without torchrun, or let torchrun start "
-            "`-m entry_point.train`"
+            f"LOCAL_RANK={local}: this program starts the ranks of its host itself; start it once "
+            "per host, without torchrun, or let torchrun start `-m entry_point.train`"
         )
     count = _number(size, "the number of hosts", least=1, default=1)
     number = _number(
@@ -76,7 +74,8 @@ def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
     if count == 1:
         return Hosts()
     rendezvous_port = _number(port, "a TCP port", least=1, most=65535, default=MASTER_PORT)
-    return Hosts(number, count, (_first_address(address, f"{rank}=0"),), rendezvous_port)
+    first = _value(address, f"the name or address of the host with {rank}=0")
+    return Hosts(number, count, (first,), rendezvous_port)
 
 
 def _number(
@@ -84,9 +83,7 @@ def _number(
 ) -> int:
     """Returns the value of a variable; `default` if it is not set or empty. Raises
     ContractError."""
-    text = _value(name) or ("" if default is None else str(default))
-    if not text:
-        raise ContractError(f"{name}: is not set; set it to {meaning}")
+    text = _value(name, meaning, "" if default is None else str(default))
     if text.isascii() and text.isdigit():
         value = int(text)
         if value >= least and (most is None or value <= most):
@@ -94,17 +91,12 @@ def _number(
     raise ContractError(f"{name}={text}: must be {meaning}; correct what starts this job")
 
 
-def _first_address(name: str, first: str) -> str:
-    if address := _value(name):
-        return address
-    raise ContractError(
-        f"{name}: is not set; set it to the name or address of the host with {first}"
-    )
-
-
-def _value(name: str) -> str:
-    """Returns the value of a variable, which may name others, as `$AWS_BATCH_JOB_NUM_NODES`."""
-    return os.path.expandvars(os.environ.get(name, ""))
+def _value(name: str, meaning: str, default: str = "") -> str:
+    """Returns the value of a variable, which may name others, as `$AWS_BATCH_JOB_NUM_NODES`, or
+    the default. Raises ContractError without either."""
+    if text := os.path.expandvars(os.environ.get(name, "")) or default:
+        return text
+    raise ContractError(f"{name}: is not set; set it to {meaning}")
 
 
 def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from entry_point.job.hosts import Hosts, read_hosts
-from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, ContractError, read_json
+from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, read_json
 
 
 def is_processing(root: Path) -> bool:
@@ -40,19 +40,11 @@ class ProcessingJob:
 
     def shards_input(self, folder: Path) -> bool:
         """Returns whether `folder` holds only this host's share of the job's input
-        (ShardedByS3Key).
-
-        Raises ContractError if the job has several hosts and does not say.
-        """
+        (ShardedByS3Key)."""
         if self.hosts.count == 1:
             return False
-        path = self.root / "config" / "processingjobconfig.json"
-        inputs = read_json(path).get("ProcessingInputs")
-        if not isinstance(inputs, list):
-            raise ContractError(
-                f"{path}: must list ProcessingInputs, which say whether each host has all of "
-                f"{folder}; set part=N/M"
-            )
+        job = read_json(self.root / "config" / "processingjobconfig.json")
+        inputs = job.get("ProcessingInputs") or []  # none for a folder of the image
         from_s3 = [each["S3Input"] for each in inputs if "S3Input" in each]
         return any(
             folder.is_relative_to(each["LocalPath"])

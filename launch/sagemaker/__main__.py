@@ -46,11 +46,10 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("command", choices=COMMANDS)
     parser.add_argument("arguments", nargs="*", metavar="JOB or override")
-    for flags, meaning in {
-        ("--wait", "--follow"): "train, dataset, predict, logs: watch until the job ends",
-        ("--checkpoints",): "download: include the checkpoints",
-    }.items():
-        parser.add_argument(*flags, action="store_true", help=meaning)
+    watch = "train, dataset, predict, logs: watch until the job ends"
+    parser.add_argument("--wait", "--follow", action="store_true", help=watch)
+    include = "download: include the checkpoints"
+    parser.add_argument("--checkpoints", action="store_true", help=include)
     options = parser.parse_intermixed_args(arguments)
     return run_and_explain(lambda: _run(options))
 

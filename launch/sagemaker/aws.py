@@ -30,11 +30,9 @@ _NO_LOGIN = (
     exceptions.TokenRetrievalError,
     exceptions.CredentialRetrievalError,
 )
-# (beginning of the error code, part of AWS's message, what to do); else AWS's message is enough.
+# (beginnings of the error code, part of AWS's message, what to do); else AWS's message is enough.
 _ADVICE = (
-    ("ExpiredToken", "", _LOGIN),
-    ("UnrecognizedClient", "", _LOGIN),
-    ("InvalidClientTokenId", "", _LOGIN),
+    (("ExpiredToken", "UnrecognizedClient", "InvalidClientTokenId"), "", _LOGIN),
     (
         "ResourceLimitExceeded",
         "",

@@ -17,11 +17,12 @@ from entry_point.config.train_config import TrainConfig, check_ranks
 from entry_point.job import own_code
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import CONTAINER_ROOT, PRETRAINED, SHARDED, data_channels
+from entry_point.job.text import counted
 from launch.sagemaker.aws import aws_client, region_of
 from launch.sagemaker.config import LaunchConfig
 from launch.sagemaker.plan import Plan
 from launch.sagemaker.s3 import require_bucket, require_objects, split_s3
-from launch.sagemaker.training_request import KEPT, WRITTEN, is_gpu
+from launch.sagemaker.training_request import KEPT, WRITTEN, host_counts, is_gpu
 
 CHANNELS = PurePosixPath("/opt/ml/input/data")
 DATA_CHANNEL = "training"
@@ -72,17 +73,21 @@ def problems(plan: Plan, region: str | None) -> Iterator[str]:
     if config.job.name in (KEPT, own_code.CHANNEL):
         key = f"job.name={config.job.name}"
         yield f"{key}: that folder of job.output is for every job's; choose another"
-    groups = [request["ResourceConfig"], *request["ResourceConfig"].get("InstanceGroups", [])]
-    hosts = sum(each.get("InstanceCount", 0) for each in groups) or 1
-    yield from _channel_problems(plan, hosts)
+    counts = host_counts(request["ResourceConfig"])
+    yield from _channel_problems(plan, max(counts))
     is_given = "InputDataConfig" in given
     note = "; job.request.InputDataConfig replaces all of job.channels" if is_given else ""
     yield from (f"{line}{note}" for line in _missing_inputs(plan.train, plan.channels))
-    try:
-        ranks = hosts * (plan.train.trainer.nproc_per_host or 1)
-        check_ranks(plan.train.trainer, ranks, plan.train.optim.accumulate)
-    except ConfigError as error:
-        yield f"{error} on {hosts} {'host' if hosts == 1 else 'hosts'}"
+    for hosts in dict.fromkeys(counts):
+        try:
+            ranks = hosts * (plan.train.trainer.nproc_per_host or 1)
+            check_ranks(plan.train.trainer, ranks, plan.train.optim.accumulate)
+        except ConfigError as error:
+            yield f"{error} on {counted(hosts, 'host')}"
+    kept = given.get("CheckpointConfig", {})
+    if config.resume_from and (kept is None or "S3Uri" in kept):
+        key = f"resume_from={config.resume_from}"
+        yield f"{key}: job.request.CheckpointConfig replaces it; drop one of them"
     yield from _contract_problems(request)
 
 
@@ -155,8 +160,11 @@ def machine_problems(
         return
     device, other = ("GPU", "CPU") if is_gpu(kind) else ("CPU", "GPU")
     if match and match["tag"] and _DEVICE_IN_TAG[other].search(match["tag"]):
-        remedy = f"`make image push DEVICE={device.lower()}` makes one for it"
-        yield f"{image_key}={uri}: its tag is for {other}s, but {kind} is a {device} type; {remedy}"
+        wrong = f"{image_key}={uri}: its tag is for {other}s, but {kind} is a {device} type"
+        yield (
+            f"{wrong}; choose a {other} type, as target={other.lower()} does, or `make image push "
+            f"DEVICE={device.lower()}` makes one for it"
+        )
 
 
 def environment_problems(request: dict[str, Any]) -> Iterator[str]:
@@ -256,6 +264,12 @@ def _missing_inputs(train: TrainConfig, channels: Collection[str]) -> Iterator[s
                 f"`make weights ARGS={train.model.name}` and `make upload` add "
                 f"{_channel(PRETRAINED)}"
             )
+    elif weights and weights.endswith(".tar.gz"):
+        yield (
+            f'model.weights={weights}: is an archive; unpack it: `make sagemaker ARGS="download '
+            f'JOB"`; then `make upload` its folder runs/JOB/model and add {_channel("NAME")} '
+            "model.weights=NAME"
+        )
     elif weights is not None:
         # The job looks up a folder among its channels, and a file at its path.
         folder = PurePosixPath(weights)

@@ -20,6 +20,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.retired import retired
 from entry_point.config.serve_config import ServerConfig, load_serve_config
 from entry_point.job.program import UserError, asks_for_help
+from launch import say
 from launch.sagemaker.aws import (
     aws_client,
     creating,
@@ -39,6 +40,7 @@ from launch.sagemaker.training_request import (
     is_gpu,
     machines,
     merged,
+    on_gpu,
     require_types,
     stamped,
 )
@@ -49,7 +51,6 @@ VARIANT = "AllTraffic"
 GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
 STARTUP_S = 600
 """That a container may take to load the model."""
-_DEFAULT_INSTANCES = {True: "ml.g6.xlarge", False: "ml.c7i.xlarge"}
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
 # Settings of a launch that an endpoint has; a dry run takes more from them, see `_deploy`.
@@ -96,7 +97,7 @@ def _deploy(arguments: Sequence[str]) -> int:
     call, image = "invoke-endpoint", "--body fileb://IMAGE.jpg answer.json"
     if "AsyncInferenceConfig" in planned["CreateEndpointConfig"]:
         call, image = "invoke-endpoint-async", "--input-location s3://BUCKET/IMAGE.jpg"
-    _say(
+    say(
         f"endpoint {endpoint} serves; try it: aws sagemaker-runtime {call} "
         f"--endpoint-name {endpoint} --content-type image/jpeg {image}"
     )
@@ -152,7 +153,7 @@ def requests(
     variant: dict[str, Any] = {"VariantName": VARIANT, "ModelName": unique}
     if "ServerlessConfig" not in config.variant:
         kind = config.variant.get("InstanceType") or config.instance_type
-        kind = kind or _DEFAULT_INSTANCES[_on_gpu(job)]
+        kind = kind or ("ml.g6.xlarge" if on_gpu(job["ResourceConfig"]) else "ml.c7i.xlarge")
         variant |= {
             "InstanceType": kind,
             "InitialInstanceCount": 1,
@@ -170,13 +171,6 @@ def requests(
     return planned | {
         "CreateEndpointConfig": merged(planned["CreateEndpointConfig"], config.request)
     }
-
-
-def _on_gpu(job: dict[str, Any]) -> bool:
-    """Returns whether the job trained on GPUs, and its image is thus built for them."""
-    resources = job["ResourceConfig"]
-    groups = [resources, *resources.get("InstanceGroups", [])]
-    return any(is_gpu(each.get("InstanceType", "")) for each in groups)
 
 
 def _require_valid(
@@ -199,7 +193,7 @@ def _require_valid(
         require_types(request, operation)
     endpoint_config = planned["CreateEndpointConfig"]
     kind = endpoint_config["ProductionVariants"][0].get("InstanceType", "")
-    if session and is_gpu(kind) and not _on_gpu(job):
+    if session and is_gpu(kind) and not on_gpu(job["ResourceConfig"]):
         raise UserError(
             f"instance_type={kind}: must be a CPU type, as {name} trained on CPUs and its image is "
             "built for them"
@@ -249,7 +243,7 @@ def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None
             _delete_own(sagemaker, config)
             raise
     undeploy = f'make sagemaker-deploy ARGS="undeploy {name}"'
-    _say(f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until {undeploy}")
+    say(f"endpoint {name}: creating, takes 3 to 10 minutes; AWS bills it until {undeploy}")
     try:
         sagemaker.get_waiter("endpoint_in_service").wait(
             EndpointName=name, WaiterConfig={"Delay": _POLL_S, "MaxAttempts": _MOST_POLLS}
@@ -286,17 +280,24 @@ def _undeploy(arguments: Sequence[str]) -> int:
         try:
             config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
             sagemaker.delete_endpoint(EndpointName=name)
-            is_own = _delete_own(sagemaker, config)
+            users = _endpoints_with(sagemaker, config, besides=name)
+            is_own = not users and _delete_own(sagemaker, config)
         except ClientError as error:  # the others are billed, too
             failed.append(f"endpoint {name}: {explain(error)}")
             continue
-        if is_own:
-            _say(f"endpoint {name}: deleted, with its config and model")
-        else:
-            _say(f"endpoint {name}: deleted; its config {config} stays, another tool made it")
+        why = f"{', '.join(users)} uses it" if users else "another tool made it"
+        rest = f"; its config {config} stays, {why}"
+        say(f"endpoint {name}: deleted{', with its config and model' if is_own else rest}")
     if failed:
         raise UserError(*failed)
     return 0
+
+
+def _endpoints_with(sagemaker: Any, config: str, *, besides: str) -> list[str]:
+    """Returns the other endpoints that have been updated to a config: they need it, and its model,
+    for each new instance."""
+    names = sagemaker.get_paginator("list_endpoints").paginate().search("Endpoints[].EndpointName")
+    return [each for each in names if each != besides and _config_of(sagemaker, each) == config]
 
 
 def _delete_own(sagemaker: Any, config: str) -> bool:
@@ -316,11 +317,6 @@ def _delete_own(sagemaker: Any, config: str) -> bool:
             if not error.response["Error"]["Code"].startswith("Validation"):
                 raise
     return True
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ from botocore import exceptions, xform_name
 
 from entry_point.job.archive import unpack_file
 from entry_point.job.program import UserError
-from entry_point.job.run_folder import PER_JOB
+from entry_point.job.run_folder import PER_JOB, RunFolder
+from launch import say
 from launch.aws_cli import run_aws
 from launch.sagemaker.aws import ATTEMPTS, aws_client
 from launch.sagemaker.s3 import split_s3
+from launch.sagemaker.training_request import host_counts
 
 # Where local runs are, too.
 RUNS = Path("runs")
@@ -30,6 +32,7 @@ _PAUSE_S = 5.0
 _QUIET_POLLS = 3
 # While a job is followed, lines of one host may come so much later than newer ones of another.
 _LATE_MS = 600_000
+_WAS_HERE = ": was here, so it was not downloaded; move it away to get the job's"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,15 @@ def find_job(session: Any, name: str) -> tuple[Job, dict[str, Any]]:
         f"{name}: no such job in {session.region_name}; `make sagemaker ARGS=status` lists the "
         "latest jobs"
     )
+
+
+def unfinished_jobs(session: Any) -> Iterator[str]:
+    """Yields the names of the training jobs that have not ended."""
+    pages = aws_client(session, "sagemaker").get_paginator("list_training_jobs")
+    for state in ("InProgress", "Stopping"):
+        yield from pages.paginate(StatusEquals=state).search(
+            "TrainingJobSummaries[].TrainingJobName"
+        )
 
 
 def find_trained(session: Any, name: str) -> dict[str, Any]:
@@ -128,15 +140,15 @@ def summary(job: Job, description: dict[str, Any]) -> Iterator[str]:
     machines = description.get("ResourceConfig", processing)
     # The second, if the job named several types.
     kind = machines.get("InstanceType") or machines.get("SelectedInstanceType")
+    count = machines.get("SelectedInstanceCount") or host_counts(machines)[0]
     if kind:
-        yield f"machines: {machines['InstanceCount']} x {kind}"
+        yield f"machines: {count} x {kind}"
     for metric in description.get("FinalMetricDataList", []):
         yield f"{metric['MetricName']}: {metric['Value']:.6g}"
     trained = description.get("TrainingTimeInSeconds")
     billed = description.get("BillableTimeInSeconds")
     if trained is not None and billed is not None:
         # The service reports the time of one machine and bills it for each.
-        count = machines.get("InstanceCount", 1)
         line = f"trained {trained} s, billed {billed} s"
         line += f" on each of {count} machines" if count > 1 else ""
         is_spot = description.get("EnableManagedSpotTraining") and trained
@@ -163,11 +175,9 @@ def checkpoints_uri(description: dict[str, Any]) -> str | None:
     Trials of a tuning job, and the jobs of one trainer of `launch.notebook`, write to a folder with
     the job's name below the prefix.
     """
-    uri: str | None = description.get("CheckpointConfig", {}).get("S3Uri")
+    uri = str(description.get("CheckpointConfig", {}).get("S3Uri", "")).rstrip("/")
     is_shared = description.get("TuningJobArn") or PER_JOB in description.get("Environment", {})
-    if uri and is_shared:
-        return f"{uri.rstrip('/')}/{description['TrainingJobName']}"
-    return uri
+    return (f"{uri}/{description['TrainingJobName']}" if is_shared else uri) if uri else None
 
 
 # Logs
@@ -234,12 +244,11 @@ def follow(job: Job) -> int:
 
 
 def _show(lines: Iterable[str]) -> int:
-    """Print lines at once; returns their number."""
+    """Print lines; returns their number."""
     count = 0
     for line in lines:
-        sys.stdout.write(f"{line}\n")
+        say(line)
         count += 1
-    sys.stdout.flush()
     return count
 
 
@@ -273,10 +282,7 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
         fetched += _fetch_archive(s3, output, folder / "output" / "data")
     kept = checkpoints_uri(description)
     if checkpoints and kept:
-        if run_aws(["s3", "sync", f"{kept.rstrip('/')}/", str(folder / "checkpoints")]):
-            raise UserError(f"{name}: `aws s3 sync` of its checkpoints has failed; try again")
-        if any((folder / "checkpoints").glob("*")):
-            fetched.append(str(folder / "checkpoints"))
+        fetched += _fetch_checkpoints(kept, RunFolder(folder))
     if not fetched:
         why = f": S3 has no {model}" if model else f" yet, the job is {job.state(description)}"
         raise UserError(
@@ -286,10 +292,21 @@ def download(job: Job, description: dict[str, Any], *, checkpoints: bool) -> lis
     return fetched
 
 
+def _fetch_checkpoints(uri: str, run: RunFolder) -> list[str]:
+    """Download what has changed of a running job's checkpoints, too; never over those of a run of
+    this machine, which is the one that has a lock."""
+    folder = run.root / "checkpoints"
+    if run.lock.exists() and any(folder.glob("*")):
+        return [f"{folder}{_WAS_HERE}"]
+    if run_aws(["s3", "sync", f"{uri}/", str(folder)]):
+        raise UserError(f"{run.root.name}: `aws s3 sync` of its checkpoints has failed; try again")
+    return [str(folder)] if any(folder.glob("*")) else []
+
+
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[str]:
     """Download and unpack a tar.gz; returns an empty list if S3 does not have it."""
     if target.is_dir() and any(target.iterdir()):
-        return [f"{target}: was here, so it was not downloaded; move it away to get the job's"]
+        return [f"{target}{_WAS_HERE}"]
     target.parent.mkdir(parents=True, exist_ok=True)
     bucket, key = split_s3(uri, "ModelArtifacts")
     with tempfile.TemporaryDirectory(prefix=".download-", dir=target.parent) as temporary:

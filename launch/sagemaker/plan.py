@@ -15,11 +15,9 @@ from entry_point.job.run_folder import PER_JOB, data_channels
 from launch.own_code import OwnCode, collect, require_free_channel
 from launch.sagemaker.aws import aws_client, creating
 from launch.sagemaker.config import Channel, LaunchConfig, load_launch_config
-from launch.sagemaker.jobs import FINAL, checkpoints_uri, find_job
+from launch.sagemaker.jobs import checkpoints_uri, find_job, unfinished_jobs
 from launch.sagemaker.s3 import send_code
 from launch.sagemaker.training_request import BASE_NAME, build, require_types, stamped
-
-CODE_TAG = "code"
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ def with_code(config: LaunchConfig, code: OwnCode) -> LaunchConfig:
     prefix = f"{(job.output or 's3://OUTPUT').rstrip('/')}/code/{code.hash}/"
     channels = {**job.channels, own_code.CHANNEL: Channel(s3=prefix, mode="File")}
     environment = {**job.environment, own_code.HASH: code.hash}
-    tags = {CODE_TAG: code.hash, **job.tags}
+    tags = {own_code.CHANNEL: code.hash, **job.tags}
     return replace(config, job=replace(job, channels=channels, environment=environment, tags=tags))
 
 
@@ -92,22 +90,21 @@ def _checkpoints(earlier: str | None, session: Any) -> str | None:
 
     Raises UserError for a job that cannot be resumed.
     """
-    if not earlier or earlier.startswith("s3://"):
-        return earlier
-    if "/" in earlier:
+    is_uri = earlier and earlier.startswith("s3://")
+    if earlier and "/" in earlier and not is_uri:
         raise UserError(f"resume_from={earlier}: must be the name of a job, or s3://bucket/prefix")
-    if not session:
+    if not earlier or not session:
         return earlier
-    job, found = find_job(session, earlier)
-    if job.state(found) not in FINAL:
-        raise UserError(
-            f"resume_from={earlier}: that job is {job.state(found)}, and two jobs must not write "
-            "to the same checkpoints; wait until it ends, or stop it: "
-            f'make sagemaker ARGS="stop {earlier}"'
-        )
-    uri = checkpoints_uri(found)
+    uri = earlier if is_uri else checkpoints_uri(find_job(session, earlier)[1])
     if not uri:
         raise UserError(f"resume_from={earlier}: that job has no checkpoints")
+    for name in unfinished_jobs(session):
+        if checkpoints_uri(find_job(session, name)[1]) == uri.rstrip("/"):
+            raise UserError(
+                f"resume_from={earlier}: {name} has not ended, and two jobs must not write to the "
+                "same checkpoints; wait until it ends, or stop it: "
+                f'make sagemaker ARGS="stop {name}"'
+            )
     return uri
 
 

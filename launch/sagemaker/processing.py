@@ -8,7 +8,6 @@ predict.
 """
 
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import PurePosixPath
@@ -19,6 +18,7 @@ from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import SHARDED
+from launch import say
 from launch.sagemaker.aws import (
     aws_client,
     creating,
@@ -258,7 +258,7 @@ def _launch(
     sagemaker = aws_client(session, "sagemaker")
     with creating(f"job {name}", f'make sagemaker ARGS="status {name}"'):
         sagemaker.create_processing_job(**request)
-    sys.stdout.write(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"\n')
+    say(f'job {name} created: {what}\n  make sagemaker ARGS="status {name}"')
     return Job(session, name, "Processing")
 
 

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from entry_point.job.program import UserError
+from launch import say
 from launch.aws_cli import require_version_2
 from launch.own_code import OwnCode
 
@@ -100,4 +100,4 @@ def send_code(code: OwnCode, uri: str, session: Any) -> None:
         done = subprocess.run([*sync, "--only-show-errors"], env={**os.environ, **account})
     if done.returncode:
         raise UserError(f"job.code=true: `aws s3 sync` to {uri} has failed; nothing was launched")
-    sys.stdout.write(f"{code.describe()}, in {uri}\n")
+    say(f"{code.describe()}, in {uri}")

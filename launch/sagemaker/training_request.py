@@ -107,6 +107,21 @@ def is_gpu(instance_type: str) -> bool:
     return bool(_GPU_TYPE.match(instance_type))
 
 
+def on_gpu(resources: dict[str, Any]) -> bool:
+    """Returns whether a job with this ResourceConfig has GPUs, so that its image is for them."""
+    choices = resources.get("InstanceGroups", []) + resources.get("InstancePreferences", [])
+    return any(is_gpu(each.get("InstanceType", "")) for each in (resources, *choices))
+
+
+def host_counts(resources: dict[str, Any]) -> list[int]:
+    """Returns how many hosts a job with this ResourceConfig may get, which depends on the type if
+    it prefers several with a number each."""
+    groups = (resources, *resources.get("InstanceGroups", []))
+    number = sum(each.get("InstanceCount", 0) for each in groups) or 1
+    preferences = resources.get("InstancePreferences", [])
+    return [each.get("InstanceCount", number) for each in preferences] or [number]
+
+
 def require_types(request: dict[str, Any], operation: str) -> None:
     """Raise UserError for members that boto3 does not know, of another type or missing."""
     from botocore.loaders import Loader

@@ -131,27 +131,6 @@ def test_without_compiler_or_headers_setup_names_the_packages_before_it_installs
     assert environment.main(["job"]) == 0 and pip_calls.exists()
 
 
-@pytest.mark.usefixtures("pip_calls")
-def test_large_packages_are_named_while_they_are_fetched(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    output = (
-        "Collecting torch==2.15.0 (from -r torch.txt (line 30))",
-        "  Downloading torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl.metadata (29 kB)",
-        "  Downloading https://host/torch-2.15.0-cp311-cp311-manylinux_2_28_x86_64.whl (522.6 MB)",
-        "  Using cached nvidia_nccl_cu13-2.30.7-py3-none-manylinux_2_18_x86_64.whl (1.2 GB)",
-        "Installing collected packages: nvidia-nccl-cu13, torch",
-    )
-    command(tmp_path / ".venv" / "bin", "pip", "\n".join(f"echo '{line}'" for line in output))
-    environment.ensure_environment(tmp_path / ".venv", "job")
-    fetched = [line for line in capfd.readouterr().out.splitlines() if "install" not in line]
-    assert fetched == [
-        "setup: fetching torch 2.15.0 (522.6 MB)",
-        "setup: fetching nvidia_nccl_cu13 2.30.7 (1.2 GB)",
-        "setup: unpacking 2 packages",
-    ]
-
-
 @pytest.mark.parametrize("is_offered", [True, False])
 def test_without_a_gpu_torch_is_the_build_for_cpus_if_the_index_has_it(
     is_offered: bool,

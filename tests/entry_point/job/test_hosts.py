@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from entry_point.job.hosts import (
-    LOCAL_RANK,
     MASTER_PORT,
     TORCH,
     TORCHRUN,
@@ -22,7 +21,7 @@ from entry_point.job.run_folder import ContractError
 def hosts_of(**variables: object) -> Hosts:
     """The hosts of a job in an environment with only these variables."""
     with pytest.MonkeyPatch.context() as patch:
-        for name in (*TORCHRUN, *TORCH, LOCAL_RANK):
+        for name in (*TORCHRUN, *TORCH, "LOCAL_RANK"):
             patch.delenv(name, raising=False)
         for name, value in variables.items():
             patch.setenv(name, str(value))

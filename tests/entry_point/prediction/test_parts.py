@@ -227,15 +227,15 @@ def test_the_hosts_of_a_processing_job_predict_one_part_each(
     assert found == [f"{folder}/{number}.jpg" for folder in folders for number in range(4)]
 
 
-def test_a_job_whose_input_may_be_divided_or_not_is_refused(
+def test_hosts_that_predict_a_folder_of_their_image_divide_it(
     model: Path, images: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host(root := tmp_path / "host", 0, 2, "ShardedByS3Key")
-    (root / "config/processingjobconfig.json").unlink()
+    host(root := tmp_path / "host", 1, 2, "FullyReplicated")
+    (root / "config/processingjobconfig.json").write_text('{"ProcessingInputs": null}')
     monkeypatch.setenv("ML_ROOT", str(root))
-    assert run(model, images, tmp_path / "output") == ExitCode.USAGE
-    assert "must list ProcessingInputs" in (root / "output/message").read_text()
-    assert run(model, images, tmp_path / "output", "part=1/2") == 0
+    assert run(model, images, tmp_path / "output") == 0
+    assert [*names(tmp_path / "output")] == ["part-2-of-2.parquet"]
+    assert len(rows(tmp_path / "output")) == 6
 
 
 def test_prediction_writes_no_row_for_what_a_failing_disk_kept(

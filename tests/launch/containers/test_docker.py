@@ -83,6 +83,9 @@ def test_a_table_is_read_from_its_folder_and_its_images_from_theirs(
         f"train data=manifest data.root={inside}/training/labels.csv data.images={inside}/images"
     )
     assert f"source={start_folder},target={inside}/training,readonly" in run_line(calls)
+    (start_folder / "labels, new.csv").touch()
+    assert docker.main(["train", f"data.root='{start_folder}/labels, new.csv'"]) == 0
+    assert run_line(calls).endswith(f"train data.root='{inside}/training/labels, new.csv'")
     assert docker.main(["train", "data.root=null"]) == 0
     assert run_line(calls).endswith(f"{IMAGE} train data.root=null")
     channel = f"channel.photos={start_folder}/photos"
@@ -127,7 +130,10 @@ def test_a_folder_is_mounted_whose_path_begins_with_a_tilde_or_has_a_comma(
     assert f"source={start_folder}/photos,target={inside}/training," in run_line(calls)
     more = f'"source={start_folder}/2024, June",target={inside}/more,readonly '
     assert f"--mount=type=bind,{more}" in run_line(calls)
-    assert docker.main(["serve", "model_dir=~/model"]) == 0
+    quoted = f"data.root='{start_folder}/2024, June'"  # as `local-train` needs it
+    assert docker.main(["train", quoted]) == 0
+    assert f'"source={start_folder}/2024, June",target={inside}/training,' in run_line(calls)
+    assert docker.main(["serve", "model_dir='~/model'"]) == 0
     assert f"source={start_folder}/model,target=/opt/ml/model," in run_line(calls)
 
 
@@ -229,9 +235,10 @@ def test_the_newest_finished_run_is_served_and_a_refused_one_leaves_nothing(
     runs = start_folder / "runs"
     fake_engine(IDLE)
     assert docker.main(["train", "name=good"]) == 0
-    fake_engine(IDLE.replace("exit 0", "exit 2"))
-    for name in ("new", "good"):
-        assert docker.main(["train", f"name={name}"]) == 2
+    for code in (2, 125):  # the job's, and of `docker run` for GPUs that it does not have
+        fake_engine(IDLE.replace("exit 0", f"exit {code}"))
+        for name in ("new", "good"):
+            assert docker.main(["train", f"name={name}"]) == code
     assert sorted(run.name for run in runs.iterdir()) == ["good", "latest"]
     calls = fake_engine(IDLE)
     (runs / "good/model/model.safetensors").touch()

@@ -124,10 +124,12 @@ def test_a_job_on_cpus_gets_no_gpu(job: Aws, terminal: Terminal) -> None:
     assert not job.made("CreateModel")
 
 
-def test_a_job_on_gpus_gets_a_gpu_and_the_jobs_network(job: Aws, terminal: Terminal) -> None:
+@pytest.mark.parametrize("member", ["InstanceGroups", "InstancePreferences"])
+def test_a_job_on_gpus_gets_a_gpu_and_the_jobs_network(
+    member: str, job: Aws, terminal: Terminal
+) -> None:
     vpc = {"SecurityGroupIds": ["sg-1"], "Subnets": ["subnet-1"]}
-    groups = [{"InstanceGroupName": "a", "InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]
-    machines = {"InstanceGroups": groups}
+    machines = {member: [{"InstanceType": "ml.p5.48xlarge", "InstanceCount": 1}]}
     answer_job(job, VpcConfig=vpc, EnableNetworkIsolation=True, ResourceConfig=machines)
     terminal.out(hosting.main, "deploy", JOB)
     (config,), (model,) = job.made("CreateEndpointConfig"), job.made("CreateModel")
@@ -170,6 +172,20 @@ def test_undeploy_keeps_a_config_that_somebody_else_made(job: Aws, terminal: Ter
     job.answers["DescribeEndpoint"] = [answer_endpoint("InService", "by-hand")]
     assert "its config by-hand stays" in terminal.out(hosting.main, "undeploy", JOB)
     assert left(job) == [own, own]
+
+
+def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_updated_to(
+    job: Aws, terminal: Terminal
+) -> None:
+    terminal.out(hosting.main, JOB)
+    (config,) = (request["EndpointConfigName"] for request in job.made("CreateEndpointConfig"))
+    client = job.client("sagemaker")
+    client.create_endpoint(EndpointName="live", EndpointConfigName=config)
+    out = terminal.out(hosting.main, "undeploy", JOB)
+    assert out == f"endpoint {JOB}: deleted; its config {config} stays, live uses it\n"
+    assert left(job) == ["live", config, config]
+    terminal.out(hosting.main, "undeploy", "live")
+    assert not left(job)
 
 
 def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(

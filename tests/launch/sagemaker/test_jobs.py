@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from entry_point.job.run_folder import PER_JOB
+from entry_point.job.run_folder import PER_JOB, RunFolder
+from entry_point.job.run_lock import holding
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
 from launch.sagemaker.__main__ import next_steps
@@ -79,6 +80,19 @@ def test_status_shows_billing_savings_metrics_and_failure_reason(
     assert "validation:accuracy: 0.75" in out
     assert "model: s3://b/model.tar.gz" in out
     assert f"reason: {reason}\n" in out
+
+
+def test_status_counts_the_machines_that_a_job_got_of_several_types(
+    aws: Aws, terminal: Terminal
+) -> None:
+    billed = {"TrainingTimeInSeconds": 90, "BillableTimeInSeconds": 90}
+    types = [{"InstanceType": f"ml.{name}.12xlarge", "InstanceCount": 2} for name in ("g6", "g5")]
+    chosen = {"SelectedInstanceType": "ml.g5.12xlarge", "SelectedInstanceCount": 2}
+    describe(aws, "Completed", ResourceConfig={"InstancePreferences": types, **chosen}, **billed)
+    out = terminal.out(sagemaker.main, "status", "the-job")
+    assert "machines: 2 x ml.g5.12xlarge" in out and "billed 90 s on each of 2 machines" in out
+    describe(aws, "Completed", ResourceConfig={"InstanceGroups": types}, **billed)
+    assert "billed 90 s on each of 4 machines" in terminal.out(sagemaker.main, "status", "the-job")
 
 
 @pytest.mark.usefixtures("aws")
@@ -213,6 +227,23 @@ def test_a_run_of_this_machine_with_the_name_of_a_job_is_not_taken_for_the_job(
     assert (model / "model.pt").read_text() == "trained here"
 
 
+@pytest.mark.usefixtures("aws_cli", "ended")
+def test_checkpoints_of_a_run_of_this_machine_are_not_replaced_by_the_jobs(
+    terminal: Terminal, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "runs/the-job")
+    (state := run.checkpoints / "step-2/state.pt").parent.mkdir(parents=True)
+    state.write_text("trained here")
+    with holding(run):
+        pass
+    lines = terminal.out(sagemaker.main, "download", "the-job", "--checkpoints").splitlines()
+    assert lines[-1].startswith("runs/the-job/checkpoints: was here, so it was not downloaded;")
+    assert [state.read_text()] == [file.read_text() for file in run.checkpoints.rglob("*.pt")]
+    run.checkpoints.rename(tmp_path / "away")
+    terminal.out(sagemaker.main, "download", "the-job", "--checkpoints")
+    assert state.read_text() == "state 2"
+
+
 @pytest.mark.usefixtures("aws_cli")
 def test_checkpoints_that_s3_does_not_have_are_not_said_to_be_downloaded(
     ended: Any, terminal: Terminal
@@ -289,16 +320,27 @@ def test_a_resumed_job_gets_the_checkpoints_of_the_earlier_one_if_there_are_any(
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/kept"
 
 
-@pytest.mark.parametrize(
-    ("state", "reason"),
-    [("InProgress", 'make sagemaker ARGS="stop the-job"'), ("Stopped", "has no checkpoints")],
-)
-def test_a_job_that_cannot_be_resumed_is_refused(
-    aws: Aws, terminal: Terminal, state: str, reason: str
-) -> None:
-    describe(aws, state)
-    assert reason in terminal.refusal(sagemaker.main, "train", *MINIMAL, "resume_from=the-job")
+def test_a_job_without_checkpoints_cannot_be_resumed(aws: Aws, terminal: Terminal) -> None:
+    describe(aws, "Stopped")
+    line = terminal.refusal(sagemaker.main, "train", *MINIMAL, "resume_from=the-job")
+    assert line == "resume_from=the-job: that job has no checkpoints"
     assert not aws.made("CreateTrainingJob")
+
+
+@pytest.mark.parametrize("given", ["the-job", f"s3://{BUCKET}/runs/kept/"])
+def test_checkpoints_that_a_running_job_resumed_from_are_not_given_to_another(
+    aws: Aws, bucket: Any, terminal: Terminal, given: str
+) -> None:
+    bucket.put_object(Bucket=BUCKET, Key="runs/kept/step-1", Body=b"x")
+    kept = {"CheckpointConfig": {"S3Uri": f"s3://{BUCKET}/runs/kept"}}
+    states = ["Stopped"] if given == "the-job" else []
+    describe(aws, *states, "InProgress", **kept)
+    listed = {"TrainingJobArn": "arn:aws:x", "CreationTime": 1.0, "TrainingJobStatus": "InProgress"}
+    jobs = {"TrainingJobSummaries": [{**listed, "TrainingJobName": "resumed"}]}
+    aws.answers["ListTrainingJobs"] = [(200, jobs)]
+    line = terminal.refusal(sagemaker.main, "train", *MINIMAL, f"resume_from={given}")
+    assert line.startswith(f"resume_from={given}: resumed has not ended, and two jobs must not")
+    assert 'make sagemaker ARGS="stop resumed"' in line and not aws.made("CreateTrainingJob")
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,8 @@ MISTAKES = [
     (
         f"target.image={REGISTRY}/ab:gpu-1",
         f"target.image={REGISTRY}/ab:gpu-1: its tag is for GPUs, but ml.c7i.2xlarge is a CPU type; "
-        "`make image push DEVICE=cpu` makes one for it",
-        f"target.image={REGISTRY}/ab:cpu-1",
+        "choose a GPU type, as target=gpu does, or `make image push DEVICE=cpu` makes one for it",
+        f"target.image={REGISTRY}/ab:gpu-1 target=gpu",
     ),
     (
         f"target=gpu target.image={REGISTRY}/ab:cpu-1",
@@ -169,6 +169,17 @@ MISTAKES = [
     (f"{PHOTOS} model.weights=training/a.pth", "model.weights=training/a.pth: a path on", "+"),
     ("model.weights=other", "model.weights=other: there is no channel other", "+"),
     ("model.weights=s3://b/w/a.pth", "model.weights=s3://b/w/a.pth: *NAME/a.pth", "+"),
+    (
+        "model.weights=s3://b/jobs/run-1/output/model.tar.gz",
+        "model.weights=s3://b/jobs/run-1/output/model.tar.gz: is an archive; unpack it: `make "
+        'sagemaker ARGS="download JOB"`; then',
+        "+",
+    ),
+    (
+        f"job.channels.base=s3://b/o/ model.weights={DATA}/base/model.tar.gz",
+        f"model.weights={DATA}/base/model.tar.gz: is an archive; unpack it",
+        "job.channels.base=s3://b/base/ model.weights=base",
+    ),
     # Members of the request are read as the job reads them.
     (
         "job.request.CheckpointConfig.LocalPath=/tmp/ck",
@@ -213,6 +224,22 @@ MISTAKES = [
         "job.request.ResourceConfig.InstanceType=ml.g6.xlarge",
     ),
     ("job.request.ResourceConfig.InstanceCount=3", "trainer.batch_size=32: must be a multiple", ""),
+    (
+        "job.request.ResourceConfig={InstanceType:null,InstanceCount:null,InstancePreferences:"
+        "[{InstanceType:ml.c7i.large,InstanceCount:2},{InstanceType:ml.m7i.large,InstanceCount:3}]}",
+        "trainer.batch_size=32: must be a multiple of the 3 ranks that share it on 3 hosts",
+        "",
+    ),
+    (
+        "resume_from=s3://b/kept job.request.CheckpointConfig=null",
+        "resume_from=s3://b/kept: job.request.CheckpointConfig replaces it; drop one of them",
+        "resume_from=s3://b/kept",
+    ),
+    (
+        "resume_from=a job.request.CheckpointConfig.S3Uri=s3://b/other",
+        "resume_from=a: job.request.CheckpointConfig replaces it; drop one of them",
+        "job.request.CheckpointConfig.S3Uri=s3://b/other",
+    ),
     (
         f"job.request.AlgorithmSpecification.TrainingImage='{EUROPE}'",
         f"job.request.AlgorithmSpecification.TrainingImage={EUROPE}: must be in the job's region",

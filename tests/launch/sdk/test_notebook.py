@@ -231,6 +231,7 @@ def test_an_object_sends_what_the_command_line_prints_and_makes_no_other_call(
     assert {each for each in operations if not each.startswith(f"PUT /{BUCKET}/runs/code/")} <= {
         "CreateTrainingJob",
         "DescribeTrainingJob",
+        "ListTrainingJobs",
         f"HEAD /{BUCKET}",
         f"GET /{BUCKET}",  # lists what the channels name, and the code that is there
     }
@@ -334,17 +335,21 @@ def test_with_sdk_v2_the_notebook_says_what_to_install(aws: Aws, tmp_path: Path)
 # The examples
 
 
-def test_the_example_of_sdk_v2_starts_jobs_that_share_no_checkpoints(
-    aws: Aws, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_example_of_sdk_v2_starts_jobs_that_fetch_no_other_jobs_checkpoints(
+    aws: Aws, tmp_path: Path
 ) -> None:
     example = 'import runpy; runpy.run_module("examples.estimator_v2", run_name="__main__")'
     for _ in range(2):
-        out = submit("2", aws, tmp_path, example, "optim.lr=0.1", **EXAMPLE)
+        out = submit("2", aws, tmp_path, example, "optim.lr=0.1", "task=segmentation", **EXAMPLE)
     one, two = aws.made("CreateTrainingJob")
-    assert out.splitlines()[-1] == two["TrainingJobName"]
-    assert checkpoints_of(one, tmp_path, monkeypatch) != checkpoints_of(two, tmp_path, monkeypatch)
+    assert one["TrainingJobName"] != two["TrainingJobName"] == out.splitlines()[-1]
+    for sent in (one, two):  # SageMaker copies all that is below the prefix into the container
+        name, checkpoints = sent["TrainingJobName"], sent["CheckpointConfig"]["S3Uri"]
+        assert checkpoints == f"s3://{BUCKET}/jobs/checkpoints/{name}"
     config, _ = load_train_config(decode(one["HyperParameters"]))
     assert (config.optim.lr, config.data.format) == (0.1, "folder")
+    metrics = {each["Name"] for each in one["AlgorithmSpecification"]["MetricDefinitions"]}
+    assert "validation:miou" in metrics and "validation:accuracy" not in metrics
     assert one["TrainingJobName"].startswith("image-training-")
     assert one["ProfilerConfig"] == {"DisableProfiler": True} and "DebugHookConfig" not in one
 
