@@ -51,4 +51,7 @@ class EvaluateConfig:
             own = "." in data.format
             kept |= {"val_fraction": None, "images": None, "access": "map", "index_root": None}
             kept |= {} if own else {"format": "auto", "table": {"kind": data.table.kind}}
-        return check_config({**kept, **self.data}, DataConfig, "data")
+        changes = dict(self.data)
+        if isinstance(columns := changes.get("table"), dict):
+            changes["table"] = {**kept["table"], **columns}
+        return check_config({**kept, **changes}, DataConfig, "data")

@@ -352,6 +352,8 @@ def _cells(files: list[Path], columns: list[str]) -> Cells:
 
 def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedArray:
     """Returns the names of numbers of classes. Raises DataError for a number that has none."""
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     array = column.combine_chunks()
     numbers = array.flatten() if is_list else array
@@ -379,9 +381,11 @@ def _read_columns(file: Path, columns: list[str]) -> pa.Table:
 def _class_names(file: Path, schema: pa.Schema, column: str) -> list[str]:
     """Returns the names that the schema's metadata has for numbers; none if it has none."""
     try:
-        described = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
-        names = [str(name) for name in described.get("feature", described)["names"]]
-    except (KeyError, ValueError, TypeError, AttributeError):
+        feature = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
+        while "names" not in feature:  # of lists
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = [*map(str, feature["names"])]
+    except (LookupError, ValueError, TypeError):
         return []
     for name in names:
         if not is_class_name(name):

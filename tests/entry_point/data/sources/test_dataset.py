@@ -187,6 +187,13 @@ def test_folders_in_the_paths_of_a_table_tell_splits(
     assert counts(opened(file, val_fraction=0.5))["train"] not in (0, 40)
 
 
+def test_a_class_called_as_a_split_is_no_split_of_a_table(tmp_path: Path) -> None:
+    names = [name.replace("dog", "valid") for name in NAMES]
+    paths = [f"{split}/{name}" for split in ("train", "val") for name in names]
+    file = table(write(tmp_path, *paths) / "labels.csv", labeled(*paths))
+    assert counts(opened(file)) == {"train": 40, "val": 40}
+
+
 def test_channels_called_as_splits_are_the_dataset(tmp_path: Path) -> None:
     splits(tmp_path, "train", "validation")
     (tmp_path / "weights").mkdir()

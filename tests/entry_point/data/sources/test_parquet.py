@@ -36,6 +36,7 @@ FILES = {
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 NAMES = ["cat", "dog"]
 ROW = {"bytes": b"x", "path": "a.jpg"}
+PAIRS = pa.array([[1, 1], [1, 0], [0, 0]], pa.list_(pa.int64(), 2))
 
 
 def write(
@@ -165,6 +166,7 @@ def test_threads_read_a_shard_once_although_nothing_reads_ahead(
     [
         ([["b", "a"], [], ["b"]], (), ("labels", ["a", "b"], [[1, 1], [0, 0], [0, 1]])),
         ([[1], [0, 1], []], NAMES, ("labels", NAMES, [[0, 1], [1, 1], [0, 0]])),
+        (PAIRS, NAMES, ("labels", NAMES, [[0, 1], [1, 1], [1, 0]])),
         ([0.5, 2.0, -1.0], (), ("numbers", ["label"], [[0.5], [2.0], [-1.0]])),
         ([10, 9, 10], (), ("class", ["9", "10"], [1, 0, 1])),
     ],
@@ -177,6 +179,18 @@ def test_the_type_of_the_labels_says_what_they_are(
     source = open_parquet(tmp_path)
     assert (source.kind, source.classes, source.labels.tolist()) == expected
     assert source.labels.dtype == (torch.int64 if source.kind == "class" else torch.float32)
+
+
+@pytest.mark.parametrize("wrap", [lambda of: [of], lambda of: {"feature": of}])
+def test_the_names_of_the_classes_in_lists_are_found(tmp_path: Path, wrap: Any) -> None:
+    """Versions of the datasets package describe lists in several ways."""
+    for split in ("train", "val"):
+        write(file := tmp_path / f"{split}.parquet", [ROW] * 2, [[1], [0, 1]])
+        feature = wrap({"names": NAMES, "_type": "ClassLabel"})
+        described = json.dumps({"info": {"features": {"label": feature}}})
+        table = pq.read_table(file, partitioning=None)
+        pq.write_table(table.replace_schema_metadata({"huggingface": described}), file)
+    assert open_parquet(tmp_path).classes == NAMES
 
 
 def test_lists_that_polars_writes_are_several_labels(tmp_path: Path) -> None:
