@@ -218,6 +218,8 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
         ("model_dir=/no/such", "model_dir=/no/such: there is no such folder;"),
         ("split=tset", "split=tset: Input should be"),
         ("data=folder", "data=folder: is a group of settings: set data.KEY=VALUE"),
+        ("data=folder data.gray_bits=12", "data=folder: is a group of settings: set data.KEY=VAL"),
+        ("data=folder data.table.path=x", "data=folder: is a group of settings: set data.KEY=VAL"),
         ("data.rot=x", "data.rot=x: no such key; did you mean data.root?"),
         ("data.root={other}", "the model does not know strangers: remove these images"),
         ("data.root={several}", "the model learned from one class per image, but the dataset hold"),
@@ -237,8 +239,8 @@ def test_a_mistake_is_one_line(
         shutil.copytree(photo_folder / split / "cat", other / split / "cat")
     several = write(other / "train.csv", [{"path": "train/cat", "label": ["cat", "dog"]}])
     command = [f"model_dir={run / 'model'}", f"output_dir={tmp_path / 'output'}"]
-    argument = argument.format(other=other, several=several)
-    assert commands.evaluate([*command, argument]) == ExitCode.USAGE
+    arguments = argument.format(other=other, several=several).split()
+    assert commands.evaluate([*command, *arguments]) == ExitCode.USAGE
     (line,) = [line for line in capsys.readouterr().err.splitlines() if line]
     assert line.startswith("evaluate: ") and words in line
 

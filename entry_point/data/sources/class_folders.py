@@ -27,7 +27,6 @@ from entry_point.data.sources.folder import (
     Tree,
     folder_of_each,
     is_photo,
-    require_folder,
     warn_of_skipped,
 )
 from entry_point.data.sources.mask_folders import looks_like_masks
@@ -90,7 +89,6 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     other files is none.
     """
     root = tree.root
-    require_folder("data.root", root)
     _refuse_masks(tree)
     levels = find_levels(tree)
     tops, found = [*levels.tops.values()], list[_ClassFolder]()

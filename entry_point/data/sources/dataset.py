@@ -119,17 +119,13 @@ def open_dataset(
         fraction, where = data.val_fraction, str(root)
         splits = divided(splits, rows.names, fraction, where, classes, of_part=of_part)
     if not splits.rows:
-        raise _without_splits(root, splits, rows)
+        remedy = "call them train, val or test"
+        remedy += ", or name another column with data.table.split" if rows.is_list else ""
+        raise DataError(f"{root}: no image belongs to a split{splits.unused}: {remedy}")
     _tell(root, rows, splits, labels if labeled else None)
     _check_files(root, rows, splits, data)
     source = partial(_source, data, rows, labels, splits)
     return Dataset(data, root, [*splits.rows], splits.describe(), source)
-
-
-def _without_splits(root: Path, splits: Splits, rows: Rows) -> DataError:
-    remedy = "call them train, val or test"
-    remedy += ", or name another column with data.table.split" if rows.is_list else ""
-    return DataError(f"{root}: no image belongs to a split{splits.unused}: {remedy}")
 
 
 def _check_files(root: Path, rows: Rows, splits: Splits, data: DataConfig) -> None:

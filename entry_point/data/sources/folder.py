@@ -48,14 +48,6 @@ _WAY_OUT = (
 )
 
 
-def require_folder(key: str, folder: Path) -> None:
-    """Raise DataError, which names the setting `key`, unless `folder` is a folder."""
-    if not folder.exists():
-        raise DataError(f"{key}={folder}: no such file or folder")
-    if not folder.is_dir():
-        raise DataError(f"{key}={folder}: is a file; it must be a folder")
-
-
 class Names(NamedTuple):
     """What lies in a folder, sorted."""
 

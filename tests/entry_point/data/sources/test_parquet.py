@@ -215,6 +215,7 @@ def test_files_with_labels_of_different_types_are_named(tmp_path: Path) -> None:
         ([0, -1], {}, "train.parquet, row 1: the label -1 is not a class of the schema"),
         ([[0], [1, 2]], {}, "train.parquet, row 1: the label 2 is not a class of the schema"),
         ([0, None], {}, "train.parquet, row 1: has no 'label'"),
+        ([[0], None], {}, "train.parquet, row 1: has no 'label'"),
         ([{"x": 1}, {"x": 2}], {}, "the column 'label' is of type Struct.*: must be text"),
         ([0.5, float("nan")], {}, "row 1: the label is NaN"),
         ([0, 1], {"labels": ["labl"]}, "no column 'labl'; did you mean label?"),
@@ -228,6 +229,22 @@ def test_what_cannot_be_used_is_named(
         write(tmp_path / f"{split}.parquet", [ROW] * 2, labels, NAMES)
     with pytest.raises(DataError, match=message):
         open_parquet(tmp_path, table=table)
+
+
+def test_a_column_tells_splits_where_no_file_name_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    write(file := tmp_path / "photos.parquet", [ROW] * 4, [0, 1, 0, 1])
+    cells = pq.read_table(file).append_column("split", [["train", "Validation", "test", "extra"]])
+    pq.write_table(cells, file)
+    found = {split: open_parquet(tmp_path, split) for split in ("train", "val", "test")}
+    assert {split: source.key(0)[-5:] for split, source in found.items()} == {
+        **{"train": "row 0", "val": "row 1", "test": "row 2"}
+    }
+    assert "(by the column 'split'); not used: 1 of split 'extra'" in caplog.text
+    write(tmp_path / "train.parquet", [ROW], [0])  # names of files come first
+    assert len(open_parquet(tmp_path)) == 1
 
 
 def test_a_class_in_the_metadata_that_no_log_can_hold_is_refused(tmp_path: Path) -> None:
