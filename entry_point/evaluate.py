@@ -43,6 +43,7 @@ from entry_point.training.evaluation import Evaluation
 from entry_point.training.input import device_batches
 from entry_point.training.models import Normalize
 from entry_point.training.results.report import Evaluated, write_page
+from entry_point.training.tasks.build_task import HOLDS
 from entry_point.training.tasks.task import Table, Task
 
 log = logging.getLogger(__name__)
@@ -105,8 +106,13 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate on all images of `source`, cropped as for validation.
 
-    Raises DataError if the source has classes that the model does not know.
+    Raises DataError if the source has labels of another kind, or classes that the model does not
+    know.
     """
+    if source.kind != trained.task.takes:
+        learned, found = HOLDS[trained.task.takes], HOLDS[source.kind]
+        message = f"the model learned from {learned}, but the dataset holds {found}: choose other"
+        raise DataError(f"{message} labels, with data.table.labels and data.table.kind")
     order = _order_of(source, trained.classes).to(devices.device)
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
     normalize = Normalize(*data.normalization, devices.input_dtype).to(devices.device)

@@ -24,16 +24,15 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OUTPUT = "runs/samples.png"
-_KEY = "output"
 _ENDINGS = (".png", ".jpg", ".svg")
 
 
 def show(arguments: Sequence[str]) -> int:
     """Write the picture. Returns the exit code; raises ConfigError for a file that cannot be."""
-    given = [text for text in arguments if text.startswith(f"{_KEY}=")]
+    given = [text for text in arguments if text.startswith("output=")]
     path = Path(given[-1].partition("=")[2] if given else OUTPUT)
     if path.suffix not in _ENDINGS:
-        raise ConfigError(_KEY, path, f"must be a file that ends in one of {shown(_ENDINGS)}")
+        raise ConfigError("output", path, f"must be a file that ends in one of {shown(_ENDINGS)}")
     overrides = [text for text in arguments if text not in given]
     run = RunFolder(Path(os.environ.get("ML_ROOT") or CONTAINER_ROOT))
     config, _ = load_train_config(overrides, has_channels=run.has_data(overrides))

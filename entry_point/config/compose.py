@@ -131,6 +131,10 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
     """
     for override in overrides:
         key = override.key_or_group
+        names = key.split(".")
+        groups = (OmegaConf.select(config, ".".join(names[:end])) for end in range(1, len(names)))
+        if any(isinstance(group, str) for group in groups):
+            continue  # `check_config` names the word that stands for the group
         if not override.is_delete():
             value = typed_value(override, schema)
             # Merged, a list in the place of a dict would be OmegaConf's error, which has no value.

@@ -266,8 +266,15 @@ def dataset_settings(
 ) -> DataConfig:
     """Returns the settings of a dataset as a program without the group `data` takes them, and
     `more` of that group; raises ConfigError. Damaged images stop none of these programs."""
-    columns = {**asdict(table), **more.get("table", {})}
-    settings = {"max_bad_fraction": 1.0, **given, **more, "table": columns}
+    return changed({"max_bad_fraction": 1.0, **given, "table": asdict(table)}, more)
+
+
+def changed(given: Mapping[str, Any], more: Mapping[str, Any]) -> DataConfig:
+    """Returns the settings of a dataset with other values of some, also of single columns; raises
+    ConfigError."""
+    settings = {**given, **more}
+    if isinstance(settings["table"], dict):
+        settings["table"] = {**given["table"], **settings["table"]}
     return check_config(settings, DataConfig, "data")
 
 

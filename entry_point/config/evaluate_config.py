@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.checking import check_config
-from entry_point.config.data_config import DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig, changed
 from entry_point.config.schema import SETTINGS, Count, FilePath
 
 
@@ -51,4 +51,4 @@ class EvaluateConfig:
             own = "." in data.format
             kept |= {"val_fraction": None, "images": None, "access": "map", "index_root": None}
             kept |= {} if own else {"format": "auto", "table": {"kind": data.table.kind}}
-        return check_config({**kept, **self.data}, DataConfig, "data")
+        return changed(kept, self.data)

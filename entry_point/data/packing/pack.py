@@ -144,11 +144,6 @@ def _is_complete(description: Description, output: Path) -> bool:
     for made in parts:
         if made.part != description.part:
             continue
-        if made.version != description.version:
-            raise DataError(
-                f"output={output} holds a dataset of version {made.version}: remove it or choose "
-                "another folder"
-            )
         if made != replace(description, splits=made.splits):
             raise DataError(
                 f"output={output} holds a dataset made from other files or with other options: "

@@ -27,7 +27,6 @@ from entry_point.data.sources.folder import (
     Tree,
     folder_of_each,
     is_photo,
-    require_folder,
     warn_of_skipped,
 )
 from entry_point.data.sources.mask_folders import looks_like_masks
@@ -90,7 +89,6 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     other files is none.
     """
     root = tree.root
-    require_folder("data.root", root)
     _refuse_masks(tree)
     levels = find_levels(tree)
     tops, found = [*levels.tops.values()], list[_ClassFolder]()
@@ -232,7 +230,7 @@ def find_levels(tree: Tree) -> Levels:
     splits = {split_called(name) for name in inner}
     if "train" in splits and None not in splits and len(names) > 1:
         return Levels({"": ""}, splits_inside=True)
-    filled = [name for name, look in looks.items() if _leads_to_images(tree, name)]
+    filled = [name for name in looks if tree.leads_to_images(name, _DEEPEST, _LOOKED_AT)]
     if len(filled) == 1:
         return _below(tree, filled[0])
     if any(len(looks[name].folders) > 1 for name in filled):
@@ -318,12 +316,3 @@ def _refuse_masks(tree: Tree) -> None:
             f"{tree.root} holds images and their masks, not classes: train on them with data=masks "
             f"task=segmentation data.root={tree.root}"
         )
-
-
-def _leads_to_images(tree: Tree, folder: str, depth: int = _DEEPEST) -> bool:
-    """Returns whether images lie in the folder or in one of the first below it."""
-    names = tree.at(folder)
-    if names.has_images or not depth:
-        return names.has_images
-    below = (f"{folder}/{name}" for name in names.folders[:_LOOKED_AT])
-    return any(_leads_to_images(tree, each, depth - 1) for each in below)

@@ -116,16 +116,9 @@ def _pattern(label: int, rng: np.random.Generator) -> Plane:
     """Returns the pattern of a class, float32 from -1 to 1, shape (533, 800)."""
     period, angle = rng.uniform(70, 120), rng.uniform(-0.15, 0.15)
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) / np.float32(period)
-    u = (
-        x * np.float32(np.cos(angle))
-        + y * np.float32(np.sin(angle))
-        + np.float32(rng.uniform(0, 8))
-    )
-    v = (
-        y * np.float32(np.cos(angle))
-        - x * np.float32(np.sin(angle))
-        + np.float32(rng.uniform(0, 8))
-    )
+    cos, sin = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+    u = x * cos + y * sin + np.float32(rng.uniform(0, 8))
+    v = y * cos - x * sin + np.float32(rng.uniform(0, 8))
     return np.tanh(np.float32(rng.uniform(2, 5)) * list(PATTERNS.values())[label](u, v))
 
 

@@ -6,7 +6,6 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
-from itertools import chain
 from pathlib import Path, PurePath
 from typing import NamedTuple
 from unicodedata import normalize
@@ -41,19 +40,12 @@ _OF_SYSTEMS = {
 }
 """Names of folders and files that disks, archives, NAS and we make; names that begin with a dot
 are left out as well."""
-_CONVERTED = {
-    (".heic", ".heif", ".hif"): "HEIC is not read: convert it, `heif-convert -q 95 A.heic A.jpg` "
-    "(Debian's libheif-examples) or `sips -s format jpeg A.heic --out A.jpg` (macOS)",
-}
-"""What to do with photos of suffixes that are not read."""
-
-
-def require_folder(key: str, folder: Path) -> None:
-    """Raise DataError, which names the setting `key`, unless `folder` is a folder."""
-    if not folder.exists():
-        raise DataError(f"{key}={folder}: no such file or folder")
-    if not folder.is_dir():
-        raise DataError(f"{key}={folder}: is a file; it must be a folder")
+_HEIC = (".heic", ".heif", ".hif")
+"""Suffixes of photos that are not read."""
+_WAY_OUT = (
+    "; HEIC is not read: convert it, `heif-convert -q 95 A.heic A.jpg` (Debian's "
+    "libheif-examples) or `sips -s format jpeg A.heic --out A.jpg` (macOS)"
+)
 
 
 class Names(NamedTuple):
@@ -93,6 +85,15 @@ class Tree:
             self._known[path] = _listed(path)
         return self._known[path]
 
+    def leads_to_images(self, folder: str, depth: int, width: int) -> bool:
+        """Returns whether images lie in a folder, or down to `depth` levels below it in the first
+        `width` folders of each."""
+        names = self.at(folder)
+        below = names.folders[: width if depth else 0]
+        return names.has_images or any(
+            self.leads_to_images(f"{folder}/{name}", depth - 1, width) for name in below
+        )
+
     def files(self, folder: str = "") -> Iterator[str]:
         """Yields the paths of all files below a folder, from there, sorted: those of a folder
         before those of the folders in it. Raises as `at`.
@@ -130,7 +131,7 @@ def is_image(name: str) -> bool:
 
 def is_photo(name: str) -> bool:
     """Returns whether it is an image by its name, also one that is not read."""
-    return name.lower().endswith((*IMAGE_SUFFIXES, *chain(*_CONVERTED)))
+    return name.lower().endswith((*IMAGE_SUFFIXES, *_HEIC))
 
 
 def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
@@ -155,8 +156,7 @@ def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
 
 def way_out(suffixes: Collection[str]) -> str:
     """Returns how photos of these suffixes that are not read are converted, behind a semicolon."""
-    ways = (way for of, way in _CONVERTED.items() if not {*of}.isdisjoint(suffixes))
-    return "".join(f"; {way}" for way in ways)
+    return "" if {*_HEIC}.isdisjoint(suffixes) else _WAY_OUT
 
 
 def split_folders(tree: Tree) -> dict[str, str]:
@@ -222,12 +222,3 @@ def _is_loop(parent: Path, name: str) -> bool:
 def folded(name: str) -> str:
     """Returns a name as it is compared where case and the Unicode form do not count."""
     return normalize("NFC", name).casefold()
-
-
-def log_formats(source: object, jpegs: int, images: int) -> None:
-    """Say what the images cost that are not JPEGs, if there are any."""
-    if jpegs < images:
-        log.info(
-            "%s: %d of %d images are not JPEGs; Pillow decodes them, 3 to 14 times slower",
-            *(source, images - jpegs, images),
-        )

@@ -34,6 +34,7 @@ _WHOLE = r"^[+-]?\d{1,309}$"
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
 """As programs write whole numbers in a column with gaps."""
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 
 
 def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
@@ -140,8 +141,9 @@ class _Reader(NamedTuple):
         names.sort(key=(lambda name: (int(name), name)) if is_whole else None)
         if self.cells.order:
             names = [*self.cells.order, *(name for name in names if name not in self.cells.order)]
-        self._refuse_decimal_commas(column, names)
-        self._refuse_other_separator(column, names)
+        if self.settings.kind is None and not self.cells.order and column.dtype == pl.String:
+            self._refuse_decimal_commas(column, names)
+            self._refuse_other_separator(column, names)
         self._refuse_own_texts(items, names)
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
         place, advice = printable(str(self.cells.place)), self._advice(column, names)
@@ -175,13 +177,11 @@ class _Reader(NamedTuple):
 
     def _refuse_decimal_commas(self, column: pl.Series, names: list[str]) -> None:
         """Refuse numbers such as 0,5 where all labels are numbers: each would be a class."""
-        if self.settings.kind is not None or self.cells.order or column.dtype != pl.String:
-            return
         written = [name for name in names if re.match(_DECIMAL_COMMA, name)]
         if written and all(re.match(_WHOLE, name) for name in {*names} - {*written}):
             place = (column.str.strip_chars() == written[0]).arg_max() or 0
             reason = f"the label {quoted(written[0])} of the column {quoted(column.name)} looks "
-            reason += f"like a number with a decimal comma: write {written[0].replace(',', '.')}; "
+            reason += f"like a number with a decimal comma: {_without_comma(written[0])}; "
             reason += "set data.table.separator=',' if it is several, or data.table.kind=class if "
             raise self.rows.error(place, f"{reason}it is one")
 
@@ -190,8 +190,6 @@ class _Reader(NamedTuple):
 
         Taken as one class each, "cat, dog" and "dog, cat" would be two.
         """
-        if self.settings.kind is not None or self.cells.order or column.dtype != pl.String:
-            return
         for separator in ",;":
             parts = {name: [part.strip() for part in name.split(separator)] for name in names}
             count = Counter(part for each in parts.values() for part in {*each})
@@ -272,7 +270,7 @@ class _Reader(NamedTuple):
         other = "name one column" if several or kind == "class" else "set data.table.kind=class"
         text, remedy = column[wrong.arg_max() or 0], "correct it"
         if re.match(_DECIMAL_COMMA, text):
-            remedy = f"write {text.replace(',', '.')}"
+            remedy = _without_comma(text)
         message, shown = f"{remedy}, remove the row, or {other}", quoted(text)
         self.refuse(wrong, f"the label {shown} is not a finite number: {message}")
         if kind in ("class", "labels"):
@@ -306,6 +304,12 @@ def _as_numbers(column: pl.Series) -> pl.Series:
     if is_text.any():
         texts = texts.str.to_lowercase().replace({"true": "1", "false": "0"})
     return texts.cast(pl.Float64, strict=False)
+
+
+def _without_comma(number: str) -> str:
+    """Returns what to write instead of `0,5`, or `1,500`, which has two meanings."""
+    whole = f", or {number.replace(',', '')} if it is thousands"
+    return f"write {number.replace(',', '.')}{whole if re.match(_THOUSANDS, number) else ''}"
 
 
 def _without_brackets(column: pl.Series) -> pl.Series:

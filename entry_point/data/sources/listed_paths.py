@@ -53,12 +53,12 @@ def of_this_machine(file: Path, folder: str, paths: pl.Series, prefix: str | Non
     folder = folder.rstrip("/")
     paths = paths.str.strip_prefix(prefix or "").str.strip_prefix(f"{folder}/")
     for path in paths.head(_SHOWN):
-        is_here = _is_file(path) or _is_file(f"{folder}/{path}")
+        is_here = any(map(posixpath.isfile, (path, f"{folder}/{path}")))
         if is_here or len(path) > _LONGEST_PATH or not re.match(_ELSEWHERE, path):
             continue
         names = path.replace("\\", "/").split("/")
         rests = ("/".join(names[count:]) for count in range(len(names)))
-        found = next((rest for rest in rests if rest and _is_file(f"{folder}/{rest}")), None)
+        found = next((rest for rest in rests if posixpath.isfile(f"{folder}/{rest}")), None)
         if found is not None:
             start = path[: len(path) - len(found)]
             shown = quoted(start) if start else "\\ as in Windows"
@@ -66,10 +66,6 @@ def of_this_machine(file: Path, folder: str, paths: pl.Series, prefix: str | Non
             paths = paths.str.strip_prefix(start)
             return paths.str.replace_all("\\", "/", literal=True) if "\\" in path else paths
     return paths
-
-
-def _is_file(path: str) -> bool:
-    return os.path.isfile(path)  # noqa: PTH113 - it may be any text
 
 
 def below(folder: str, places: Places, paths: pl.Series) -> pl.Series:

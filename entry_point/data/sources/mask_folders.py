@@ -150,17 +150,11 @@ def _find_pair(pattern: _Pattern, tree: Tree) -> tuple[str, str] | None:
     photos = [folders[name] for name in pattern.images if name in folders]
     masks = (folders[name] for name in pattern.masks if name in folders)
     # Labels of other kinds lie in folders of the same names.
-    holding = (name for name in masks if pattern in _DATASETS or _holds_images(tree, name))
+    holding = (
+        name for name in masks if pattern in _DATASETS or tree.leads_to_images(name, 2, width=2)
+    )
     first = next(holding, None) if photos else None
     return (photos[0], first) if first else None
-
-
-def _holds_images(tree: Tree, folder: str, depth: int = 2) -> bool:
-    names = tree.at(folder)
-    below = names.folders[: 2 if depth else 0]
-    return names.has_images or any(
-        _holds_images(tree, f"{folder}/{name}", depth - 1) for name in below
-    )
 
 
 def _is_mask(name: str) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,12 +29,12 @@ from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
 from entry_point.data.plan.stream_order import WINDOW_SHARDS
-from entry_point.data.sources.dataset_description import CLASS_NAME, is_class_name
+from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, is_class_name
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.labels import text_column
 from entry_point.data.sources.rows import LABEL_NAMES, Cells, Labels, PathList, Places, Rows, Words
-from entry_point.data.sources.splits import words_of_files
+from entry_point.data.sources.splits import split_called, words_of_files
 from entry_point.data.sources.stream import StreamSource
 from entry_point.job.text import counted, printable
 
@@ -42,6 +42,7 @@ SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""
 _SMALLEST_IMAGE = 32
 """Bytes that no image has."""
+_SPLIT = "split"
 _METADATA = b"huggingface"
 """Key of the schema's metadata in which the datasets package describes the columns."""
 
@@ -174,6 +175,7 @@ def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
     """Returns the rows of a Parquet file, or of those below a folder. Raises DataError.
 
     A word of a file's path may tell the split. Files of no split are not read if others are of one.
+    If no path does, a column `split` may tell it.
     """
     table = data.table
     folder, every = _files_of(tree)
@@ -194,9 +196,22 @@ def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
     )
     cells = _cells(files, columns) if labeled else Labels.unknown(len(rows))
     found = Words("the names of the Parquet files", [*words.values()], file_of, left_out)
+    if labeled and not any(words.values()):
+        found = _words_of_column(files) or found
     places = Places(files, np.searchsorted(file_of, np.arange(len(files))).tolist(), in_file)
     where = RowGroups(folder, column, shards, shard_of, rows)
     return Rows(counted(len(files), "Parquet file"), names, where, cells, found, places)
+
+
+def _words_of_column(files: Sequence[Path]) -> Words | None:
+    """Returns what the column `split` tells; None if a file has none, or no row names a split."""
+    if not all(_SPLIT in _read_schema(file).names for file in files):
+        return None
+    columns = (_read_columns(file, [_SPLIT])[_SPLIT].to_pylist() for file in files)
+    found = [split_called(str(cell)) or str(cell) for column in columns for cell in column]
+    numbers = {word: number for number, word in enumerate(dict.fromkeys(found))}
+    of = np.array([numbers[word] for word in found])
+    return Words("the column 'split'", [*numbers], of) if {*numbers} & {*SPLITS} else None
 
 
 def _refuse_paths(shard: Shard, column: str) -> None:
@@ -352,6 +367,8 @@ def _cells(files: list[Path], columns: list[str]) -> Cells:
 
 def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedArray:
     """Returns the names of numbers of classes. Raises DataError for a number that has none."""
+    if pa.types.is_fixed_size_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
     array = column.combine_chunks()
     numbers = array.flatten() if is_list else array
@@ -363,12 +380,13 @@ def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedA
         label = numbers[place].as_py()
         if is_list:
             place = pc.list_parent_indices(array)[place].as_py()
-        raise DataError(f"{file}, row {place}: the label {label!r} is not a class of the schema")
+        wrong_label = f"{file}, row {place}: the label {label!r} is not a class of the schema"
+        raise DataError(f"{wrong_label}: correct it; move a test set without labels elsewhere")
     texts = pc.take(pa.array(names, pa.string()), numbers)
     if not is_list:
         return pa.chunked_array([texts])
     lists = pa.LargeListArray if pa.types.is_large_list(column.type) else pa.ListArray
-    return pa.chunked_array([lists.from_arrays(array.offsets, texts)])
+    return pa.chunked_array([lists.from_arrays(array.offsets, texts, mask=array.is_null())])
 
 
 def _read_columns(file: Path, columns: list[str]) -> pa.Table:
@@ -379,9 +397,11 @@ def _read_columns(file: Path, columns: list[str]) -> pa.Table:
 def _class_names(file: Path, schema: pa.Schema, column: str) -> list[str]:
     """Returns the names that the schema's metadata has for numbers; none if it has none."""
     try:
-        described = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
-        names = [str(name) for name in described.get("feature", described)["names"]]
-    except (KeyError, ValueError, TypeError, AttributeError):
+        feature = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
+        while "names" not in feature:  # of lists
+            feature = feature[0] if isinstance(feature, list) else feature["feature"]
+        names = [*map(str, feature["names"])]
+    except (LookupError, ValueError, TypeError):
         return []
     for name in names:
         if not is_class_name(name):

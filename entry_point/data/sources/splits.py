@@ -87,9 +87,11 @@ def named(words: Words) -> Splits:
     ]
     rows = {split: np.flatnonzero(place == number) for number, split in enumerate(SPLITS)}
     used = {split: found for split, found in rows.items() if len(found)}
+    left_out = Counter(words.left_out)
+    left_out.update(words.words[number] for number in words.of[place < 0].tolist())
     unused = ", ".join(
         f"{count} {f'of split {printable(repr(word))}' if word else 'of no split'}"
-        for word, count in Counter(words.left_out).most_common(9)
+        for word, count in left_out.most_common(9)
     )
     return Splits(used, f"by {words.told_by}", f"; not used: {unused}" if unused else "")
 

@@ -208,12 +208,22 @@ def _words(told_by: str, words: pl.Series, left_out: Mapping[str, int]) -> Words
 
 
 def _words_of_paths(paths: pl.Series) -> Words:
-    """Returns what the folders in paths tell if each names a split, as in `train/cat/1.jpg`."""
+    """Returns what the folders in paths tell if each names a split, as in `train/cat/1.jpg`.
+
+    That is the first level at which all do and they differ: a level above may be of this machine,
+    as in `/mnt/dev/photos/train/`, and one below a class.
+    """
     folders = paths.str.extract("(?s)^(.*)/").fill_null("")
-    meant = {
-        folder: next(filter(None, map(split_called, reversed(folder.split("/")))), "")
+    names = {
+        folder: [split_called(name) or "" for name in folder.split("/")]
         for folder in folders.unique().to_list()
     }
+    levels = [level for level in zip(*names.values(), strict=False) if all(level)]
+    if levels:
+        level = next((each for each in levels if len({*each}) > 1), levels[-1])
+        meant = dict(zip(names, level, strict=True))
+    else:
+        meant = {f: next(filter(None, reversed(splits)), "") for f, splits in names.items()}
     if not all(meant.values()):
         return Words.none(len(paths))
     words = folders.replace_strict(meant, return_dtype=pl.String)
@@ -231,13 +241,15 @@ def _choose_columns(
 
     Raises DataError, which asks for all that is unknown, and if the first line is no header.
     """
-    there, asked = {*table.names}, list[tuple[str, str, Sequence[str]]]()
-    path = settings.path or next((name for name in PATHS if name in there), "")
+    asked = list[tuple[str, str, Sequence[str]]]()
+    there = {name.lower(): name for name in reversed(table.names)}
+    there |= {name: name for name in table.names}  # it counts before one of another case
+    path = settings.path or next((there[name] for name in PATHS if name in there), "")
     if not path:
         asked.append(("the images' paths", "data.table.path=COLUMN", PATHS))
     if labels is not None and not labels:
         described = [name for name in table.names if name + METADATA in there]
-        labels = [name for name in LABEL_NAMES if name in there][:1]
+        labels = [there[name] for name in LABEL_NAMES if name in there][:1]
         labels = labels or (described if len(described) == 1 else [])
         if not labels:
             asked.append(("labels", "data.table.labels=[COLUMN]", LABEL_NAMES))
@@ -249,12 +261,12 @@ def _choose_columns(
             line += "; if its first line is a row, add a line with such names before it"
         raise DataError(line)
     names = [f"{folder}/{path}{suffix}" for suffix in ("", *IMAGE_SUFFIXES)]
-    if path not in PATHS and any(map(os.path.isfile, names)):
+    if path.lower() not in PATHS and any(map(os.path.isfile, names)):
         raise DataError(
             f"{table.file}: the column {quoted(path)} is an image: the first line is a row, not a "
             "header; add a first line with the names of the columns, such as path,label"
         )
-    split = settings.split or (SPLIT if SPLIT in there else None)
+    split = settings.split or there.get(SPLIT)
     return _Columns({"path": path}, labels or [], None if labels is None else split)
 
 

@@ -11,6 +11,7 @@ import re
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar
 
@@ -150,9 +151,8 @@ def _csv_reader(suffix: str, text: TextIO) -> Any:
         separator = "\t"
     if separator == " ":
         lines, separator = (_UNIT.join(_words(line)) for line in text), _UNIT
-    if is_list and separator != ",":
-        return csv.reader(lines, delimiter=separator, strict=True, quoting=csv.QUOTE_NONE)
-    return csv.reader(lines, delimiter=separator, strict=True)
+    form = partial(csv.reader, lines, delimiter=separator, skipinitialspace=True, strict=True)
+    return form(quoting=csv.QUOTE_NONE) if is_list and separator != "," else form()
 
 
 def _words(line: str) -> list[str]:

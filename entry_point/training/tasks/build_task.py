@@ -14,12 +14,13 @@ from entry_point.data.sources.source import Source
 from entry_point.job.known_tasks import LOSS, TASKS, Metric
 from entry_point.training.tasks.task import Task
 
-_HOLDS = {
+HOLDS = {
     "class": "one class per image",
     "labels": "any number of labels per image",
     "numbers": "numbers",
     "targets": "targets that lie in the image",
 }
+"""What a dataset of each kind holds."""
 
 
 def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
@@ -60,7 +61,7 @@ def _check_kind(name: str, takes: str | None, train: Source) -> None:
     fitting = [known for known, task in TASKS.items() if task.takes == train.kind]
     other = f"task={fitting[0]}" if fitting else "your own task"
     message = (
-        f"learns from {_HOLDS[str(takes)]}, but the dataset holds {_HOLDS[train.kind]}; "
+        f"learns from {HOLDS[str(takes)]}, but the dataset holds {HOLDS[train.kind]}; "
         f"use {other}, or other labels"
     )
     raise ConfigError("task.name", name, message)

@@ -51,6 +51,7 @@ WRONG = [
         "augment.name=project.augmentations.Noise: augments samples, which pipeline=dali cannot",
     ),
     (["task=multilable"], "task=multilable: must be one of "),
+    (["augment=trivial", "augment.erase=0.2"], "augment=trivial: is a group of settings: set augm"),
     (["task=null"], "task=null: must be one of classification, "),
     (["model=timm/a"], "model=timm/a: must be one of resnet18, resnet50, or set model.name=timm/a"),
     (["model.kwargs=[64]"], "model.kwargs=[64]: Input should be a valid dictionary"),

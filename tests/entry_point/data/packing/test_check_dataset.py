@@ -125,6 +125,7 @@ def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
     ("arguments", "message"),
     [
         (["root={}/nowhere"], "check-dataset: data.root={}/nowhere: no such file or folder"),
+        (["root=x", "data.table=y"], "data.table=y: is a group of settings: set table.KEY=VALUE"),
         (["data.root={}/file"], "data.root={}/file: must be a folder, or a file that ends in"),
         (["root={}"], "check-dataset: {} holds no images; their names end in one of .jpg"),
         (["root={}/class", "table.path=file"], ": data.table.path=file: needs data=manifest, "),

@@ -187,6 +187,23 @@ def test_folders_in_the_paths_of_a_table_tell_splits(
     assert counts(opened(file, val_fraction=0.5))["train"] not in (0, 40)
 
 
+def test_a_class_called_as_a_split_is_no_split_of_a_table(tmp_path: Path) -> None:
+    names = [name.replace("dog", "valid") for name in NAMES]
+    paths = [f"{split}/{name}" for split in ("train", "val") for name in names]
+    file = table(write(tmp_path, *paths) / "labels.csv", labeled(*paths))
+    assert counts(opened(file)) == {"train": 40, "val": 40}
+    only_train = table(tmp_path / "train.csv", labeled(*paths[:40]))
+    assert counts(opened(only_train, for_training=False)) == {"train": 40}
+
+
+def test_a_folder_above_the_splits_of_a_table_may_be_called_as_one(tmp_path: Path) -> None:
+    root = tmp_path / "dev" / "photos"
+    paths = [f"{root}/{split}/{name}" for split in ("train", "val") for name in NAMES]
+    write(root, *(f"{split}/{name}" for split in ("train", "val") for name in NAMES))
+    file = table(tmp_path / "labels.csv", labeled(*paths))
+    assert counts(opened(file)) == {"train": 40, "val": 40}
+
+
 def test_channels_called_as_splits_are_the_dataset(tmp_path: Path) -> None:
     splits(tmp_path, "train", "validation")
     (tmp_path / "weights").mkdir()

@@ -163,6 +163,14 @@ def test_what_cannot_be_read_is_named_with_what_lies_there(
     assert message in refused(tmp_path)
 
 
+def test_images_of_no_split_are_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    splits = of_splits(*BELOW)
+    write_pairs(tmp_path, {**splits, "": pairs("img_dir/new/*.jpg", "ann_dir/new/*.png")})
+    assert found(tmp_path) == splits
+    assert f"(by the folders); not used: {len(NAMES)} of no split" in caplog.text
+
+
 def test_a_test_set_without_masks_is_left_out_and_said(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -36,6 +36,7 @@ FILES = {
 IMAGE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
 NAMES = ["cat", "dog"]
 ROW = {"bytes": b"x", "path": "a.jpg"}
+PAIRS = pa.array([[1, 1], [1, 0], [0, 0]], pa.list_(pa.int64(), 2))
 
 
 def write(
@@ -165,6 +166,7 @@ def test_threads_read_a_shard_once_although_nothing_reads_ahead(
     [
         ([["b", "a"], [], ["b"]], (), ("labels", ["a", "b"], [[1, 1], [0, 0], [0, 1]])),
         ([[1], [0, 1], []], NAMES, ("labels", NAMES, [[0, 1], [1, 1], [0, 0]])),
+        (PAIRS, NAMES, ("labels", NAMES, [[0, 1], [1, 1], [1, 0]])),
         ([0.5, 2.0, -1.0], (), ("numbers", ["label"], [[0.5], [2.0], [-1.0]])),
         ([10, 9, 10], (), ("class", ["9", "10"], [1, 0, 1])),
     ],
@@ -177,6 +179,18 @@ def test_the_type_of_the_labels_says_what_they_are(
     source = open_parquet(tmp_path)
     assert (source.kind, source.classes, source.labels.tolist()) == expected
     assert source.labels.dtype == (torch.int64 if source.kind == "class" else torch.float32)
+
+
+@pytest.mark.parametrize("wrap", [lambda of: [of], lambda of: {"feature": of}])
+def test_the_names_of_the_classes_in_lists_are_found(tmp_path: Path, wrap: Any) -> None:
+    """Versions of the datasets package describe lists in several ways."""
+    for split in ("train", "val"):
+        write(file := tmp_path / f"{split}.parquet", [ROW] * 2, [[1], [0, 1]])
+        feature = wrap({"names": NAMES, "_type": "ClassLabel"})
+        described = json.dumps({"info": {"features": {"label": feature}}})
+        table = pq.read_table(file, partitioning=None)
+        pq.write_table(table.replace_schema_metadata({"huggingface": described}), file)
+    assert open_parquet(tmp_path).classes == NAMES
 
 
 def test_lists_that_polars_writes_are_several_labels(tmp_path: Path) -> None:
@@ -201,6 +215,7 @@ def test_files_with_labels_of_different_types_are_named(tmp_path: Path) -> None:
         ([0, -1], {}, "train.parquet, row 1: the label -1 is not a class of the schema"),
         ([[0], [1, 2]], {}, "train.parquet, row 1: the label 2 is not a class of the schema"),
         ([0, None], {}, "train.parquet, row 1: has no 'label'"),
+        ([[0], None], {}, "train.parquet, row 1: has no 'label'"),
         ([{"x": 1}, {"x": 2}], {}, "the column 'label' is of type Struct.*: must be text"),
         ([0.5, float("nan")], {}, "row 1: the label is NaN"),
         ([0, 1], {"labels": ["labl"]}, "no column 'labl'; did you mean label?"),
@@ -214,6 +229,22 @@ def test_what_cannot_be_used_is_named(
         write(tmp_path / f"{split}.parquet", [ROW] * 2, labels, NAMES)
     with pytest.raises(DataError, match=message):
         open_parquet(tmp_path, table=table)
+
+
+def test_a_column_tells_splits_where_no_file_name_does(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    write(file := tmp_path / "photos.parquet", [ROW] * 4, [0, 1, 0, 1])
+    cells = pq.read_table(file).append_column("split", [["train", "Validation", "test", "extra"]])
+    pq.write_table(cells, file)
+    found = {split: open_parquet(tmp_path, split) for split in ("train", "val", "test")}
+    assert {split: source.key(0)[-5:] for split, source in found.items()} == {
+        **{"train": "row 0", "val": "row 1", "test": "row 2"}
+    }
+    assert "(by the column 'split'); not used: 1 of split 'extra'" in caplog.text
+    write(tmp_path / "train.parquet", [ROW], [0])  # names of files come first
+    assert len(open_parquet(tmp_path)) == 1
 
 
 def test_a_class_in_the_metadata_that_no_log_can_hold_is_refused(tmp_path: Path) -> None:

@@ -177,6 +177,8 @@ def test_settings_that_do_not_fit_the_table_are_one_line(
         GOOD.replace(",", ";"),
         GOOD.replace("cat", '"cat"').replace("a.jpg", '"a.jpg"'),
         GOOD.replace(",cat", ", cat ").replace(",train", ", train"),
+        GOOD.replace(",cat", ', "cat"'),
+        GOOD.replace("path,label,split", "Path,LABEL,Split"),
         GOOD.rstrip("\n"),
         GOOD.replace("train", "Training").replace("val", "validation"),
     ],

@@ -124,6 +124,12 @@ def test_numbers_with_decimal_commas_are_no_classes(cells: list[str]) -> None:
     assert read(cells, separator=",").kind == "labels"
 
 
+@pytest.mark.parametrize("kind", [None, "numbers"])
+def test_the_advice_on_a_comma_keeps_thousands(kind: Any) -> None:
+    with pytest.raises(DataError, match=r"row 2: .*: write 1\.500, or 1500 if it is thousands"):
+        read(["300", "1,500", "12,000"], kind=kind)
+
+
 def test_whole_numbers_are_classes_in_their_order() -> None:
     found = read([11 - i % 12 for i in range(36)])
     assert found.kind == "class" and found.names == [str(number) for number in range(12)]

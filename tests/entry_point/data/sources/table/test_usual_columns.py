@@ -37,6 +37,7 @@ def table(root: Path, columns: dict[str, str]) -> Path:
         {"id": "number", "file": "path", "label": "label"},
         {"id": "number", "image_id": "path", "labels": "label"},
         {"class_id": "number", "target": "number", "class": "label", "filename": "path"},
+        {"Id": "number", "Label": "number", "label": "label", "Image": "path"},
     ],
     ids=" ".join,
 )
