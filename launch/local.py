@@ -19,6 +19,7 @@ from entry_point.job.program import (
     asks_for_help,
     defer_stop,
     exit_on_stop,
+    run_for_reader,
     run_program,
 )
 from entry_point.job.run_folder import LINK_LATEST, NEW_RUN, RUN_NAME, RunFolder, check_run_name
@@ -83,7 +84,7 @@ def main(arguments: Sequence[str]) -> None:
     from entry_point.config.train_config import TrainConfig
     from entry_point.config.usage import print_settings
 
-    print_settings(TrainConfig)
+    run_for_reader(partial(print_settings, TrainConfig))
 
 
 if __name__ == "__main__":

@@ -282,8 +282,7 @@ def measure(config: BenchConfig, work: Path) -> tuple[Page, int]:
 
 def main(arguments: Sequence[str]) -> int:
     if asks_for_help(arguments, __doc__):
-        print_settings(BenchConfig, "benchmarks/pipelines/bench.py")
-        return 0
+        return print_settings(BenchConfig, "benchmarks/pipelines/bench.py")
     try:
         config = read_config(arguments)
         with tempfile.TemporaryDirectory(prefix="bench-pipelines-") as work:

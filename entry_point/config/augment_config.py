@@ -28,9 +28,10 @@ class AugmentConfig:
     per: Literal["batch", "sample"] = "batch"
     """What the function of a dotted path takes and returns. `batch`: floats
     `(N, 3, image_size, image_size)`, normalized, on the device; a transform of torchvision treats
-    all images of a batch alike. `sample`: uint8 `(3, image_size, image_size)` and a
-    `torch.Generator` to draw from, where images are decoded, at the cost of Python's interpreter
-    lock; a transform of torchvision gets the image and draws from that generator."""
+    all images of a batch alike, and most that change colors need `sample`. `sample`: uint8
+    `(3, image_size, image_size)` and a `torch.Generator` to draw from, where images are decoded, at
+    the cost of Python's interpreter lock; a transform of torchvision gets the image and draws from
+    that generator."""
     erase: Share = 0.0
     """Probability of torchvision's RandomErasing after the policy, filled with `data.mean`."""
 

@@ -170,7 +170,7 @@ class DataConfig:
     """Training: smallest and largest width/height of a random crop."""
     hflip: Share = 0.5
     """Training: probability of a left-right flip."""
-    mean: list[Float] | None = Field(default=None, min_length=3, max_length=3)
+    mean: list[Share] | None = Field(default=None, min_length=3, max_length=3)
     """Mean of red, green and blue on the 0 to 1 scale. The device subtracts it. null: what
     `model.weights` were trained with; without weights, or if nothing tells, ImageNet's
     `[0.485,0.456,0.406]`. A job writes the numbers to config.yaml."""

@@ -189,11 +189,7 @@ def check_ranks(trainer: TrainerConfig, ranks: int, accumulate: int) -> None:
     """Raise ConfigError unless `ranks` ranks can share a batch equally, each in equal pieces."""
     pieces = ranks * accumulate
     if trainer.batch_size % pieces:
-        message = f"must be a multiple of the {ranks} ranks that share it"
-        if accumulate > 1:
-            message = (
-                f"must be a multiple of {pieces}, ranks={ranks} x optim.accumulate={accumulate}"
-            )
+        message = f"must be a multiple of {pieces}, ranks={ranks} x optim.accumulate={accumulate}"
         raise ConfigError("trainer.batch_size", trainer.batch_size, message)
 
 
@@ -254,9 +250,13 @@ class TrainConfig:
                 f"trainer.epochs={epochs}; set optim.warmup_epochs={epochs / 10:g} or less, or "
                 "more epochs"
             )
+        if "adam" in self.optim.name.lower() and self.optim.lr == OptimConfig.lr:
+            lines.append(
+                f"optim.lr={self.optim.lr:g}: is the default, for sgd, and too high for most "
+                f"models with optim.name={self.optim.name}; set optim.lr=0.001, or optim=adamw"
+            )
         weights = self.task.class_weights
-        are_equal = isinstance(weights, list) and len({*weights}) == 1
-        if self.data.balance and weights and not are_equal:
+        if self.data.balance and weights:
             lines.append(
                 f"task.class_weights={shown(weights)}: data.balance={self.data.balance} draws rare "
                 "classes more often already, so that they count twice; set one of them to null"

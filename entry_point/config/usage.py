@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import sys
-from functools import partial
 from shutil import get_terminal_size
 from textwrap import shorten
 
 from entry_point.config.checking import json_tree, settings_of
 from entry_point.config.config_errors import shown
-from entry_point.job.program import ExitCode, run_for_reader
+from entry_point.job.program import ExitCode
 
 
-def print_settings(schema: type, explained_in: str = "docs/settings.md") -> None:
-    """Print each key with its default and the first sentence of its meaning, a line for each."""
-    run_for_reader(partial(_print_settings, schema, explained_in))
-
-
-def _print_settings(schema: type, explained_in: str) -> int:
+def print_settings(schema: type, explained_in: str = "docs/settings.md") -> int:
+    """Print a line for each key, its default and its meaning; returns the exit code."""
     sys.stdout.write(f"\nSettings, with their defaults; {explained_in} explains them:\n")
     for key, node in settings_of(json_tree(schema)):
         default = shown(node["default"]) if "default" in node else "(required)"

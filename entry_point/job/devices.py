@@ -57,11 +57,8 @@ class Devices:
     def precision(self) -> str:
         if self.autocast_dtype is not None:
             return "bf16" if self.autocast_dtype is torch.bfloat16 else "fp16"
-        return "tf32" if torch.backends.cudnn.allow_tf32 and self.on_gpu else "fp32"
-
-    @property
-    def on_gpu(self) -> bool:
-        return self.device.type == "cuda"
+        has_tf32 = torch.backends.cudnn.allow_tf32 and self.device.type == "cuda"
+        return "tf32" if has_tf32 else "fp32"
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -75,12 +72,6 @@ class Devices:
             dtype=self.autocast_dtype or torch.bfloat16,
             enabled=self.autocast_dtype is not None,
         )
-
-    def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """Sum a tensor over all ranks, in place."""
-        if self.world_size > 1:
-            dist.all_reduce(values)
-        return values
 
     def gather(self, value: Any) -> list[Any]:
         """Returns all ranks' values in rank order, on every rank."""

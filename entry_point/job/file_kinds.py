@@ -11,7 +11,6 @@ _HEAD, _TAR = 1024, slice(257, 262)
 _BINARY = {
     b"\x89HDF": "an HDF5 file, as Keras writes it: save the weights with torch.save or safetensors",
     b"\x93NUMPY": "an array of NumPy: save the weights with torch.save or safetensors",
-    b"GGUF": "a GGUF file: take the model's .safetensors file",
     b"7z\xbc\xaf": "a 7z archive: unpack it, and name what it holds",
     b"Rar!": "a RAR archive: unpack it, and name what it holds",
 }

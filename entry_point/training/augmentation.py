@@ -12,8 +12,10 @@ from torchvision.transforms import v2
 
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import DataConfig
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import TrainConfig
+from entry_point.data.decode.own_augment import is_of_torchvision
 from entry_point.job.devices import Devices
 from entry_point.training.tasks.task import Task
 
@@ -24,16 +26,25 @@ It may draw from torch's, NumPy's and Python's generators. They are seeded befor
 a resumed run draws the same.
 """
 _MOVING_POLICIES = ("trivial", "rand_timm")
+_AUTOMATIC = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")
 _MOVING_TRANSFORMS = frozenset(
     (
         *("RandomHorizontalFlip", "RandomVerticalFlip", "Resize", "CenterCrop", "FiveCrop"),
         *("RandomResizedCrop", "TenCrop", "Pad", "RandomZoomOut", "RandomRotation", "RandomAffine"),
         *("RandomCrop", "RandomPerspective", "ElasticTransform", "RandomIoUCrop", "ScaleJitter"),
         *("RandomShortestSize", "RandomResize"),
-        *("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix"),
+        *_AUTOMATIC,
     )
 )
 """Classes of `torchvision.transforms` and of its `v2` that rotate, shear, shift, flip or resize."""
+_PIXEL_TRANSFORMS = frozenset(
+    (
+        *("ColorJitter", "RandomPhotometricDistort", "RandomAdjustSharpness", "RandomAutocontrast"),
+        *("RandomEqualize", "RandomInvert", "RandomPosterize", "RandomSolarize", "GaussianNoise"),
+        *("JPEG", *_AUTOMATIC),
+    )
+)
+"""Those that take pixels from 0 to 1; most cut off what lies outside."""
 
 
 class BatchAugmentation:
@@ -45,7 +56,7 @@ class BatchAugmentation:
     def __init__(self, config: TrainConfig, task: Task) -> None:
         if task.takes == "targets":
             refuse_moving(config.augment)
-        self.own = build_augmentation(config.augment)
+        self.own = build_augmentation(config.augment, config.data)
         optim, count = config.optim, len(task.names)
         wanted = {"mixup": (v2.MixUp, optim.mixup_alpha), "cutmix": (v2.CutMix, optim.cutmix_alpha)}
         mixes: list[v2.Transform] = []
@@ -67,7 +78,7 @@ class BatchAugmentation:
         return images, labels
 
 
-def build_augmentation(config: AugmentConfig) -> Augmentation:
+def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
     """Your own augmentation of batches; without one, it returns what it gets. Raises
     ConfigError."""
     if config.name is None or not config.own or config.per != "batch":
@@ -76,6 +87,9 @@ def build_augmentation(config: AugmentConfig) -> Augmentation:
     if not callable(made):
         message = f"must return a function from images to images, not {type(made).__name__}"
         raise ConfigError("augment.name", config.name, message)
+    is_normalized = data.normalization != ([0, 0, 0], [1, 1, 1])
+    if is_normalized and is_of_torchvision(made):
+        _refuse_pixel_transforms(made)
     name, augment = config.name, made
 
     def checked(images: torch.Tensor) -> torch.Tensor:
@@ -87,6 +101,15 @@ def build_augmentation(config: AugmentConfig) -> Augmentation:
         return augmented.to(images.dtype)  # NumPy makes float64 of them, which no model takes
 
     return checked
+
+
+def _refuse_pixel_transforms(made: object) -> None:
+    """Raise ConfigError for a transform of pixels, unless one before it may make pixels again."""
+    names = [type(part).__name__ for part in _parts(made)]
+    found = [name for name in names if name in _PIXEL_TRANSFORMS]
+    if found and not {"Normalize", "Lambda"} & {*names}:
+        message = f"{found[0]} takes pixels from 0 to 1, and batches are normalized; set sample"
+        raise ConfigError("augment.per", "batch", message)
 
 
 def refuse_moving(config: AugmentConfig) -> None:
@@ -125,7 +148,7 @@ def _parts(made: object) -> list[object]:
         else:
             held = [*(part if isinstance(part, dict) else getattr(part, "__dict__", {})).values()]
         for each in held:
-            may_hold = isinstance(each, (list, tuple, dict, nn.Module)) or _of_torchvision(each)
+            may_hold = isinstance(each, (list, tuple, dict, nn.Module)) or is_of_torchvision(each)
             if may_hold and not any(each is known for known in found):
                 found.append(each)
     return found
@@ -134,12 +157,7 @@ def _parts(made: object) -> list[object]:
 def _moves(part: object) -> bool:
     """Returns whether it is a transform of torchvision that moves pixels, or derived from one."""
     kinds = type(part).__mro__
-    return any(kind.__name__ in _MOVING_TRANSFORMS for kind in kinds) and _of_torchvision(part)
-
-
-def _of_torchvision(part: object) -> bool:
-    modules = (kind.__module__ for kind in type(part).__mro__)
-    return any(module.startswith("torchvision.transforms.") for module in modules)
+    return any(kind.__name__ in _MOVING_TRANSFORMS for kind in kinds) and is_of_torchvision(part)
 
 
 def seed_step(devices: Devices, run_seed: int, step: int) -> None:

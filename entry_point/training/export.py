@@ -66,7 +66,7 @@ class Export:
             return
         if (best := self.best()) is not None:
             self.write(best)
-        elif not progress.step and progress.is_evaluated(self._config.trainer):
+        elif not progress.step and progress.epoch - 1 in self._config.trainer.evaluated_epochs:
             self.write(saved)
 
     def best(self) -> State | None:

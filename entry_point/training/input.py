@@ -66,10 +66,6 @@ class TrainingInput:
         self.has_test = "test" in dataset.splits
         if self.has_test:
             logger.info("the split test is kept out of training")
-        if self.train.kind == "class" and len(self.train.classes) < 2:
-            only = ", ".join(self.train.classes)
-            message = f"all images have the label {only!r}; training needs two labels"
-            raise DataError(f"{dataset.root}: {message}")
         require_shared_classes(self.train, self.val, dataset.val_from)
         for line in gap_lines({"train": self.train, "val": self.val}) if devices.is_first else ():
             logger.warning("%s", line)

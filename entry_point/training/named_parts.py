@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import check_call, resolve
 from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.training.models import require_model
@@ -26,14 +27,21 @@ def require_named_parts(config: TrainConfig, channels: Path) -> None:
     check_call("optim.kwargs", build, optim.kwargs, [], lr=optim.lr)
     if optim.schedule != "cosine":
         shape = resolve("optim.schedule", optim.schedule, SCHEDULES)
+        _refuse_class("optim.schedule", optim.schedule, shape, "(epoch, epochs)")
         check_call("optim.schedule_kwargs", shape, optim.schedule_kwargs, 0.0, 1)
     given = dict.fromkeys(("train", "config", "device"))
     check_call("task.kwargs", task_class(task.name), task.kwargs, **given)
     if task.loss is not None and "." in task.loss:
-        resolve("task.loss", task.loss, {})
+        loss = resolve("task.loss", task.loss, {})
+        _refuse_class("task.loss", task.loss, loss, "(outputs, targets)")
     if augment.name is not None and augment.own:
         check_call("augment.kwargs", resolve("augment.name", augment.name, {}), augment.kwargs)
     for name in config.loggers:
         build, word = resolve("loggers", LOGGERS.get(name, name), {}), name.rpartition(".")[2]
         kwargs = config.logger_kwargs.get(word, {})
         check_call(f"logger_kwargs.{word}", build, kwargs, None)
+
+
+def _refuse_class(key: str, name: str, named: object, arguments: str) -> None:
+    if isinstance(named, type):
+        raise ConfigError(key, name, f"is a class; name a function of {arguments}")

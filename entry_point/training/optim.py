@@ -40,7 +40,7 @@ def build_optimizer(
         kwargs |= {"momentum": 0.9, "nesterov": True}
     try:
         optimizer = call("optim.kwargs", build, kwargs, groups, lr=config.lr)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         if isinstance(error, ConfigError):
             raise
         raise ConfigError("optim.name", config.name, f"cannot be built ({error})") from error

@@ -130,10 +130,6 @@ class Progress:
         nothing better."""
         return self.epoch >= trainer.epochs or self.stops_early(trainer)
 
-    def is_evaluated(self, trainer: TrainerConfig) -> bool:
-        """Returns whether the epoch that has ended last is evaluated."""
-        return self.epoch - 1 in trainer.evaluated_epochs
-
     def stops_early(self, trainer: TrainerConfig) -> bool:
         return trainer.early_stopping is not None and self.stale >= trainer.early_stopping
 

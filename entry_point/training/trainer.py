@@ -239,8 +239,9 @@ class Trainer:
             self.learner.load_weights(state["learner"])
             logger.info("exporting the best weights, of epoch %d", state["progress"]["epoch"])
             evaluation = self._score()
+        value = evaluation.metrics.get(self.progress.metric.name)  # the images may be others now
         if self.devices.is_first:
-            self.export.write(state)
+            self.export.write({**state, "progress": {**state["progress"], "value": value}})
         return evaluation
 
     def _write_tracked(self, *, finished: bool) -> None:

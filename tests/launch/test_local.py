@@ -140,7 +140,7 @@ def test_a_missing_compiler_is_answered_with_what_to_install(
     [
         ("trainer.epoch=1", "trainer.epoch=1: no such key"),
         ("--multirun", "--multirun: not an override"),
-        ("trainer.nproc_per_host=3", "trainer.batch_size=32: must be a multiple of the 3 ranks"),
+        ("trainer.nproc_per_host=3", "trainer.batch_size=32: must be a multiple of 3, ranks=3"),
     ],
 )
 def test_a_mistyped_argument_is_one_line_and_leaves_no_run(

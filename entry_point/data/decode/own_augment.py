@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from entry_point.config.augment_config import AugmentConfig
@@ -51,9 +51,7 @@ class OwnAugmentation:
         if not callable(made):
             message = f"must return a function from an image to an image, not {type(made).__name__}"
             raise ConfigError("augment.name", name, message)
-        from torchvision.transforms import v2  # takes a second, which other jobs can do without
-
-        self._function = partial(_transformed, made) if isinstance(made, v2.Transform) else made
+        self._function = partial(_transformed, made) if is_of_torchvision(made) else made
 
     def __reduce__(self) -> tuple[object, ...]:
         # A child process builds its own: what your code returns need not be picklable.
@@ -78,7 +76,13 @@ class OwnAugmentation:
         raise ConfigError("augment.name", self.augment.name, message)
 
 
-def _transformed(transform: nn.Module, image: Tensor, generator: torch.Generator) -> Any:
+def is_of_torchvision(thing: object) -> bool:
+    """Returns whether it is a transform of torchvision, of either version, or derived from one."""
+    modules = (kind.__module__ for kind in type(thing).__mro__)
+    return any(module.startswith("torchvision.transforms.") for module in modules)
+
+
+def _transformed(transform: Any, image: Tensor, generator: torch.Generator) -> Any:
     with _DrawsFrom(generator):
         return transform(image)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.job.devices import Devices, HostCopy
@@ -118,7 +119,9 @@ class StepLog:
         """Returns the loss sum, averaged over the ranks, and their damaged images. A collective
         call."""
         own = torch.stack([self._loss_sum, torch.full_like(self._loss_sum, self._damaged)])
-        loss_sum, damaged = HostCopy(self._devices.sum(own)).wait().tolist()
+        if self._devices.world_size > 1:
+            dist.all_reduce(own)
+        loss_sum, damaged = HostCopy(own).wait().tolist()
         return loss_sum / self._devices.world_size, int(damaged)
 
     def state(self) -> dict[str, Any]:

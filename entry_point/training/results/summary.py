@@ -26,6 +26,7 @@ from entry_point.job.text import duration
 from entry_point.training.evaluation import Evaluation
 from entry_point.training.progress import Progress
 from entry_point.training.results.log import format_milliseconds
+from entry_point.training.results.times import percentiles
 from entry_point.training.results.totals import Totals
 
 CODE = Path(__file__).parents[3]
@@ -80,7 +81,7 @@ def speed_rows(totals: Totals) -> dict[str, str]:
         return {}
     times = {
         f"  {part.replace('_', ' ')}": " / ".join(map(format_milliseconds, values))
-        for part, values in totals.parts.items()
+        for part, values in percentiles(totals.steps).items()
     }
     earlier = ", earlier starts included" if totals.resumed_at else ""
     head = {"step time (ms)": " / ".join(f"p{share}" for share in PERCENTILES)} if times else {}

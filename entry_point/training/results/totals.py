@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,9 +9,8 @@ from functools import cached_property
 import numpy as np
 
 from entry_point.job.cores import cores_per_rank
-from entry_point.job.metrics_line import PERCENTILES, STEP_PARTS, STEP_TIMES
-from entry_point.training.results.log import Record, column, training_records
-from entry_point.training.results.times import COLUMNS, Times, percentiles
+from entry_point.training.results.log import Record, training_records
+from entry_point.training.results.times import COLUMNS, Times
 
 INPUT_BOUND = 0.05
 """The least share of a step's time that waits for data if input limits training."""
@@ -60,19 +58,6 @@ class Totals:
     def data_wait_pct(self) -> float:
         waited = sum(seconds * share for _, seconds, share in self._intervals)
         return 100 * waited / self.training_seconds if self._intervals else 0.0
-
-    @property
-    def parts(self) -> dict[str, list[float]]:
-        """Each part's milliseconds at PERCENTILES.
-
-        Where this process trained no steps, the median of the epochs' values."""
-        if len(self.steps):
-            return percentiles(self.steps)
-        epochs = [record for record in self.records if STEP_TIMES[0] in record]
-        if not epochs:
-            return {}
-        median = {key: float(statistics.median(column(epochs, key))) for key in STEP_TIMES}
-        return {part: [median[f"{part}_ms_p{p}"] for p in PERCENTILES] for part in STEP_PARTS}
 
     @property
     def verdict(self) -> str:

@@ -14,6 +14,7 @@ WRONG = [
     (["data.scale=[0.9,1.5]"], "data.scale[1]=1.5: Input should be less than or equal to 1"),
     (["data.scale=[0,1]"], "data.scale[0]=0: Input should be greater than 0"),
     (["data.ratio=[2,1]"], "data.ratio=[2.0,1.0]: must be [smallest,largest]"),
+    (["data.mean=[0,116,0]"], "data.mean[1]=116: Input should be less than or equal to 1"),
     (["data.std=[0.1,0,0.1]"], "data.std[1]=0: Input should be greater than 0"),
     (["data=demo", "data.kwargs.train_images=3"], "data.kwargs.train_images=3: Input should be"),
     (["data.kwargs.x=3"], "data.kwargs={x:3}: needs data=demo or a source of your own"),

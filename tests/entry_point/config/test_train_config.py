@@ -65,9 +65,12 @@ def test_a_value_may_follow_another_setting() -> None:
             r"^task\.class_weights=auto: data\.b",
         ),
         (["data.balance=classes", "task.class_weights=[1,4]"], r"set one of them to null$"),
-        (["data.balance=classes", "task.class_weights=[1,1]"], None),
         (["data.balance=classes", "task.loss=focal"], None),
         (["task.class_weights=auto", "task.loss=focal"], None),
+        (["optim.name=adam"], r"^optim\.lr=0\.03: .* set optim\.lr=0\.001, or optim=adamw$"),
+        (["optim.name=torch.optim.AdamW"], r"^optim\.lr=0\.03: "),
+        (["optim=adamw"], None),
+        (["optim.name=nadam", "optim.lr=0.02"], None),
     ],
 )
 def test_what_cannot_be_right_has_a_line(overrides: list[str], says: str | None) -> None:
@@ -162,7 +165,7 @@ def test_no_number_may_be_infinite_or_nan(key: str, value: str) -> None:
 
 
 def test_the_ranks_of_a_host_must_share_the_batch() -> None:
-    refused = r"^trainer\.batch_size=16: must be a multiple of the 3 ranks that share it$"
+    refused = r"^trainer\.batch_size=16: must be a multiple of 3, ranks=3 x optim\.accumulate=1$"
     with pytest.raises(ConfigError, match=refused):
         load_train_config(["trainer.nproc_per_host=3", "trainer.batch_size=16"])
 

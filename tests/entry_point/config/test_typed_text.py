@@ -72,11 +72,11 @@ def test_numbers_and_arguments_of_your_own_are_still_numbers() -> None:
         "trainer.report=False",
         "model.kwargs.width=1_0",
         "model.kwargs.deep={a:1e5,b:[true,null]}",
-        "data.mean=[1e-1,.5,5_0]",
+        "data.ratio=[.5,5_0]",
     )
     assert (config.trainer.epochs, config.optim.lr, config.trainer.report) == (10, 0.1, False)
     assert config.model.kwargs == {"width": 10, "deep": {"a": 1e5, "b": [True, None]}}
-    assert config.data.mean == [0.1, 0.5, 50]
+    assert config.data.ratio == [0.5, 50]
     with pytest.raises(
         ConfigError, match=r"^trainer\.epochs=1\.5: Input should be a valid integer$"
     ):

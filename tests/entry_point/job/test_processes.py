@@ -74,7 +74,7 @@ def test_a_batch_size_that_the_ranks_cannot_share_is_refused_before_they_start(
 ) -> None:
     three = ["trainer.nproc_per_host=3"]
     output = run_job(tmp_path, photo_folder, three, code=ExitCode.USAGE)
-    refused = "trainer.batch_size=16: must be a multiple of the 3 ranks that share it"
+    refused = "trainer.batch_size=16: must be a multiple of 3, ranks=3 x optim.accumulate=1"
     assert output == f"train: {refused}\n"
 
 

@@ -71,7 +71,7 @@ def _isolate_and_run(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) ->
     [
         (
             ["trainer.batch_size=18"],
-            "trainer.batch_size=18: must be a multiple of the 4 ranks that share it",
+            "trainer.batch_size=18: must be a multiple of 4, ranks=4 x optim.accumulate=1",
         ),
         (
             ["trainer.batch_size=12", "optim.accumulate=6"],

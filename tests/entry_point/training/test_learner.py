@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torchvision.transforms import v2
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import OptimConfig, TrainConfig, load_train_config
@@ -23,6 +24,7 @@ from tests.entry_point.training.tasks.label_sources import classes, task_of
 from tests.own_models import tiny_net
 
 CPU = Devices(torch.device("cpu"), None)
+V2 = "torchvision.transforms.v2"
 
 
 def learner(*overrides: str) -> Learner:
@@ -76,9 +78,28 @@ def test_an_augmentation_of_your_own_changes_what_the_model_gets() -> None:
 
 
 def test_torchvisions_transforms_are_augmentations() -> None:
-    erasing = "augment.name=torchvision.transforms.v2.RandomErasing"
+    erasing = f"augment.name={V2}.RandomErasing"
     losses = [float(learner(erasing, f"augment.kwargs.p={p}").loss(*batch(), 0)) for p in (0, 1)]
     assert losses[0] == float(learner().loss(*batch(), 0)) != losses[1]
+
+
+def jittered() -> v2.Transform:
+    return v2.Compose([v2.GaussianBlur(3), v2.RandomApply([v2.ColorJitter(0.4)])])
+
+
+def jittered_as_pixels() -> v2.Transform:
+    return v2.Compose([v2.Normalize([-1.0] * 3, [2.0] * 3), v2.ColorJitter(0.4)])
+
+
+@pytest.mark.parametrize("name", [f"{V2}.ColorJitter", f"{V2}.AugMix", f"{__name__}.jittered"])
+def test_a_transform_that_takes_pixels_gets_no_normalized_batch(name: str) -> None:
+    """torchvision's would cut off all below the mean."""
+    error = r"^augment\.per=batch: (ColorJitter|AugMix) takes pixels from 0 to 1, and .* set sample"
+    with pytest.raises(ConfigError, match=error):
+        learner(f"augment.name={name}")
+    learner(f"augment.name={name}", "data.mean=[0,0,0]", "data.std=[1,1,1]")
+    learner(f"augment.name={name}", "augment.per=sample")
+    learner(f"augment.name={__name__}.jittered_as_pixels")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import torch
 import torchvision.transforms
 from torch import Tensor, nn
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import _auto_augment, _geometry
+from torchvision.transforms.v2 import _auto_augment, _color, _geometry
 
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.config_errors import ConfigError
@@ -17,6 +17,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.job.program import ExitCode
 from entry_point.training.augmentation import (
     _MOVING_TRANSFORMS,
+    _PIXEL_TRANSFORMS,
     BatchAugmentation,
     refuse_moving,
 )
@@ -69,11 +70,17 @@ def unknown() -> object:
     return lambda images: images.flip(-1)
 
 
-def test_every_transform_of_torchvision_that_moves_pixels_is_known() -> None:
-    for module in (_geometry, _auto_augment):
+def test_every_transform_of_torchvision_that_moves_pixels_or_changes_colors_is_known() -> None:
+    linear = {"Grayscale", "RandomGrayscale", "RGB", "RandomChannelPermutation"}
+    known = {
+        _geometry: _MOVING_TRANSFORMS,
+        _auto_augment: _MOVING_TRANSFORMS & _PIXEL_TRANSFORMS,
+        _color: _PIXEL_TRANSFORMS | linear,
+    }
+    for module, found in known.items():
         own = [each for _, each in inspect.getmembers(module, inspect.isclass)]
         names = {each.__name__ for each in own if each.__module__ == module.__name__}
-        assert {name for name in names if not name.startswith("_")} <= _MOVING_TRANSFORMS
+        assert {name for name in names if not name.startswith("_")} <= found
 
 
 @pytest.mark.parametrize("path", MOVING)

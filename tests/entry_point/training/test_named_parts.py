@@ -34,6 +34,8 @@ FALLING, ORDERED = "tests.own_optimizers.falling", "project.tasks.OrderedClasses
         (f"optim.schedule={FALLING} optim.schedule_kwargs.pow=2", "did you mean power?"),
         (f"task.name={ORDERED} task.kwargs.gama=1", "task.kwargs.gama=1: no such"),
         ("augment.name=project.augmentations.Noise augment.kwargs.strenght=1", "mean strength?"),
+        ("optim.schedule=torch.optim.lr_scheduler.StepLR", "a class; name a function of (epoch,"),
+        ("task.loss=torch.nn.CrossEntropyLoss", "a class; name a function of (outputs, targets)"),
         ("loggers=[project.loggers.CsvLogger] logger_kwargs.CsvLogger.nam=x", "did you mean name?"),
     ],
 )

@@ -169,6 +169,7 @@ def test_kwargs_reach_the_optimizer() -> None:
         ("groups={6.*:{rate:1}}", "groups.6.*.rate=1: no such argument of a group; sgd takes lr,"),
         ("groups={*:{lr:0}}", "groups: freezes all parameters; leave some to train"),
         ("kwargs.momentum=-1", "name=sgd: cannot be built (Invalid momentum value: -1)"),
+        ("kwargs.momentum=high", "name=sgd: cannot be built ('<' not supported between instances"),
         (
             "name=tests.own_optimizers.no_optimizer",
             "must return a torch.optim.Optimizer, not tuple",

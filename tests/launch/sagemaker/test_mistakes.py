@@ -92,7 +92,7 @@ MISTAKES = [
     ),
     (
         "trainer.batch_size=30 target.instance_count=4",
-        "trainer.batch_size=30: must be a multiple of the 4 ranks that share it on 4 hosts",
+        "trainer.batch_size=30: must be a multiple of 4, ranks=4 x optim.accumulate=1 on 4 hosts",
         "trainer.batch_size=32 target.instance_count=4",
     ),
     (

@@ -141,7 +141,7 @@ def test_your_own_function_draws_the_same_for_each_training_sample_in_every_engi
     assert torch.equal(val, images(photo_folder, "threads", AugmentConfig(), "val"))
 
 
-V2 = "torchvision.transforms.v2"
+V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 TRANSFORMS: dict[str, dict[str, Any]] = {
     "AugMix": {"severity": 5},
     "AutoAugment": {},
@@ -172,9 +172,12 @@ def test_a_transform_of_torchvision_draws_the_same_for_each_sample_in_every_engi
     assert difference.abs().float().mean() < 2
 
 
-@pytest.mark.parametrize("name", TRANSFORMS)
-def test_a_transform_draws_by_seed_and_sample_and_leaves_the_process_generator(name: str) -> None:
-    transform = OwnAugmentation(AugmentConfig(f"{V2}.{name}", TRANSFORMS[name], per="sample"))
+@pytest.mark.parametrize(
+    "path", [*(f"{V2}.{name}" for name in TRANSFORMS), f"{V1}.RandAugment", f"{V1}.ColorJitter"]
+)
+def test_a_transform_draws_by_seed_and_sample_and_leaves_the_process_generator(path: str) -> None:
+    kwargs = TRANSFORMS[path.rpartition(".")[2]]
+    transform = OwnAugmentation(AugmentConfig(path, kwargs, per="sample"))
     image = torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8).repeat_interleave(8, 1)
     image = image.repeat_interleave(8, 2)
 

@@ -1,5 +1,6 @@
 """`model/` is written with each evaluation that is exported; a stopped job leaves the last one."""
 
+import re
 import shutil
 import signal
 import threading
@@ -20,6 +21,7 @@ from tests import commands
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS
+from tests.entry_point.training.checkpoints.test_interrupted_runs import changed
 from tests.entry_point.training.training_jobs import run_job, start_job
 from tests.forkserver import Program
 
@@ -167,3 +169,15 @@ def test_a_kill_while_the_model_is_written_leaves_the_earlier_one(
     run_job(tmp_path, photo_folder, two)
     assert files(tmp_path) == WHOLE
     assert_exported(tmp_path, checkpoint(tmp_path))
+
+
+def test_a_complete_run_says_what_it_reaches_on_other_validation_images(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    root, given = tmp_path / "run", ["trainer.epochs=1", "task.best=loss"]
+    for data in (photo_folder, changed(photo_folder, "val", tmp_path)):
+        assert forked.run(root, data, given) == 0
+    before, now = re.findall(r"validation loss +(\S+) \(best", (root / "log").read_text())
+    with safe_open(root / "model/model.safetensors", "pt") as opened:
+        assert opened.metadata()["reached"] == f"epoch 1 of 1, validation loss {now}"
+    assert now != before

@@ -1,5 +1,6 @@
 """The example of a task that takes views: its loss, its metric, and a job."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -118,6 +119,15 @@ def test_what_does_not_fit_is_named(overrides: list[str], error: str) -> None:
 def test_a_model_of_another_width_is_named() -> None:
     with pytest.raises(ConfigError, match=r"task.kwargs.features=5: must be 8, the features of"):
         simclr().scores(torch.zeros(2, 8), LABELS[:2])
+
+
+def test_photos_of_one_folder_are_learned_from(photo_folder: Path, tmp_path: Path) -> None:
+    """Labels serve the metric alone."""
+    for split in ("train", "val"):
+        shutil.copytree(photo_folder / split / "cat", tmp_path / "photos" / split / "all")
+    overrides = [TASK, "data.views=2", "model.name=project.simclr.encoder", "trainer.epochs=1"]
+    code = forked.run(tmp_path / "run", tmp_path / "photos", [*overrides, "trainer.batch_size=4"])
+    assert code == 0, (tmp_path / "run" / "log").read_text()
 
 
 def test_a_job_trains_on_views_and_exports_the_features(photo_folder: Path, tmp_path: Path) -> None:
