@@ -129,14 +129,15 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
 
     Raises ConfigError and OmegaConf's errors.
     """
+    words = set[str]()
     for override in overrides:
         key = override.key_or_group
-        names = key.split(".")
-        groups = (OmegaConf.select(config, ".".join(names[:end])) for end in range(1, len(names)))
-        if any(isinstance(group, str) for group in groups):
-            continue  # `check_config` names the word that stands for the group
+        if any(key.startswith(f"{word}.") for word in words):
+            continue  # `check_config` names the word that was typed in the place of a group
         if not override.is_delete():
             value = typed_value(override, schema)
+            if isinstance(value, str):
+                words.add(key)
             # Merged, a list in the place of a dict would be OmegaConf's error, which has no value.
             OmegaConf.update(config, key, value, merge=isinstance(value, dict), force_add=True)
             continue

@@ -227,7 +227,7 @@ MISTAKES = [
     (
         "job.request.ResourceConfig={InstanceType:null,InstanceCount:null,InstancePreferences:"
         "[{InstanceType:ml.c7i.large,InstanceCount:2},{InstanceType:ml.m7i.large,InstanceCount:3}]}",
-        "trainer.batch_size=32: must be a multiple of the 3 ranks that share it on 3 hosts",
+        "trainer.batch_size=32: must be a multiple of 3, ranks=3 x optim.accumulate=1 on 3 hosts",
         "",
     ),
     (
