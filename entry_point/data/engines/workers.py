@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class WorkerEngine:
             num_workers=self._workers,
             prefetch_factor=AHEAD if self._workers else None,
             pin_memory=self._spec.device.type == "cuda",
+            worker_init_fn=_say_nothing_of_lost_connections,
         )
         # A worker that collected the trainer's garbage would finalize what lives on threads that it
         # has no copy of, and crash, as with DALI's pipelines.
@@ -74,6 +76,15 @@ class WorkerEngine:
     def stop(self) -> None:
         """See Engine."""
         self._running.close()
+
+
+def _say_nothing_of_lost_connections(_worker: int) -> None:
+    """Keep what this process says to the reasons of its batches.
+
+    The thread of multiprocessing that hands a batch's memory over would show a traceback if the
+    trainer, which another worker's death ends, has left. It calls this hook, as nothing else does.
+    """
+    sys.excepthook = lambda *_: None
 
 
 def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:

@@ -1,16 +1,20 @@
 import multiprocessing
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
+from multiprocessing import resource_sharer
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
+from entry_point.data.engines.workers import WorkerEngine
 from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from tests import forkserver
@@ -109,6 +113,25 @@ def test_a_killed_worker_is_an_error_of_one_line(photo_folder: Path, tmp_path: P
     assert job.returncode == 1
     (line,) = output.splitlines()
     assert re.match(r"train: DataLoader worker .*(killed|exited).*; if memory ran out", line)
+
+
+def leave_a_connection(*_request: object, **_: object) -> Any:
+    """What a trainer that ends does while it takes a batch over."""
+    handle: Any = resource_sharer.DupFd(0)
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(handle._id[0])
+    time.sleep(0.2)
+
+
+def test_a_worker_says_nothing_of_a_connection_that_the_trainer_left(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    spec = LoaderSpec(DataConfig(), pipeline_of("workers", num_workers=1), "train", 1, seed=0)
+    engine = WorkerEngine(leave_a_connection, spec, 1)  # type: ignore[arg-type]
+    requests: Any = iter([(0,)])
+    assert next(engine.start(requests)) is None
+    engine.stop()
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("engine", ["pillow", "threads"])
