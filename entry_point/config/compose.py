@@ -136,8 +136,7 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
             continue  # `check_config` names the word that was typed in the place of a group
         if not override.is_delete():
             value = typed_value(override, schema)
-            if isinstance(value, str):
-                words.add(key)
+            words = {*words, key} if isinstance(value, str) else words - {key}
             # Merged, a list in the place of a dict would be OmegaConf's error, which has no value.
             OmegaConf.update(config, key, value, merge=isinstance(value, dict), force_add=True)
             continue

@@ -165,14 +165,18 @@ def _with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[Da
 
     Raises DataError and ConfigError.
     """
-    found, also = data.format, ""
+    found, also, root = data.format, "", tree.root
+    # The demo is made there; the root of your own format, or of tar files by a pattern, is no path.
+    may_be_absent = found == "demo" or "." in found or "{" in str(root)
+    if not may_be_absent and not root.exists():
+        raise DataError(f"data.root={root}: no such file or folder")
     if found == "auto":
         found, also = looking.find_format(tree, data.table, labeled)
     if found == looking.IMAGES:
         return data, also
     changes = {} if found == data.format else {"format": found}
     if found == "shards" and data.access == "auto":
-        changes["access"] = "stream" if _is_shown_by_a_program(tree.root) else "map"
+        changes["access"] = "stream" if _is_shown_by_a_program(root) else "map"
     return check_config({**asdict(data), **changes}, DataConfig, "data") if changes else data, also
 
 

@@ -53,8 +53,6 @@ def find_format(tree: Tree, table: TableConfig, labeled: bool) -> tuple[str, str
     be IMAGES. Raises DataError if there is nothing to read.
     """
     root = tree.root
-    if not root.exists() and "{" not in str(root):
-        raise DataError(f"data.root={root}: no such file or folder")
     if not root.is_dir():
         return _format_of_file(root, table, labeled), ""
     if _describes(tree) or (root.name in SPLITS and is_packed(root.parent)):

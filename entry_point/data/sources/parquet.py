@@ -33,7 +33,16 @@ from entry_point.data.sources.dataset_description import CLASS_NAME, SPLITS, is_
 from entry_point.data.sources.file_bytes import opened
 from entry_point.data.sources.folder import Tree
 from entry_point.data.sources.labels import text_column
-from entry_point.data.sources.rows import LABEL_NAMES, Cells, Labels, PathList, Places, Rows, Words
+from entry_point.data.sources.rows import (
+    LABEL_NAMES,
+    SPLIT,
+    Cells,
+    Labels,
+    PathList,
+    Places,
+    Rows,
+    Words,
+)
 from entry_point.data.sources.splits import split_called, words_of_files
 from entry_point.data.sources.stream import StreamSource
 from entry_point.job.text import counted, printable
@@ -42,7 +51,6 @@ SHARD_BYTES = 64e6
 """Row groups of one file follow each other in a shard until their images fill this."""
 _SMALLEST_IMAGE = 32
 """Bytes that no image has."""
-_SPLIT = "split"
 _METADATA = b"huggingface"
 """Key of the schema's metadata in which the datasets package describes the columns."""
 
@@ -205,10 +213,11 @@ def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
 
 def _words_of_column(files: Sequence[Path]) -> Words | None:
     """Returns what the column `split` tells; None if a file has none, or no row names a split."""
-    if not all(_SPLIT in _read_schema(file).names for file in files):
+    if not all(SPLIT in _read_schema(file).names for file in files):
         return None
-    columns = (_read_columns(file, [_SPLIT])[_SPLIT].to_pylist() for file in files)
-    found = [split_called(str(cell)) or str(cell) for column in columns for cell in column]
+    columns = (_read_columns(file, [SPLIT])[SPLIT].to_pylist() for file in files)
+    cells = ("" if cell is None else str(cell) for column in columns for cell in column)
+    found = [split_called(cell) or cell for cell in cells]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(found))}
     of = np.array([numbers[word] for word in found])
     return Words("the column 'split'", [*numbers], of) if {*numbers} & {*SPLITS} else None

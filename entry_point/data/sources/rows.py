@@ -33,6 +33,8 @@ IMAGE_SUFFIXES = (
 LABEL_NAMES = ("label", "labels", "class", "cls", "target", "class_id")
 """The usual names of columns of labels, and of their keys in JSON: the first that is there is
 read."""
+SPLIT = "split"
+"""The usual name of the column of splits."""
 
 
 @dataclass(frozen=True)

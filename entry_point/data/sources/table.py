@@ -34,6 +34,7 @@ from entry_point.data.sources.listed_paths import (
 from entry_point.data.sources.rows import (
     IMAGE_SUFFIXES,
     LABEL_NAMES,
+    SPLIT,
     Cells,
     Files,
     Labels,
@@ -59,7 +60,7 @@ PATHS = (
     *("image_id", "id_code", "id"),  # last: beside a path, they are numbers
 )
 """The usual names of the column of paths: the first that a table has is read."""
-SPLIT, MASK = "split", "mask"
+MASK = "mask"
 
 
 class _Columns(NamedTuple):

@@ -103,6 +103,11 @@ def test_settings_of_your_own_source_are_taken_as_they_are() -> None:
     assert config.data.kwargs == {"x": 3} and config.data.table.split == "part"
 
 
+def test_settings_behind_a_word_that_a_later_override_replaces_count() -> None:
+    config, _ = load_train_config(["augment=trivial", "augment={}", "augment.erase=0.1"])
+    assert (config.augment.name, config.augment.erase) == (None, 0.1)
+
+
 def test_a_policys_arguments_have_their_defaults_and_types() -> None:
     config, _ = load_train_config(["augment.name=rand_timm", "augment.kwargs.m=5"])
     assert config.augment.policy() == RandTimm("nearest", [0, 0, 0], n=2, m=5)

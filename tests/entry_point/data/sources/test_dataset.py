@@ -204,6 +204,12 @@ def test_a_folder_above_the_splits_of_a_table_may_be_called_as_one(tmp_path: Pat
     assert counts(opened(file)) == {"train": 40, "val": 40}
 
 
+@pytest.mark.parametrize("form", sorted({"auto", *FORMATS} - {"demo"}))
+def test_a_root_that_is_not_there_is_named_by_its_setting(tmp_path: Path, form: str) -> None:
+    root = tmp_path / "nowhere"
+    assert refusal(root, format=form) == f"data.root={root}: no such file or folder"
+
+
 def test_channels_called_as_splits_are_the_dataset(tmp_path: Path) -> None:
     splits(tmp_path, "train", "validation")
     (tmp_path / "weights").mkdir()

@@ -68,7 +68,6 @@ def test_links_are_followed_but_loops_are_not(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "root cannot be listed: No such file or directory"),
         (["train/a/1.jpg"], "no images for val, only 1 image for train.*val_fraction=0.1"),
         (["train/1.jpg", "val/1.jpg"], "no class folders"),
         (["1.jpg", "2.jpg"], "root has no class folders: .* in a table .data.root=labels.csv"),

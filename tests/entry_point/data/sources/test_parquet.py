@@ -235,14 +235,15 @@ def test_a_column_tells_splits_where_no_file_name_does(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    write(file := tmp_path / "photos.parquet", [ROW] * 4, [0, 1, 0, 1])
-    cells = pq.read_table(file).append_column("split", [["train", "Validation", "test", "extra"]])
+    write(file := tmp_path / "photos.parquet", [ROW] * 5, [0, 1, 0, 1, 0])
+    words = ["train", "Validation", "test", "extra", None]
+    cells = pq.read_table(file).append_column("split", [words])
     pq.write_table(cells, file)
     found = {split: open_parquet(tmp_path, split) for split in ("train", "val", "test")}
     assert {split: source.key(0)[-5:] for split, source in found.items()} == {
         **{"train": "row 0", "val": "row 1", "test": "row 2"}
     }
-    assert "(by the column 'split'); not used: 1 of split 'extra'" in caplog.text
+    assert "(by the column 'split'); not used: 1 of split 'extra', 1 of no split" in caplog.text
     write(tmp_path / "train.parquet", [ROW], [0])  # names of files come first
     assert len(open_parquet(tmp_path)) == 1
 
