@@ -14,6 +14,7 @@ says the same now."""
 
 DIFFERS: dict[str, str] = {
     "request: removed_and_added_keys": "settings: no +key and ~key on SageMaker",
+    "samples: demo...": "data: no fields of noise in the demo",
     "weights: averaged weights": "training: the average alone is evaluated",
 }
 """The name of a comparison as it is printed (`layout: demo`, `weights: regression`), and the
