@@ -87,17 +87,17 @@ def test_every_plot_is_shown_on_a_page() -> None:
             "RandomResizedCrop to 224 pixels, the same",
             "op-resized",
             (
-                "this operator, side index, float32",
+                "this operator, side index",
                 "torchvision v2 on tensors",
                 "torchcodec, v2 on tensors",
-                "Pillow + torchvision v1",
+                "Pillow",
             ),
         ),
         (
             "RandomResizedCrop to 224 pixels, photos of 12",
             "op-resized",
             (
-                "RandomResizedCrop 224 of 3000x4000, uint8",
+                "RandomResizedCrop 224 of 3000x4000",
                 "this operator, side index",
                 "torchvision v2 on tensors",
                 "torchcodec, v2 on tensors",
