@@ -3,8 +3,6 @@
 import torch
 from torchvision.transforms.v2 import functional
 
-from entry_point.data.batch import Batch
-from entry_point.training.input import device_batches
 from entry_point.training.models import Normalize
 
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -23,9 +21,3 @@ def test_normalization_matches_torchvision() -> None:
 def test_a_bf16_model_gets_what_autocast_would_round_its_fp32_input_to() -> None:
     full = Normalize(MEAN, STD, torch.float32)(pixels())
     assert torch.equal(Normalize(MEAN, STD, torch.bfloat16)(pixels()), full.bfloat16())
-
-
-def test_device_batches_have_the_requested_memory_format() -> None:
-    made = Batch(pixels(), torch.zeros(2, dtype=torch.int64), torch.arange(2))
-    (got,) = device_batches([made], torch.device("cpu"), Normalize(MEAN, STD))
-    assert got.images.is_contiguous(memory_format=torch.channels_last)
