@@ -198,8 +198,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that has learned shapes, in `run`, and its images in `root`."""
     folder = tmp_path_factory.mktemp("job")
     root = write_shapes(folder / "root", train=256, val=32)
-    overrides = [*DENSE, "data=masks", "task=segmentation", "data.image_size=64"]
-    overrides += ["data.scale=[0.5,1]", "trainer.batch_size=8", "trainer.epochs=5"]
+    overrides = [*DENSE, "data=masks", "task=segmentation", "data.image_size=48"]
+    overrides += ["data.scale=[1,1]", "trainer.batch_size=4", "trainer.epochs=4"]
     overrides += ["optim=adamw", "optim.lr=0.004", "trainer.report=true", "pipeline=threads"]
     assert forked.run(folder / "run", root, overrides) == 0, (folder / "run/log").read_text()
     return folder

@@ -185,6 +185,14 @@ def test_gradients_are_clipped_to_clip_norm_and_their_norm_before_is_logged(
     assert some.record()["grad_norm"] == pytest.approx(float(before), rel=1e-5)
 
 
+def test_averaged_weights_are_evaluated() -> None:
+    averaged, raw = learner("optim.ema_decay=0.5"), learner()
+    trained(averaged, range(3))
+    assert averaged.ema is not None and averaged.exported is averaged.ema.model
+    assert not torch.equal(averaged.exported[6].bias, averaged.model[6].bias)  # type: ignore[index]
+    assert raw.exported is raw.model
+
+
 @pytest.mark.parametrize(
     "drawing",
     [
