@@ -60,12 +60,11 @@ def quoted(message: str) -> str:
 
 
 def test_any_path_survives_shell_make_and_hydra() -> None:
-    for first in range(0, len(PATHS), 8):
-        some = PATHS[first : first + 8]
-        kwargs = {f"data.kwargs.k{i}": path for i, path in enumerate(some)}
-        command = make("dataset", {"data.format": "mine.files", **kwargs})
-        read = load_config("optimize", OptimizeConfig, arguments(command))
-        assert [*read.data["kwargs"].values()] == some
+    kwargs = {f"k{number}": path for number, path in enumerate(PATHS)}
+    settings = {f"data.kwargs.{key}": path for key, path in kwargs.items()}
+    command = make("dataset", {"data.format": "mine.files", **settings})
+    read = load_config("optimize", OptimizeConfig, arguments(command))
+    assert read.data["kwargs"] == kwargs
 
 
 SETTINGS: list[dict[str, Any]] = [
