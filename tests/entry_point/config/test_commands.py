@@ -30,19 +30,8 @@ PATHS = [
     *("photos", "/data/photos", "../photos", "./a-b", "2024_11_27", "1e5", "null", "True", "nan"),
     *("/data/photos (1)", "photos (1)", "choice(a)", "a b", " a", "a ", "/a,b", "a,b", "[a]", "{a"),
     *("it's", "/it's", '/a"b', "/$HOME/x", "${HOME}", "/${x}", "`id`", "/a\\b", "a\\", "/a\\'b"),
-    *(
-        "größe",
-        "データ",
-        "/データ 🖼",
-        "a=b",
-        "/year=2024/",
-        "a#b",
-        "/a;b&c|d",
-        "/a!b",
-        "*",
-        "~x",
-        "/~",
-    ),
+    *("größe", "データ", "/データ 🖼", "a=b", "/year=2024/", "a#b", "/a;b&c|d", "/a!b"),
+    *("*", "~x", "/~"),
     *("/a{b,c}d", "s3://b/x/", "12:30", "a:1", "%41", "-x", "+x", "$(id)", "$$", "'", '"', "\\"),
 ]
 
@@ -71,12 +60,11 @@ def quoted(message: str) -> str:
 
 
 def test_any_path_survives_shell_make_and_hydra() -> None:
-    for first in range(0, len(PATHS), 8):
-        some = PATHS[first : first + 8]
-        kwargs = {f"data.kwargs.k{i}": path for i, path in enumerate(some)}
-        command = make("dataset", {"data.format": "mine.files", **kwargs})
-        read = load_config("optimize", OptimizeConfig, arguments(command))
-        assert [*read.data["kwargs"].values()] == some
+    kwargs = {f"k{number}": path for number, path in enumerate(PATHS)}
+    settings = {f"data.kwargs.{key}": path for key, path in kwargs.items()}
+    command = make("dataset", {"data.format": "mine.files", **settings})
+    read = load_config("optimize", OptimizeConfig, arguments(command))
+    assert read.data["kwargs"] == kwargs
 
 
 SETTINGS: list[dict[str, Any]] = [

@@ -17,6 +17,8 @@ from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize, build_model
 from entry_point.training.tasks.build_task import build_task
+from tests import forkserver
+from tests.entry_point.training.training_jobs import read_records
 
 RECIPES = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
 ON_CPU = Devices(torch.device("cpu"), None)
@@ -167,3 +169,18 @@ def test_a_recipe_names_the_values_of_its_source_that_it_does_not_have(recipe: s
     head = " ".join(text.replace("\n#", " ").split())
     _, differences = head.split("source's values in parentheses")
     assert not [value for value in DIFFERENCES[recipe] if value not in differences]
+
+
+def test_the_loss_of_the_debug_recipe_falls(tmp_path: Path) -> None:
+    few = ["data.kwargs.train_images=16", "data.kwargs.val_images=10", "trainer.report=false"]
+    steps = ["trainer.epochs=6", "trainer.evaluate_every_epochs=6", "trainer.log_every_steps=1"]
+    alone = ["pipeline=pillow", "pipeline.num_workers=0"]
+    done = forkserver.start(
+        ["-m", "entry_point.train", "experiment=debug", *few, *steps, *alone],
+        tmp_path / "log",
+        environment={"ML_ROOT": str(tmp_path), "DEMO_DATA": str(tmp_path / "demo")},
+    )
+    output, _ = done.communicate()
+    assert done.returncode == 0, output
+    losses = [record["loss"] for record in read_records(tmp_path) if "loss" in record]
+    assert losses[-1] < 0.7 * losses[0]

@@ -153,15 +153,17 @@ NUMBERS = {
 """The settings that are a number, or a list of so many."""
 
 
-@pytest.mark.parametrize("key", NUMBERS)
 @pytest.mark.parametrize("value", ["inf", "-inf", "nan"])
-def test_no_number_may_be_infinite_or_nan(key: str, value: str) -> None:
-    items = NUMBERS[key]
-    typed = f"[{','.join([*['0.5'] * (items - 1), value])}]" if items else value
-    item = f"[{items - 1}]" if items else ""
+def test_no_number_may_be_infinite_or_nan(value: str) -> None:
+    typed, expected = [], set()
+    for key, items in NUMBERS.items():
+        found = f"[{','.join([*['0.5'] * (items - 1), value])}]" if items else value
+        typed.append(f"{key}={found}")
+        item = f"[{items - 1}]" if items else ""
+        expected.add(f"{key}{item}={value}: Input should be a finite number")
     with pytest.raises(ConfigError) as caught:
-        load_train_config([f"{key}={typed}"])
-    assert str(caught.value).startswith(f"{key}{item}={value}: Input should be a finite number")
+        load_train_config(typed)
+    assert expected and {*str(caught.value).split("\n")} == expected
 
 
 def test_the_ranks_of_a_host_must_share_the_batch() -> None:

@@ -1,7 +1,5 @@
 """Text settings are what was typed, although Hydra and YAML read numbers and truth values there."""
 
-import shlex
-
 import pytest
 
 from entry_point.config.compose import load_config, load_resolved, resolved_yaml
@@ -175,12 +173,6 @@ def test_a_text_that_yaml_reads_as_a_number_is_refused(
     assert train("experiment=mine", "data.root=1_0").data.root == "1_0"
     write("experiment/mine", f"# @package _global_\ndata: {{root: '{written}'}}\n")
     assert train("experiment=mine").data.root == written
-
-
-def test_a_quoted_line_of_a_shell_is_one_text() -> None:
-    line = "data.root='2024 (1)' data.table.path=1_0"
-    config = train("data=manifest", *shlex.split(line))
-    assert config.data.root == "2024 (1)" and config.data.table.path == "1_0"
 
 
 def test_an_object_of_json_is_read_on_the_command_line_too() -> None:

@@ -7,8 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from entry_point.config import compose as composing
 from entry_point.config.compose import resolved_yaml
 from entry_point.config.train_config import load_train_config
@@ -51,11 +49,10 @@ def kept(*overrides: str) -> str:
     return resolved_yaml(replace(config, data=replace(config.data, mean=mean, std=std)))
 
 
-@pytest.mark.parametrize("ranks", [(), TWO_RANKS])
 def test_the_supervisor_composes_once_for_all_ranks_and_the_model_keeps_it(
-    ranks: tuple[str, ...], tmp_path: Path, photo_folder: Path
+    tmp_path: Path, photo_folder: Path
 ) -> None:
-    root, overrides = tmp_path / "run", ["trainer.epochs=1", *ranks]
+    root, overrides = tmp_path / "run", ["trainer.epochs=1", *TWO_RANKS]
     assert run(root, photo_folder, overrides, "entry_point") == "rank None\n"
     assert (root / "model" / "config.yaml").read_text() == kept(*overrides)
 

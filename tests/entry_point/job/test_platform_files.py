@@ -10,7 +10,8 @@ from entry_point.config.hyperparameters import read_overrides
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import dataset_root, open_training_set
-from entry_point.job.run_folder import ContractError, RunFolder
+from entry_point.job.run_folder import RUN_NAME, ContractError, RunFolder
+from tests.platform_files import write_input_config
 
 
 def write(folder: Path, name: str, content: object) -> None:
@@ -74,17 +75,6 @@ def test_a_script_that_sagemakers_toolkit_runs_may_start_this_program(
     assert read_overrides(tmp_path) == ["optim.lr=0.1"]
 
 
-def test_the_sdks_other_keys_are_ignored(tmp_path: Path) -> None:
-    sent = {
-        "sagemaker_container_log_level": "20",
-        "sagemaker_job_name": '"job-1"',
-        "sagemaker_region": '"eu-west-1"',
-        "sagemaker_estimator_class_name": '"Estimator"',
-    }
-    write(tmp_path, "hyperparameters", sent)
-    assert read_overrides(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ("channels", "overrides", "is_demo"),
     [
@@ -138,3 +128,17 @@ def test_two_channels_for_one_split_are_refused_by_name(tmp_path: Path) -> None:
     config, _ = load_train_config(["data=auto"])
     with pytest.raises(DataError, match="train and training are both for train; remove or rename"):
         dataset_root(config.data, tmp_path)
+
+
+def test_a_run_of_this_machine_is_resumed_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(RUN_NAME, raising=False)
+    assert RunFolder(tmp_path).resumed_by == "the same command"
+    monkeypatch.setenv(RUN_NAME, "20261126-203509")
+    assert RunFolder(tmp_path).resumed_by == "the same command with name=20261126-203509"
+
+
+def test_a_job_of_sagemaker_is_resumed_by_its_checkpoints(tmp_path: Path) -> None:
+    write_input_config(tmp_path, [])
+    assert RunFolder(tmp_path).resumed_by == "a job with the same checkpoints"

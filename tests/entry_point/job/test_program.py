@@ -58,6 +58,13 @@ def test_an_error_about_a_file_is_one_line_that_names_it(
     assert capsys.readouterr().err == f"predict: /data/a.jpg: {reason}\n"
 
 
+def test_a_full_disk_is_answered_with_what_resumes(capsys: pytest.CaptureFixture[str]) -> None:
+    error = OSError(errno.ENOSPC, "No space left on device", "/runs/x")
+    run_program("train", lambda: raising(error), again=lambda: "the same command with name=x")
+    advice = "free up space and run the same command with name=x again\n"
+    assert capsys.readouterr().err.endswith(advice)
+
+
 def test_a_machine_without_a_temporary_folder_is_told_in_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

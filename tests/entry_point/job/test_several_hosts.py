@@ -7,11 +7,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 
+from entry_point.job.hosts import Hosts
 from entry_point.job.program import ExitCode
+from entry_point.job.ranks import rank_variables
 from tests import forkserver
 from tests.entry_point.job import isolated_host
 from tests.entry_point.training import forked_ranks
@@ -66,27 +67,12 @@ def _isolate_and_run(jobs: Sequence[tuple[Sequence[str], Mapping[str, str]]]) ->
         (root / "code").write_text(str(process.exitcode))
 
 
-@pytest.mark.parametrize(
-    ("overrides", "refused"),
-    [
-        (
-            ["trainer.batch_size=18"],
-            "trainer.batch_size=18: must be a multiple of 4, ranks=4 x optim.accumulate=1",
-        ),
-        (
-            ["trainer.batch_size=12", "optim.accumulate=6"],
-            "trainer.batch_size=12: must be a multiple of 24, ranks=4 x optim.accumulate=6",
-        ),
-    ],
-    ids=["ranks", "pieces"],
-)
 def test_every_host_refuses_what_together_they_cannot_do_with_the_same_line(
-    overrides: list[str],
-    refused: str,
-    tmp_path: Path,
-    photo_folder: Path,
+    tmp_path: Path, photo_folder: Path
 ) -> None:
     """Each host alone could share the batch among its ranks."""
+    overrides = ["trainer.batch_size=12", "optim.accumulate=6"]
+    refused = "trainer.batch_size=12: must be a multiple of 24, ranks=4 x optim.accumulate=6"
     ended = run_hosts(tmp_path, photo_folder, (2, 2), overrides)
     for name, (code, output) in zip(HOSTS, ended, strict=True):
         assert code == ExitCode.USAGE
@@ -172,3 +158,27 @@ def test_a_torchrun_of_the_users_starts_the_ranks(tmp_path: Path, photo_folder: 
     assert done.returncode == 0, output
     ours, theirs = (timeless(read_records(tmp_path / name)) for name in ("ours", "theirs"))
     assert ours == theirs
+
+
+def isolate() -> None:
+    isolated_host.enter()
+    forked_ranks.prepare()
+
+
+def test_two_ranks_train_on_a_host_that_cannot_resolve_its_own_name(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    command, environment = write_job(tmp_path, photo_folder, ["trainer.nproc_per_host=2"])
+    job = forkserver.start(command[1:], tmp_path / "log", environment=environment, prepare=isolate)
+    output, _ = job.communicate(timeout=240)
+    assert job.returncode == 0, output
+    assert read_records(tmp_path)[-1]["step"] == 6
+
+
+def test_a_missing_network_interface_is_ignored(tmp_path: Path) -> None:
+    def chosen(interface: str) -> str | None:
+        hosts = Hosts(0, 2, ("algo-1", "algo-2"), interface=interface)
+        return rank_variables(hosts, 1, 29400, tmp_path).get("GLOO_SOCKET_IFNAME")
+
+    assert chosen("no-such-interface") != "no-such-interface"
+    assert chosen("lo") == "lo"

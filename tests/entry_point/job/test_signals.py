@@ -1,4 +1,5 @@
-"""Stop requests that come early, come twice, or reach only one rank."""
+"""Stop requests that come early, come twice, or reach only one rank. A job without a step ends at
+once: nothing is to be saved."""
 
 import json
 import os
@@ -15,7 +16,7 @@ from entry_point.job.program import ExitCode
 from entry_point.job.ranks import ONE_REQUEST_S
 from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_steps
 from tests.entry_point.training.forked_ranks import rank_processes
-from tests.entry_point.training.training_jobs import start_job
+from tests.entry_point.training.training_jobs import start_job, stop_job
 
 Process = subprocess.Popen[str]
 FIRST_PROCESS = ("unshare", "--pid", "--fork", "--kill-child")
@@ -125,3 +126,36 @@ def test_a_stop_request_to_one_rank_stops_the_whole_job(tmp_path: Path, photo_fo
     os.kill(rank_processes(tmp_path)[1], signal.SIGTERM)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == ExitCode.STOPPED, output
+
+
+NEVER_BUILT = "model.name=tests.entry_point.job.endless_start.endless_net"
+STOPPED = "train: stopped before the first step, with nothing to save\n"
+
+
+@pytest.mark.parametrize(
+    ("ranks", "number"),
+    [((), signal.SIGINT), ((), signal.SIGHUP), (TWO_RANKS, signal.SIGTERM)],
+)
+def test_ranks_that_do_not_train_yet_are_not_waited_for(
+    ranks: tuple[str, ...], number: signal.Signals, tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, *ranks, NEVER_BUILT])
+    while len(list(tmp_path.glob("building-*"))) < (2 if ranks else 1):
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
+    assert stop_job(process, number).endswith(STOPPED)
+    assert not (tmp_path / "output" / "failure").exists()
+    while rank_processes(tmp_path):  # the test's time limit ends this loop
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize("delay", [0.05, 0.2, 0.8])
+def test_a_stop_in_the_first_second_ends_without_a_traceback(
+    delay: float, tmp_path: Path, photo_folder: Path
+) -> None:
+    process = start_job(tmp_path, photo_folder, [*ENDLESS, NEVER_BUILT])
+    wait_for_sigterm_handler(process.pid)
+    time.sleep(delay)
+    output = stop_job(process)
+    assert "Traceback" not in output and (not output or output.endswith(STOPPED))
+    assert not (tmp_path / "output" / "failure").exists()

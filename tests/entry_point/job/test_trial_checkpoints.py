@@ -29,18 +29,16 @@ def test_a_trial_has_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.Mon
     assert run.checkpoints.is_dir() and not any(run.checkpoints.iterdir())
 
 
-def test_another_job_has_the_whole_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRAINING_JOB_NAME", "a-job")
-    assert folder(tmp_path, {"optim.lr": "0.1"}).checkpoints == tmp_path / "checkpoints"
-
-
-@pytest.mark.parametrize("hyperparameters", [TUNED, {}])
-def test_a_job_that_shares_its_prefix_has_one_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hyperparameters: dict[str, str]
+@pytest.mark.parametrize(
+    ("hyperparameters", "per_job", "own"),
+    [({"optim.lr": "0.1"}, "", ""), (TUNED, "true", "a-job"), ({}, "true", "a-job")],
+)
+def test_only_a_job_that_shares_its_prefix_has_a_folder_of_its_own(
+    hyperparameters: object, per_job: str, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(PER_JOB, "true")
+    monkeypatch.setenv(PER_JOB, per_job)
     monkeypatch.setenv("TRAINING_JOB_NAME", "a-job")
-    assert folder(tmp_path, hyperparameters).checkpoints == tmp_path / "checkpoints" / "a-job"
+    assert folder(tmp_path, hyperparameters).checkpoints == tmp_path / "checkpoints" / own
 
 
 @pytest.mark.parametrize("hyperparameters", [TUNED, {}])

@@ -1,4 +1,4 @@
-"""What can be predicted: folders, images, tables and packed datasets, with any engine."""
+"""What can be predicted with any engine: folders, images, tables, packed datasets; what cannot."""
 
 import io
 import shutil
@@ -12,6 +12,7 @@ from PIL import Image
 
 from entry_point.data.sources.shards import ShardSource
 from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.data.engines.every_engine import ENGINES
 from tests.entry_point.prediction.predicted import assert_same, rows, run
 from tests.entry_point.training.ways import write_others
@@ -243,3 +244,82 @@ def test_a_bad_archive_is_refused_in_one_line_and_leaves_nothing(
     error = capsys.readouterr().err
     assert f"{archive} cannot be unpacked safely" in error and error.count("\n") == 1
     assert not (tmp_path / "output").exists()
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "hint"),
+    [
+        ("model.safetensors", b"cut short", "copy the model again"),
+        ("config.yaml", b"model: {name: ", "copy the model again"),
+        ("config.yaml", b"model: {nam: resnet18}", "use the image that trained it"),
+        ("classes.json", None, "copy the model again"),
+    ],
+)
+def test_the_error_for_a_damaged_model_folder_is_one_line_that_names_the_file(
+    file: str,
+    content: bytes | None,
+    hint: str,
+    model: Path,
+    images: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shutil.copytree(model, damaged := tmp_path / "model")
+    if content is None:
+        (damaged / file).unlink()
+    else:
+        (damaged / file).write_bytes(content)
+    assert run(damaged, images, tmp_path / "output") == ExitCode.USAGE
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("predict: ") and f"{damaged}/{file}" in error
+    assert hint in error
+
+
+def test_damaged_images_are_listed(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    images, output = tmp_path / "images", tmp_path / "output"
+    images.mkdir()
+    Image.new("L", (1, 1)).save(images / "tiny.gif")
+    for number in range(21):
+        (images / f"{number}.jpg").write_bytes(b"\xff\xd8\xff")
+    assert run(model, images, output, "pipeline=threads") == ExitCode.FINISHED
+    error = capsys.readouterr().err
+    assert f"{images / '0.jpg'}: not a JPEG" in error
+    assert error.count(": not a JPEG") == 20
+    assert "damaged, but not listed: 1, see the column error" in error
+    counts = "predict: 1 image predicted, 21 damaged"
+    file = output / "part-1-of-1.parquet"
+    assert error.endswith(f"{counts}; written to {file}\n")
+
+
+NAMED = ("input={model}", "model_dir={model}", "output_dir={latest}/output")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([*NAMED, "input=/no/such"], "input=/no/such"),
+        ([*NAMED, "model_dir=/no/such"], "model_dir=/no/such"),
+        (["model_dir={model}"], "input: has no value"),
+        (["input={model}", "model_dir={model}"], "output_dir: has no value; add output_dir=PATH"),
+        (["output=logits"], "'scores' or 'features'"),
+        ([*NAMED, "output_dir={model}/model.safetensors"], "is a file; name a folder"),
+        ([*NAMED, "model_dir={latest}/model"], "({latest} points to other-run)"),
+    ],
+)
+def test_the_error_for_a_wrong_request_is_one_line(
+    arguments: list[str],
+    message: str,
+    model: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    latest = tmp_path / "latest"
+    latest.symlink_to("other-run")
+    paths = {"model": model, "latest": latest}
+    filled = [argument.format(**paths) for argument in arguments]
+    assert commands.predict(filled) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert message.format(**paths) in error
+    assert error.count("\n") == 1

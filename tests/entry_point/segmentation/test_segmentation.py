@@ -23,7 +23,6 @@ from entry_point.config.train_config import load_train_config
 from entry_point.data.sources.masks import IGNORED, OUTSIDE, MaskSource
 from entry_point.data.sources.rows import Files, Labels, PathList, Rows, Words
 from entry_point.data.sources.source import FileSource
-from entry_point.model_folder import load_model
 from entry_point.training.dense_models import PyramidHead
 from entry_point.training.models import build_model, checkpoint_gradients
 from entry_point.training.results.pictures import draw_samples
@@ -130,8 +129,8 @@ def test_what_does_not_fit_is_refused() -> None:
 )
 def test_models_answer_for_each_pixel(overrides: list[str]) -> None:
     config, _ = load_train_config([*MASKS, *overrides])
-    model = build_model(config.model, 5).eval()
-    with torch.no_grad():
+    with torch.device("meta"):
+        model = build_model(config.model, 5).eval()
         assert model(torch.zeros(1, 3, 224, 224)).shape == (1, 5, 224, 224)
 
 
@@ -162,27 +161,6 @@ def test_gradient_checkpointing_computes_an_encoders_activations_again() -> None
         gradients.append([p.grad for p in model.parameters()])
     assert calls == [1, 2]
     torch.testing.assert_close(*gradients)
-
-
-def test_published_weights_fit_the_models(tmp_path: Path) -> None:
-    import timm
-    import torchvision
-
-    published = torchvision.models.segmentation.lraspp_mobilenet_v3_large(
-        weights=None, weights_backbone=None, num_classes=21
-    )
-    classifier = timm.create_model("convnext_atto")
-    for name, source, *kwargs in (
-        ("lraspp_mobilenet_v3_large", published),
-        ("timm/convnext_atto", classifier, "model.kwargs.features_only=true"),
-    ):
-        torch.save(source.state_dict(), tmp_path / "weights.pt")
-        overrides = [*MASKS, f"model.name={name}", f"model.weights={tmp_path / 'weights.pt'}"]
-        config, _ = load_train_config([*overrides, *kwargs])
-        model = build_model(config.model, 5)
-        first = next(iter(source.state_dict().values()))
-        assert any(torch.equal(value, first) for value in model.state_dict().values()
-                   if value.shape == first.shape)  # fmt: skip
 
 
 @pytest.mark.parametrize("size", [(1, 1), (7, 300), (300, 7), (64, 64), (1000, 333)])
@@ -220,8 +198,8 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A job that has learned shapes, in `run`, and its images in `root`."""
     folder = tmp_path_factory.mktemp("job")
     root = write_shapes(folder / "root", train=256, val=32)
-    overrides = [*DENSE, "data=masks", "task=segmentation", "data.image_size=64"]
-    overrides += ["data.scale=[0.5,1]", "trainer.batch_size=8", "trainer.epochs=5"]
+    overrides = [*DENSE, "data=masks", "task=segmentation", "data.image_size=48"]
+    overrides += ["data.scale=[1,1]", "trainer.batch_size=4", "trainer.epochs=4"]
     overrides += ["optim=adamw", "optim.lr=0.004", "trainer.report=true", "pipeline=threads"]
     assert forked.run(folder / "run", root, overrides) == 0, (folder / "run/log").read_text()
     return folder
@@ -344,9 +322,3 @@ def test_the_page_shows_the_mask_and_the_shares(job: Path, server: Served, tmp_p
         page.wait_for(f"document.querySelectorAll('#answer tr').length === {len(CLASSES)}")
         shown = page.evaluate("document.querySelector('#image').src")
     assert shown.startswith("data:image/png;base64,")
-
-
-def test_a_model_of_masks_is_loaded_without_its_data(job: Path) -> None:
-    model = load_model(job / "run/model", CPU)
-    assert (model.config.task.name, model.config.data.crop) == ("segmentation", "squash")
-    assert model.names == CLASSES

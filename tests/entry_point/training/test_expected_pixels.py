@@ -1,4 +1,5 @@
-"""`data.mean` and `data.std` that nobody sets are those that the weights were trained with."""
+"""How pixels are normalized: `data.mean` and `data.std` that nobody sets are those that the weights
+were trained with."""
 
 import json
 import logging
@@ -10,11 +11,13 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from torchvision.transforms.v2 import functional
 
 from entry_point.config.train_config import load_train_config
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.checkpoints import save_tensors
 from entry_point.training.expected_pixels import with_expected_pixels
+from entry_point.training.models import Normalize
 from tests.entry_point.serving.served_model import write_model
 
 HALF, OTHER = [0.5, 0.5, 0.5], [0.25, 0.5, 0.75]
@@ -98,3 +101,17 @@ def test_a_line_says_that_nothing_tells(
         (file.parent / name).write_text(content)
     assert pixels(tmp_path, VIT, f"model.weights={file}") == IMAGENET
     assert "timm/test_vit expect data.mean=[0.5,0.5,0.5] data.std=[0.5,0.5,0.5]" in caplog.text
+
+
+DRAWN = torch.Generator().manual_seed(0)
+PIXELS = torch.randint(0, 256, (2, 3, 5, 7), dtype=torch.uint8, generator=DRAWN)
+
+
+def test_normalization_matches_torchvision() -> None:
+    expected = functional.normalize(functional.to_dtype(PIXELS, scale=True), *IMAGENET)
+    torch.testing.assert_close(Normalize(*IMAGENET)(PIXELS), expected)
+
+
+def test_a_bf16_model_gets_what_autocast_would_round_its_fp32_input_to() -> None:
+    full = Normalize(*IMAGENET, torch.float32)(PIXELS)
+    assert torch.equal(Normalize(*IMAGENET, torch.bfloat16)(PIXELS), full.bfloat16())

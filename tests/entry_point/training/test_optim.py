@@ -79,7 +79,8 @@ def test_the_same_parameters_of_timms_models_decay_as_with_timms_own_groups(name
     timm = pytest.importorskip("timm")
     from timm.optim import param_groups_weight_decay
 
-    model = timm.create_model(name)
+    with torch.device("meta"):
+        model = timm.create_model(name)
     listed = model.no_weight_decay() if hasattr(model, "no_weight_decay") else ()
     theirs = param_groups_weight_decay(model, 0.1, no_weight_decay_list=listed)
     spared = {id(p) for group in theirs if not group["weight_decay"] for p in group["params"]}
@@ -158,13 +159,7 @@ def test_kwargs_reach_the_optimizer() -> None:
 @pytest.mark.parametrize(
     ("overrides", "error"),
     [
-        (
-            "name=adamv",
-            "name=adamv: must be one of sgd, adamw, adadelta, adafactor, adagrad, adam,",
-        ),
-        ("kwargs.epsilon=1e-6", "kwargs.epsilon=1e-06: no such argument; SGD takes momentum, damp"),
         ("kwargs.lr=1", "kwargs.lr=1: is set by the job; remove it"),
-        ("kwargs.weight_decay=1", "kwargs.weight_decay=1: remove it, and set optim.weight_decay"),
         ("groups={head.*:{lr:1}}", "groups=head.*: matches none of the parameters 0.weight, 2.wei"),
         ("groups={6.*:{rate:1}}", "groups.6.*.rate=1: no such argument of a group; sgd takes lr,"),
         ("groups={*:{lr:0}}", "groups: freezes all parameters; leave some to train"),
@@ -174,8 +169,6 @@ def test_kwargs_reach_the_optimizer() -> None:
             "name=tests.own_optimizers.no_optimizer",
             "must return a torch.optim.Optimizer, not tuple",
         ),
-        ("schedule=cosin", "schedule=cosin: must be one of cosine, step, or a dotted path to your"),
-        ("schedule_kwargs.power=2", "schedule_kwargs={power:2}: optim.schedule=cosine has none;"),
         ("schedule=tests.own_optimizers.text", "must return a finite number, not '0.0 of 5' at ep"),
     ],
 )

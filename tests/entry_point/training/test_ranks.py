@@ -26,7 +26,7 @@ from tests.entry_point.training.checkpoints.test_interrupted_runs import OVERRID
 from tests.entry_point.training.forked_ranks import rank_processes
 from tests.entry_point.training.gloo_ranks import call_ranks
 from tests.entry_point.training.tasks.label_sources import classes, task_of
-from tests.entry_point.training.training_jobs import TINY, start_job
+from tests.entry_point.training.training_jobs import TINY, read_records, start_job, timeless
 from tests.entry_point.training.ways import SOURCES
 
 MODELS = "model.name=tests.own_models"
@@ -40,17 +40,33 @@ def test_a_stopped_and_killed_job_of_two_ranks_ends_bit_identical(
     overrides = [*plan, "trainer.checkpoint_every_steps=2"]
     assert forked.run(tmp_path / "uninterrupted", photo_folder, overrides, ranks=2) == 0
     root = tmp_path / "interrupted"
-    for number, step in ((signal.SIGTERM, 4), (signal.SIGKILL, 10)):
+    for number, step, code in (
+        (signal.SIGTERM, 4, ExitCode.STOPPED),
+        (signal.SIGKILL, 10, -signal.SIGKILL),
+    ):
         process = start_job(root, photo_folder, overrides)
         wait_for_steps(root, process, step)
         process.send_signal(number)
         output, _ = process.communicate(timeout=120)
-        assert process.returncode in (ExitCode.STOPPED, -signal.SIGKILL), output
+        assert process.returncode == code, output
         while rank_processes(root):  # the test's time limit ends an endless wait
             time.sleep(0.05)
     assert forked.run(root, photo_folder, overrides, ranks=2) == 0
     assert "resuming from" in (root / "log").read_text()
     assert_same_end(root, tmp_path / "uninterrupted")
+
+
+def test_a_job_stopped_on_two_ranks_resumes_on_one_and_sees_each_sample_once(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = [f"{MODELS}.stopping_net", "trainer.batch_size=8", "trainer.log_every_steps=1"]
+    assert forked.run(tmp_path / "one", photo_folder, job) == ExitCode.FINISHED
+    assert forked.run(tmp_path / "two", photo_folder, job, ranks=2) == ExitCode.STOPPED
+    assert read_records(tmp_path / "two")[-1]["step"] == 4  # of an epoch's six
+    assert forked.run(tmp_path / "two", photo_folder, job) == ExitCode.FINISHED
+    one, two = (timeless(read_records(tmp_path / name)) for name in ("one", "two"))
+    for expected, got in zip(one, two, strict=True):
+        assert got == pytest.approx(expected, abs=1e-4)
 
 
 def _train_with_a_new_learner_from_step_two(devices: Devices, folder: Path) -> None:

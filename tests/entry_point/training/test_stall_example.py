@@ -1,19 +1,9 @@
 """The stall workload, an example of your own augmentation: on the device, and sample by sample."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
 from project import stall
-from tests.entry_point.training import forked
-from tests.entry_point.training.training_jobs import read_records
-
-RECIPE = (
-    *("experiment=stall", "data=folder", "data.image_size=64", "data.resize=80"),
-    *("pipeline=threads", "pipeline.num_workers=1", "trainer.epochs=1"),
-)
-PER_SAMPLE = ("augment.name=project.stall.StallSample", "augment.per=sample")
 
 
 def test_a_pixel_is_masked_with_a_probability_of_a_quarter_and_with_its_four_neighbors() -> None:
@@ -36,9 +26,3 @@ def test_a_sample_is_the_same_from_a_batch_and_alone_if_the_mask_is(
         assert alone.dtype == torch.uint8
         assert (alone - 255 * expected).abs().max() <= 0.501
         assert (alone[0] == 0)[mask[0]].all() and (alone[1:][:, mask[0]] == 128).all()
-
-
-@pytest.mark.parametrize("form", [(), PER_SAMPLE], ids=["batch", "sample"])
-def test_the_recipe_trains(form: tuple[str, ...], tmp_path: Path, photo_folder: Path) -> None:
-    assert forked.run(tmp_path, photo_folder, [*RECIPE, *form]) == 0
-    assert any("val_loss" in record for record in read_records(tmp_path))

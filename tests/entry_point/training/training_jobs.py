@@ -2,12 +2,15 @@
 
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from entry_point.job.metrics_line import STEP_TIMES
+from entry_point.job.program import ExitCode
+from entry_point.job.ranks import STOP_PATIENCE_S
 from tests import forkserver
 from tests.entry_point.training import forked_ranks
 from tests.forkserver import Program
@@ -66,6 +69,14 @@ def run_job(
     process = start_job(root, data, overrides, module=module)
     output, _ = process.communicate(timeout=240)
     assert process.returncode == code, output
+    return output
+
+
+def stop_job(process: Program, number: int = signal.SIGTERM) -> str:
+    """Ask a job to stop, which it must do before its ranks are killed; returns its output."""
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=STOP_PATIENCE_S - 10)
+    assert process.returncode == ExitCode.STOPPED, output
     return output
 
 

@@ -26,8 +26,6 @@ OTHERS = {
 }
 """The same by what `write_others` writes."""
 WAYS = [
-    ("pillow", "folder"),
-    ("threads", "folder"),
     ("threads", "balanced folder"),
     ("threads", "folder of many formats"),
     *(("threads", source) for source in OTHERS),

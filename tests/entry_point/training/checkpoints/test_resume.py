@@ -17,6 +17,7 @@ from entry_point.training.resume import (
     FREE,
     is_free,
     job_settings,
+    load_to_resume,
     refuse_other_job,
     saved_identity,
     typed_settings,
@@ -111,6 +112,16 @@ def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="within epoch 2: the training images have other names"):
         refuse_other_job(saved, job)
     refuse_other_job({**saved, "progress": {"epoch": 1, "step": 0}}, job)
+
+
+def test_other_validation_images_are_named_within_an_epoch(
+    job: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saved = {**at(job, step=1), "learner": {}, "log": {}}
+    saved["images"] = {**job["images"], "validation": "24 (#00000000)"}
+    save_tensors(saved, tmp_path / "step-000000004.pt")
+    assert load_to_resume(tmp_path, job, Devices(torch.device("cpu"), None)) == saved
+    assert "the validation images have other names or labels; the run continues" in caplog.text
 
 
 def test_a_dataset_that_has_lost_an_image_is_what_to_restore(job: dict[str, Any]) -> None:

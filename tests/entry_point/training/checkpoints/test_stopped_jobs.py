@@ -22,7 +22,7 @@ from tests.entry_point.job.test_processes import ENDLESS, TWO_RANKS, wait_for_st
 from tests.entry_point.training import forked
 from tests.entry_point.training.checkpoints.test_best_weights import OVERRIDES as WORSENS
 from tests.entry_point.training.checkpoints.test_interrupted_runs import changed
-from tests.entry_point.training.training_jobs import run_job, start_job
+from tests.entry_point.training.training_jobs import run_job, start_job, stop_job
 from tests.forkserver import Program
 
 STEPS = 3
@@ -37,14 +37,6 @@ def start(root: Path, data: Path, overrides: Sequence[str] = ()) -> Program:
     process = start_job(root, data, [*ENDLESS, *overrides])
     wait_for_steps(root, process, before + STEPS + 1)
     return process
-
-
-def stop(process: Program, number: signal.Signals = signal.SIGTERM) -> str:
-    """Stop the job; returns its output."""
-    process.send_signal(number)
-    output, _ = process.communicate(timeout=120)
-    assert process.returncode == ExitCode.STOPPED, output
-    return output
 
 
 def files(root: Path) -> list[str]:
@@ -84,7 +76,7 @@ def test_a_stopped_job_leaves_the_model_of_its_last_evaluated_epoch(
 ) -> None:
     ranks = TWO_RANKS if number == signal.SIGTERM else ()
     small = ["model.name=project.models.small_net", "model.kwargs.width=8"]
-    stop(start(tmp_path, photo_folder, [*small, *ranks]), number)
+    stop_job(start(tmp_path, photo_folder, [*small, *ranks]), number)
     assert files(tmp_path) == WHOLE
     reached = checkpoint(tmp_path)["progress"]["epoch"]
     assert epoch(tmp_path) == reached > 0
@@ -97,9 +89,9 @@ def test_a_stopped_job_leaves_the_model_of_its_last_evaluated_epoch(
 def test_the_model_follows_each_evaluation_of_a_run_that_resumes(
     tmp_path: Path, photo_folder: Path
 ) -> None:
-    stop(start(tmp_path, photo_folder))
+    stop_job(start(tmp_path, photo_folder))
     before = epoch(tmp_path)
-    stop(start(tmp_path, photo_folder))
+    stop_job(start(tmp_path, photo_folder))
     between = epoch(tmp_path)
     assert between > before
     run_job(tmp_path, photo_folder, [*ENDLESS, f"trainer.epochs={between + 1}"])

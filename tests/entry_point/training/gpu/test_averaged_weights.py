@@ -65,15 +65,6 @@ def test_the_average_is_torchs_bit_for_bit_also_after_a_resume(decay: float) -> 
         assert all(map(torch.equal, averages, expected))
 
 
-def test_the_average_of_a_short_run_covers_its_last_steps() -> None:
-    model = nn.Linear(1, 1)
-    own = AveragedWeights(model, 0.99)
-    for step in range(20):
-        nn.init.constant_(model.weight, step)
-        own.update()
-    assert 16 < float(own.model.state_dict()["weight"]) < 19  # with a constant decay: 1.8
-
-
 def test_batch_statistics_are_those_that_torch_computes_for_the_averaged_weights() -> None:
     torch.manual_seed(0)
     norms = [nn.BatchNorm2d(4), nn.BatchNorm2d(2, momentum=0.5)]

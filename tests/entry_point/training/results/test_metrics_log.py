@@ -49,14 +49,6 @@ def test_milliseconds_are_shown_without_an_exponent() -> None:
     assert shown == ["0.14", "12.3", "123", "1991", "123456"]
 
 
-def test_other_ranks_write_nothing(tmp_path: Path) -> None:
-    log = RunLog(RunFolder(tmp_path), writes=False)
-    log.rewind(0, epoch=0)
-    log.add(*losses(0.5))
-    log.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize("left", [b"", b'{"epoch": 1, "st', b"\0\0\0", b"\xff\xfe"])
 def test_a_resume_drops_later_records_and_what_a_crash_left_unfinished(
     left: bytes, tmp_path: Path

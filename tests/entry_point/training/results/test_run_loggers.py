@@ -2,15 +2,12 @@
 
 import csv
 import errno
-import re
 import threading
 from pathlib import Path
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.train_config import load_train_config
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.results import loggers
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
@@ -119,15 +116,3 @@ def test_a_logger_that_hangs_delays_neither_training_nor_the_end_for_long(
         "logger tests.own_loggers.Slow did not take the last records within 0.1 s; the job ends "
         "without it"
     ]
-
-
-@pytest.mark.parametrize(
-    ("override", "error"),
-    [
-        ("loggers=[tensorbord]", "loggers=tensorbord: must be one of tensorboard, mlflow, wandb, "),
-        ("logger_kwargs.mlflow.uri=x", "{uri:x}: loggers=[tensorboard] has no mlflow"),
-    ],
-)
-def test_a_logger_that_cannot_be_meant_is_one_line(override: str, error: str) -> None:
-    with pytest.raises(ConfigError, match=re.escape(error)):
-        load_train_config([override])

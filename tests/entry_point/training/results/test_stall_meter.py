@@ -2,7 +2,6 @@
 
 import math
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,9 +18,7 @@ from entry_point.training.results.times import (
     percentiles,
 )
 from entry_point.training.results.totals import Totals
-from tests.entry_point.training import forked
 from tests.entry_point.training.gpu.simulated_gpu import SimulatedGpu
-from tests.entry_point.training.training_jobs import read_records
 
 CPU = Devices(torch.device("cpu"), None)
 WAITS = "after the first steps, training waits for data"
@@ -71,7 +68,7 @@ def test_percentiles_cover_the_epoch_or_the_whole_process(monkeypatch: pytest.Mo
         for _ in range(3):
             clock.step(meter, wait, 0.5)
     record = meter.record()
-    assert list(record) == STEP_TIMES
+    assert list(record) == STEP_TIMES and {*STEP_TIMES} < {*METRICS.values()}
     assert [record[f"data_wait_ms_p{p}"] for p in (50, 90, 99)] == [2000, 2000, 2000]
     assert record["step_ms_p50"] == 2500
     assert percentiles(meter.all_settled())["data_wait"] == [2000, 2000, 2000]
@@ -174,12 +171,3 @@ def test_the_cores_are_those_of_steps_that_do_not_wait(
     monkeypatch.setattr(totals, "cores_per_rank", lambda: 16)
     judged = Totals([record(20.0)], 256 * ranks, steps(*[step] * 10), ranks)
     assert f" of the time; {expected}" in judged.verdict
-
-
-def test_every_epoch_logs_the_percentiles_of_its_steps(tmp_path: Path, photo_folder: Path) -> None:
-    assert forked.run(tmp_path, photo_folder, ()) == 0
-    records = [r for r in read_records(tmp_path) if "step_ms_p50" in r]
-    assert [r["step"] for r in records] == [3, 6]
-    assert all(0 < r["data_wait_ms_p50"] <= r["step_ms_p99"] for r in records)
-    assert set(STEP_TIMES) < set(METRICS.values())
-    assert "verdict" in (tmp_path / "log").read_text()
