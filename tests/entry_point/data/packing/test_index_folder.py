@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import os
@@ -22,10 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from custom_op import index_jpeg
-from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import side_index_store
 from entry_point.data.sources.side_index_store import (
     FOLDER_INDEX,
@@ -35,8 +31,9 @@ from entry_point.data.sources.side_index_store import (
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
-from tests.entry_point.data.sources.packed_loaders import epoch_of
+from tests.entry_point.data.loaders import epoch_of, images_of, loader_of
+from tests.entry_point.data.loaders import source_of as _open
+from tests.entry_point.data.packing.pack_command import contents, index_bytes
 from tests.photographs import write_photo_folder
 
 
@@ -46,17 +43,8 @@ def no_line_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
 
 
-@pytest.fixture
-def photos(photo_folder: Path, tmp_path: Path) -> Path:
-    return copy(photo_folder, tmp_path / "photos")
-
-
 def _index(source: Path, *options: str) -> int:
     return optimize([f"source={source}", "output_format=index", *options])
-
-
-def _open(root: Path, **data: Any) -> Source:
-    return open_source(DataConfig(root=str(root), **data), "train", root)
 
 
 def _expected(source: Source) -> list[bytes]:
@@ -64,10 +52,7 @@ def _expected(source: Source) -> list[bytes]:
 
 
 def _images(root: Path, **data: Any) -> Tensor:
-    config = DataConfig(root=str(root), image_size=48, resize=56, **data)
-    spec = LoaderSpec(config, PipelineConfig("threads", num_workers=1), "train", 8, seed=9)
-    loader = build_loader(open_source(config, "train", root), spec)
-    return torch.cat([batch.images for batch in epoch_of(loader)])
+    return images_of(epoch_of(loader_of(root, **data)))
 
 
 def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos: Path) -> None:
@@ -145,23 +130,26 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     assert "train with data.index_root=FOLDER" in error
 
 
-def test_an_index_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
+def test_an_index_that_does_not_fit_on_the_disk_is_one_line_and_leaves_nothing_behind(
     photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A limit of SQLite's stands for a full disk."""
-    connect = sqlite3.connect
+    """A limit of SQLite's stands for a full disk. The next run makes the index."""
+    before, connect = contents(photos), sqlite3.connect
 
     def connect_to_few_pages(*arguments: Any, **named: Any) -> sqlite3.Connection:
         database = connect(*arguments, **named)
         database.execute("PRAGMA max_page_count=2")
         return database
 
-    monkeypatch.setattr(sqlite3, "connect", connect_to_few_pages)
-    assert _index(photos) == ExitCode.FAILED
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connect_to_few_pages)
+        assert _index(photos) == ExitCode.FAILED
     file, advice = photos / "jpeg-index.sqlite", "free up space and run the same command again"
     error = capsys.readouterr().err
     assert f"optimize: {file}: database or disk is full: {advice}\n" in error
-    assert not file.exists()
+    assert not file.exists() and not any(index_bytes(_open(photos)))
+    assert _index(photos) == ExitCode.FINISHED
+    assert {*contents(photos)} - {*before} == {FOLDER_INDEX}
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -367,18 +355,3 @@ def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
     assert code == ExitCode.FAILED and "jpeg-index.sqlite has" in log and "problems: 1" in log
     assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == ExitCode.USAGE
     assert "none: holds no jpeg-index.sqlite" in capsys.readouterr().err
-
-
-def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.jix")
-
-    before = contents(photos)
-    with monkeypatch.context() as patched:
-        patched.setattr("entry_point.data.packing.index_folder.index_image", stop)
-        assert _index(photos) != ExitCode.FINISHED
-    assert not (photos / FOLDER_INDEX).exists() and not any(index_bytes(_open(photos)))
-    assert _index(photos) == ExitCode.FINISHED
-    assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}
