@@ -136,6 +136,7 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
     f"{V2}.RandomErasing": {"p": 1, "value": "random"},
     f"{V1}.ColorJitter": {"brightness": 0.4, "hue": 0.1},
 }
+"""Together, they draw with every function of torch that torchvision's transforms draw with."""
 
 
 def test_a_transform_of_torchvision_draws_the_same_for_each_sample_in_every_engine(
