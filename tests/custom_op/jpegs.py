@@ -76,8 +76,9 @@ def _encoder() -> ctypes.CDLL:
     return functions
 
 
+@cache
 def photograph() -> Pixels:
-    """A cat, (300, 451, 3), with detail at all scales."""
+    """A cat, (300, 451, 3), with detail at all scales. Tests must not change it."""
     return photographs.chelsea()
 
 
@@ -185,6 +186,16 @@ def random_box(rng: random.Random, height: int, width: int) -> tuple[int, int, i
     top = rng.choice((0, height - crop_height, rng.randint(0, height - crop_height)))
     left = rng.choice((0, width - crop_width, rng.randint(0, width - crop_width)))
     return top, left, crop_height, crop_width
+
+
+def assert_crops_equal(
+    data: Tensor, expected: Tensor, rng: random.Random, count: int, index: Tensor | None = None
+) -> None:
+    """Random crops of a file are those of the whole image."""
+    for _ in range(count):
+        top, left, height, width = box = random_box(rng, *expected.shape[1:])
+        crop = custom_op.decode_and_crop_jpeg(data, *box, index=index)
+        assert torch.equal(crop, expected[:, top : top + height, left : left + width]), box
 
 
 def random_picture(rng: random.Random) -> Pixels:

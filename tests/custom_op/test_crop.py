@@ -16,17 +16,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
-from torch import Tensor
 
 import custom_op
 from custom_op import decode_and_crop_jpeg
 from tests.custom_op.jpegs import (
     KINDS,
     SAMPLINGS,
+    assert_crops_equal,
     decoded,
     encode,
     picture,
-    random_box,
     random_picture,
     tensor,
     whole,
@@ -35,13 +34,6 @@ from tests.custom_op.jpegs import (
 PAIRS = int(os.environ.get("EXACT_PAIRS", "20000"))
 SPECIALIZED = ("grey", "4:4:4", "4:2:2", "4:2:0", "4:4:0")
 """The samplings that the operator decodes without libjpeg."""
-
-
-def assert_crops_equal(data: Tensor, expected: Tensor, rng: random.Random, count: int) -> None:
-    for _ in range(count):
-        top, left, height, width = box = random_box(rng, *expected.shape[1:])
-        crop = expected[:, top : top + height, left : left + width]
-        assert torch.equal(decode_and_crop_jpeg(data, *box), crop), box
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)

@@ -15,11 +15,13 @@ from tests.custom_op.corpus import odd_files, unusual_headers
 from tests.custom_op.jpegs import (
     KINDS,
     SAMPLINGS,
+    assert_crops_equal,
     decoded,
     encode,
     markers,
     picture,
     tensor,
+    whole,
     with_exif_orientation,
 )
 
@@ -98,14 +100,9 @@ def test_unusual_header_changes_no_pixel(data: bytes) -> None:
     jpeg = tensor(data)
     expected = decoded(jpeg)
     assert custom_op.jpeg_size(jpeg) == (HEIGHT, WIDTH)
-    assert torch.equal(custom_op.decode_and_crop_jpeg(jpeg, *WHOLE), expected)
-    rng = random.Random(0)
-    for _ in range(10):
-        h, w = rng.randint(1, HEIGHT), rng.randint(1, WIDTH)
-        y, x = rng.randint(0, HEIGHT - h), rng.randint(0, WIDTH - w)
-        crop = expected[:, y : y + h, x : x + w]
-        assert torch.equal(custom_op.decode_and_crop_jpeg(jpeg, y, x, h, w), crop)
-        custom_op.decode_crop_resize_batch([jpeg], torch.tensor([[y, x, h, w]]), 8)
+    assert torch.equal(whole(jpeg), expected)
+    assert_crops_equal(jpeg, expected, random.Random(0), 10)
+    custom_op.decode_crop_resize_batch([jpeg], torch.tensor([WHOLE]), 8)
 
 
 @pytest.mark.parametrize("kind", ["plain", "optimised", "separate scans", "arithmetic"])
@@ -118,7 +115,7 @@ def test_invalid_scan_parameters_change_no_pixel(kind: str) -> None:
             data[end - 3 : end] = b"\0\0\x21"
     jpeg, expected = tensor(bytes(data)), decoded(tensor(good))
     for file in (jpeg, custom_op.to_baseline(jpeg)):
-        assert torch.equal(custom_op.decode_and_crop_jpeg(file, *WHOLE), expected)
+        assert torch.equal(whole(file), expected)
 
 
 @pytest.mark.parametrize("garbage", [b"\x12\x34", b"\xff\xff", b"\xff\0\0", b"\xff\xd0"])

@@ -14,6 +14,7 @@ import custom_op
 from tests.custom_op.jpegs import (
     KINDS,
     Pixels,
+    assert_crops_equal,
     decoded,
     encode,
     photograph,
@@ -34,10 +35,6 @@ def dense_index(data: Tensor) -> Tensor:
     return index
 
 
-def crop(data: Tensor, box: tuple[int, int, int, int], index: Tensor | None = None) -> Tensor:
-    return custom_op.decode_and_crop_jpeg(data, *box, index=index)
-
-
 def test_random_crops_with_an_index_equal_the_whole_decode() -> None:
     rng = random.Random(18)
     indexed = 0
@@ -46,11 +43,7 @@ def test_random_crops_with_an_index_equal_the_whole_decode() -> None:
         data = tensor(encode(random_picture(rng), rng.choice((*SPECIALIZED, "4:1:1")), quality))
         index = custom_op.index_jpeg(data, max_share=rng.choice((0.02, 0.1, 1)))
         indexed += len(index) > 0
-        whole = decoded(data)
-        for _ in range(20):
-            top, left, height, width = box = random_box(rng, *whole.shape[1:])
-            expected = whole[:, top : top + height, left : left + width]
-            assert torch.equal(crop(data, box, index), expected)
+        assert_crops_equal(data, decoded(data), rng, 20, index)
     assert indexed > PAIRS // 300
 
 
@@ -58,11 +51,12 @@ def test_an_index_reads_only_bytes_near_the_crop() -> None:
     """Bytes before the crop are replaced, and nobody notices: only a few of them are compared."""
     data = tensor(encode(picture(400, 400), "4:2:0", 90))
     index = dense_index(data)
-    expected = crop(data, (300, 300, 50, 50))
+    expected = custom_op.decode_and_crop_jpeg(data, 300, 300, 50, 50)
     spoiled = data.clone()
     start, eighth = len(data) // 4, len(data) // 8
     spoiled[start + eighth // 4 : start + eighth // 2] = 0
-    assert torch.equal(crop(spoiled, (300, 300, 50, 50), index), expected)
+    found = custom_op.decode_and_crop_jpeg(spoiled, 300, 300, 50, 50, index=index)
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.parametrize(
@@ -86,10 +80,7 @@ CHANGED = {
     # A value of the first quantization table.
     "other tables": DATA[:30] + bytes([DATA[30] + 1]) + DATA[31:],
     # Same size, same header; the second half of the scan is from another place.
-    "rotated scan": DATA[: len(DATA) // 2]
-    + DATA[-102:-2]
-    + DATA[len(DATA) // 2 : -102]
-    + DATA[-2:],
+    "rotated scan": DATA[:HALF] + DATA[-102:-2] + DATA[HALF:-102] + DATA[-2:],
     "progressive": encode(picture(200, 200), progressive=1),
     "restart markers": encode(picture(200, 200), restart_interval=2),
 }
@@ -188,9 +179,7 @@ def test_a_damaged_index_changes_no_pixel() -> None:
         for _ in range(rng.randint(1, 4)):
             wrong[-1][rng.randrange(len(index))] = rng.randrange(256)
     for damaged in wrong:
-        top, left, height, width = box = random_box(rng, 100, 100)
-        expected = whole[:, top : top + height, left : left + width]
-        assert torch.equal(crop(data, box, damaged), expected)
+        assert_crops_equal(data, whole, rng, 1, damaged)
 
 
 @pytest.mark.parametrize("sampling", [*SPECIALIZED, "4:1:1", "uneven"])

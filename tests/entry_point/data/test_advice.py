@@ -5,7 +5,6 @@ import logging
 import re
 import shlex
 import shutil
-from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from entry_point.training.augmentation import BatchAugmentation
 from entry_point.training.tasks.build_task import build_task
 from tests import commands
 from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources.small_datasets import jpeg, write_tar
+from tests.entry_point.data.sources.small_datasets import jpeg, members, table, write, write_tar
 
 Overrides = list[str]
 MAKE = re.compile(r'`make ([a-z-]+) ARGS="([^`]*)"`')
@@ -66,33 +65,18 @@ def run_advised(line: str) -> int:
     return PROGRAMS[found[1]](shlex.split(found[2]))
 
 
-def write_photos(folder: Path, *names: str) -> Path:
-    for name in names:
-        file = folder / name
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(jpeg())
-    return folder
-
-
 def numbered(*folders: str, count: int = 8) -> list[str]:
     return [f"{folder}/{number}.jpg" for folder in folders for number in range(count)]
-
-
-def write_csv(file: Path, header: str, rows: Sequence[str]) -> Path:
-    file.write_text("\n".join([header, *rows]) + "\n")
-    return file
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """A folder with photographs a/0.jpg to b/7.jpg."""
-    return write_photos(tmp_path / "photos", *numbered("a", "b"))
+    return write(tmp_path / "photos", *numbered("a", "b"))
 
 
 # Tables: the header, a row of each photograph, what is given, the advice, and what is typed.
 TABLES = [
-    ("file_name,animal", "{p},{c}", [], "data.table.labels=[COLUMN]", ["data.table.labels=animal"]),
-    ("photo,label", "{p},{c}", [], "data.table.path=COLUMN", ["data.table.path=photo"]),
     (
         "path,label",
         "s3://bucket/photos-{p},{c}",  # no folder, which would be found
@@ -124,18 +108,17 @@ def test_advised_setting_of_a_table_opens_it(
 ) -> None:
     names = numbered("a", "b")
     rows = [row.format(p=name, c=name[0], n=number % 2) for number, name in enumerate(names)]
-    data = ["data=manifest", f"data.root={write_csv(root / 'rows.csv', header, rows)}"]
+    data = ["data=manifest", f"data.root={table(root / 'rows.csv', rows, header)}"]
     assert advice in line_of(*data, *given)
     train(*data, *then, "data.val_fraction=0.5")
 
 
 def test_a_row_outside_is_read_below_the_advised_folder(root: Path, tmp_path: Path) -> None:
     rows = [f"../photos/{name},{name[0]}" for name in numbered("a", "b")]
-    (tmp_path / "lists").mkdir()
-    file = write_csv(tmp_path / "lists/rows.csv", "path,label", rows)
+    file = table(tmp_path / "lists/rows.csv", rows)
     data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5"]
     assert "set data.images to a folder that holds all images" in line_of(*data)
-    write_csv(file, "path,label", [row.removeprefix("../photos/") for row in rows])
+    table(file, [row.removeprefix("../photos/") for row in rows])
     train(*data, f"data.images={root}")
 
 
@@ -153,13 +136,13 @@ def test_lists_of_labels_are_read_with_the_advised_kind(root: Path) -> None:
 def test_advised_share_is_enough_for_missing_files(
     tmp_path: Path, missing: int, of_val: int
 ) -> None:
-    root = write_photos(tmp_path, *numbered("a", "b", count=50))
+    root = write(tmp_path, *numbered("a", "b", count=50))
     train_names, val_names = numbered("a", "b", count=40), numbered("a", count=50)[40:]
     rows = [f"x:/none-{n}.jpg,a,train" for n in range(missing)]
     rows += [f"x:/{name},{name[0]},train" for name in train_names[missing:]]
     rows += [f"x:/nowhere-{n}.jpg,b,val" for n in range(of_val)]
     rows += [f"x:/{name},a,val" for name in val_names[of_val:]]
-    file = write_csv(root / "rows.csv", "path,label,split", rows)
+    file = table(root / "rows.csv", rows, "path,label,split")
     # 64 of 80 images are whole batches.
     data = ["data=manifest", f"data.root={file}", "data.table.prefix=x:/", "trainer.batch_size=64"]
     line = line_of(*data)
@@ -177,11 +160,11 @@ def share_in(line: str) -> str:
 def test_a_long_run_of_missing_files_is_no_share_to_skip(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = write_photos(tmp_path, *numbered("a", "b", count=40))
+    root = write(tmp_path, *numbered("a", "b", count=40))
     rows = [f"{name},{name[0]},train" for name in numbered("a", "b", count=40)]
     rows[36:46] = [f"none-{number}.jpg,a,train" for number in range(10)]
     rows += [f"{name},a,val" for name in numbered("a", count=40)[36:]]
-    file = write_csv(root / "rows.csv", "path,label,split", rows)
+    file = table(root / "rows.csv", rows, "path,label,split")
     data = ["data=manifest", f"data.root={file}"]
     for longest in (9, 10):
         for module in (listed_paths, batch_maker):
@@ -193,7 +176,7 @@ def test_a_long_run_of_missing_files_is_no_share_to_skip(
 
 def test_files_that_are_mostly_missing_are_no_share_to_skip(root: Path) -> None:
     rows = [f"elsewhere/{name},{name[0]}" for name in numbered("a", "b")]
-    file = write_csv(root / "rows.csv", "path,label", rows)
+    file = table(root / "rows.csv", rows)
     data = ["data=manifest", f"data.root={file}", "data.val_fraction=0.5"]
     line = line_of(*data)
     assert "16 of 16 files are missing" in line and "max_bad_fraction" not in line
@@ -206,7 +189,7 @@ def test_files_that_are_mostly_missing_are_no_share_to_skip(root: Path) -> None:
 def test_advised_share_is_enough_for_a_damaged_image(
     tmp_path: Path, split: str, ranks: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = write_photos(tmp_path / "my photos", *numbered("train/a", "train/b", "val/a", "val/b"))
+    root = write(tmp_path / "my photos", *numbered("train/a", "train/b", "val/a", "val/b"))
     (root / split / "b/3.jpg").write_bytes(b"damaged")
     monkeypatch.setenv("WORLD_SIZE", str(ranks))
     data = ["data=folder", f"data.root={root}"]
@@ -216,7 +199,7 @@ def test_advised_share_is_enough_for_a_damaged_image(
 
 
 def test_images_that_are_all_damaged_are_counted(tmp_path: Path) -> None:
-    root = write_photos(tmp_path, *numbered("train/a", count=3), "train/b/0.jpg", "val/a/0.jpg")
+    root = write(tmp_path, *numbered("train/a", count=3), "train/b/0.jpg", "val/a/0.jpg")
     for file in root.glob("train/*/*.jpg"):
         file.write_bytes(b"damaged")
     line = line_of("data=folder", f"data.root={root}", "data.max_bad_fraction=1")
@@ -224,7 +207,7 @@ def test_images_that_are_all_damaged_are_counted(tmp_path: Path) -> None:
 
 
 def test_damage_of_an_own_source_names_no_program_that_cannot_read_it(tmp_path: Path) -> None:
-    root = write_photos(tmp_path, *numbered("train/a", "train/b", "val/a", "val/b"))
+    root = write(tmp_path, *numbered("train/a", "train/b", "val/a", "val/b"))
     (root / "train/b/3.jpg").write_bytes(b"damaged")
     own = "tests.own_sources.Brightness"
     assert "check-dataset" not in line_of(
@@ -249,30 +232,30 @@ FOLDERS = [
 def test_advice_for_a_folder_opens_it(
     tmp_path: Path, files: list[str], given: Overrides, advice: str, then: Overrides
 ) -> None:
-    data = ["data=folder", f"data.root={write_photos(tmp_path, *files)}"]
+    data = ["data=folder", f"data.root={write(tmp_path, *files)}"]
     assert advice in line_of(*data, *given)
     train(*data, *then)
 
 
 def test_advice_to_move_folders_opens_them(tmp_path: Path) -> None:
-    root = write_photos(tmp_path, *numbered("train", count=3))
+    root = write(tmp_path, *numbered("train", count=3))
     data = ("data=folder", f"data.root={root}")
     assert "put images into" in line_of(*data)
-    write_photos(root, *BOTH, *numbered("valid/a", "valid/b"))
+    write(root, *BOTH, *numbered("valid/a", "valid/b"))
     assert "remove or rename one" in line_of(*data)
     (root / "valid").rename(root / "other")
     train(*data)
 
 
 def test_a_packed_dataset_is_read_as_advised(tmp_path: Path) -> None:
-    root, packed = write_photos(tmp_path / "photos", *BOTH), tmp_path / "packed"
+    root, packed = write(tmp_path / "photos", *BOTH), tmp_path / "packed"
     assert pack(root, packed) == 0
     assert "read it with data=shards" in line_of("data=folder", f"data.root={packed}")
     train("data=shards", f"data.root={packed}")
 
 
 def test_a_missing_part_is_packed_as_advised(tmp_path: Path) -> None:
-    root, packed = write_photos(tmp_path / "photos", *BOTH), tmp_path / "packed"
+    root, packed = write(tmp_path / "photos", *BOTH), tmp_path / "packed"
     options = ("shard_mb=0.001",)
     assert pack(root, packed, *options, "part=1/2") == 0
     line = line_of("data=shards", f"data.root={packed}")
@@ -289,7 +272,7 @@ def test_masks_are_read_as_advised(tmp_path: Path) -> None:
             mask.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(np.full((8, 8), of_road * (number % 2), np.uint8)).save(mask)
 
-    write_photos(tmp_path, *numbered("train/images", "val/images"))
+    write(tmp_path, *numbered("train/images", "val/images"))
     write_masks(255)
     (tmp_path / "classes.txt").write_text("ground\nroad\n")
     line = line_of("data=folder", f"data.root={tmp_path}")
@@ -307,33 +290,11 @@ def test_masks_are_read_as_advised(tmp_path: Path) -> None:
         train(*advised, then)
 
 
-def _write_tars(folder: Path, *names: str) -> Path:
-    members = [
-        (f"{c}{n}.{kind}", content)
-        for c in "ab"
-        for n in range(8)
-        for kind, content in (("jpg", jpeg()), ("cls", c.encode()))
-    ]
-    for name in names:
-        write_tar(folder / name, *members)
-    return folder
-
-
-def test_tars_are_divided_as_advised(tmp_path: Path) -> None:
-    root = _write_tars(tmp_path / "tars", "train-0.tar", "train-1.tar")
-    data = ["data=webdataset", f"data.root={root}"]
-    assert "; add data.val_fraction=0.1, which takes a tenth of train" in line_of(*data)
-    train(*data, "data.val_fraction=0.1")
-    assert pack(root, tmp_path / "packed", "val_fraction=0.1") == 0
-    _write_tars(root, "val-0.tar")
-    assert "remove one of them" in line_of(*data, "data.val_fraction=0.1")
-    train(*data)
-
-
 def test_a_packed_dataset_without_val_is_packed_again_or_named_whole_as_advised(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root, packed = _write_tars(tmp_path / "tars", "train-0.tar"), tmp_path / "packed"
+    root, packed = tmp_path / "tars", tmp_path / "packed"
+    write_tar(root / "train-0.tar", *members(["a", "b"] * 8))
     with caplog.at_level(logging.WARNING):
         assert pack(root, packed) == 0
     tenth = "val_fraction=0.1, which takes a tenth of train"
@@ -382,9 +343,8 @@ def test_images_in_a_table_are_read_as_advised(tmp_path: Path) -> None:
 
 
 def test_one_of_several_tables_is_named_as_advised(root: Path) -> None:
-    rows = [f"{name},{name[0]}" for name in numbered("a", "b")]
     for name in ("one.csv", "two.csv"):
-        write_csv(root / name, "path,label", rows)
+        table(root / name, [f"{name},{name[0]}" for name in numbered("a", "b")])
     data = ["data=manifest", "data.val_fraction=0.5"]
     advice = re.search(r"data\.root=\S+/FILE", line_of(*data, f"data.root={root}"))
     assert advice
@@ -392,10 +352,10 @@ def test_one_of_several_tables_is_named_as_advised(root: Path) -> None:
 
 
 def test_missing_side_indexes_are_made_as_advised(tmp_path: Path) -> None:
-    root = write_photos(tmp_path / "my photos", *BOTH)
+    root = write(tmp_path / "my photos", *BOTH)
     rows = [f"{name},{name.split('/')[1]},{name.split('/')[0]}" for name in BOTH]
-    table = write_csv(tmp_path / "rows.csv", "path,animal,split", rows)
-    data = ["data=manifest", f"data.root={table}", f"data.images={root}"]
+    file = table(tmp_path / "rows.csv", rows, "path,animal,split")
+    data = ["data=manifest", f"data.root={file}", f"data.images={root}"]
     data += ["data.table.labels=animal", f"data.index_root={tmp_path / 'indexes'}"]
     line = line_of(*data)
     assert "holds no jpeg-index.sqlite; make it with" in line

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,11 +14,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from entry_point.config.data_config import DataConfig
 from entry_point.data import patience
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.patience import hurried, patiently
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.file_bytes import read_bytes
@@ -27,7 +23,8 @@ from entry_point.data.sources.folder import is_folder
 from entry_point.data.sources.source import FileSource, read_image
 from entry_point.job.program import ExitCode, ReadError
 from tests import commands
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import Way
+from tests.entry_point.data.loaders import loader_of, source_of
 from tests.entry_point.data.sources.test_parquet import open_parquet, write_dataset
 from tests.failing_disk import FOR_EVER, FOUND, TABLES, Disk, preloaded
 
@@ -84,17 +81,14 @@ def test_what_an_error_says_of_the_file_is_not_tried_again(
 @pytest.mark.parametrize("times", [3, FOR_EVER])
 @pytest.mark.parametrize("folder", ["photos", "photos/train/cat"])
 def test_a_folder_that_a_disk_fails_to_list_is_listed_again(
-    folder: str, times: int, disk: Disk, photo_folder: Path, tmp_path: Path
+    folder: str, times: int, disk: Disk, photos: Path
 ) -> None:
-    root = shutil.copytree(photo_folder, tmp_path / "photos")
-    expected = len(open_source(DataConfig(root=str(root)), "train", root))
-    disk.fails(f"{tmp_path}/{folder}", times)
+    disk.fails(f"{photos.parent}/{folder}", times)
     if times == FOR_EVER:
         with pytest.raises(ReadError, match=f"{folder}: could not be read .Stale file handle"):
-            open_source(DataConfig(root=str(root)), "train", root)
+            source_of(photos)
     else:
-        assert len(open_source(DataConfig(root=str(root)), "train", root)) == expected
-        assert disk.times == 0
+        assert len(source_of(photos)) == 48 and disk.times == 0
 
 
 def test_a_class_is_no_file_because_a_disk_fails_to_say_what_it_is(disk: Disk) -> None:
@@ -227,10 +221,8 @@ def test_a_loader_that_is_closed_ends_the_wait(
     engine: Way, photo_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
-    data = DataConfig(root=str(photo_folder), image_size=32, resize=32)
-    source = open_source(data, "val", Path())
-    spec = LoaderSpec(data, pipeline_of(engine, 1), "val", 8, seed=0)
-    loader = build_loader(source, spec)
+    source = source_of(photo_folder, "val")
+    loader = loader_of(source, engine, "val", batch_size=8)
     disk.fails(source.key(10))
     batches = loader.epoch(0)
     assert len(next(batches).labels) == 8

@@ -4,24 +4,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image, features
 
 from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import Loader, build_prediction_loader
+from entry_point.data.batch import Batch
+from entry_point.data.loader import build_prediction_loader
 from entry_point.data.sources.source import FileSource
+from tests.entry_point.data import loaders
 from tests.entry_point.data.engines.every_engine import DECODERS, Way, pipeline_of
 from tests.entry_point.prediction.predicted import center_crop
 
-SIZE, RESIZE = 40, 48
 
-
-def loader_of(files: list[Path], engine: Way, samples: range | None = None) -> Loader:
-    source = FileSource(files, [-1] * len(files), [])
-    samples = samples or range(len(files))
-    pipeline = pipeline_of(engine, 1)
-    data = DataConfig(image_size=SIZE, resize=RESIZE)
-    return build_prediction_loader(source, samples, data, pipeline, batch_size=4)
+def epoch_of(files: list[Path], engine: Way = "threads") -> list[Batch]:
+    source, data = FileSource(files, [-1] * len(files), []), DataConfig(image_size=40, resize=48)
+    samples, pipeline = range(len(files)), pipeline_of(engine, 1)
+    return loaders.epoch_of(build_prediction_loader(source, samples, data, pipeline, batch_size=4))
 
 
 @pytest.fixture
@@ -50,17 +47,15 @@ def files(tmp_path: Path, photo_folder: Path) -> list[Path]:
 def test_files_come_once_in_order_as_pillow_prepares_them_and_damaged_ones_are_listed(
     files: list[Path], engine: Way
 ) -> None:
-    loader = loader_of(files, engine)
-    batches = list(loader.epoch(0))
-    loader.close()
+    batches = epoch_of(files, engine)
     bad = {5, 9, 11}
-    order = torch.cat([batch.indices for batch in batches]).tolist()
+    order = loaders.indices_of(batches)
     assert order == [i for i in range(len(files)) if i not in bad]
     listed = {damaged.key: damaged.reason for batch in batches for damaged in batch.damage}
     assert set(listed) == {str(files[i]) for i in bad} and all(listed.values())
-    images = torch.cat([batch.images for batch in batches])
+    images = loaders.images_of(batches)
     for place, index in enumerate(order):
-        expected = center_crop(files[index].read_bytes(), SIZE, RESIZE)
+        expected = center_crop(files[index].read_bytes(), 40, 48)
         levels = (images[place].int() - expected.int()).abs().float()
         if engine == "dali":  # it rounds its resize filter in another way
             assert levels.mean() <= 0.3 and levels.max() <= 32, files[index]
@@ -68,23 +63,13 @@ def test_files_come_once_in_order_as_pillow_prepares_them_and_damaged_ones_are_l
             assert levels.max() <= 1, files[index]
 
 
-def test_a_range_of_the_source_comes_once_and_in_order(files: list[Path]) -> None:
-    loader = loader_of(files, "threads", range(6, 9))
-    (batch,) = loader.epoch(0)
-    loader.close()
-    assert batch.indices.tolist() == [6, 7, 8]
-
-
 def test_large_and_small_images_share_a_batch(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for number, size in enumerate([(1, 1), (3000, 40), (40, 3000), (200, 100)]):
         pixels = rng.integers(0, 255, (*size, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(tmp_path / f"{number}.jpg", quality=90)
-    files = sorted(tmp_path.iterdir())
-    loader = loader_of(files, "threads")
-    (batch,) = loader.epoch(0)
-    loader.close()
-    assert batch.images.shape == (4, 3, SIZE, SIZE) and not batch.damage
+    (batch,) = epoch_of(sorted(tmp_path.iterdir()))
+    assert batch.images.shape == (4, 3, 40, 40) and not batch.damage
 
 
 @pytest.mark.skipif(not features.check("avif"), reason="this Pillow reads no AVIF")
@@ -97,7 +82,5 @@ def test_an_image_that_pillow_cannot_decode_is_listed_whatever_pillow_raises(
     avif = file.read_bytes()
     start = avif.index(b"mdat") + 4
     file.write_bytes(avif[:start] + b"\xff" * 8 + avif[start + 8 :])
-    loader = loader_of([file], "threads")
-    (batch,) = loader.epoch(0)
-    loader.close()
+    (batch,) = epoch_of([file])
     assert [damage.key for damage in batch.damage] == [str(file)]

@@ -2,9 +2,7 @@
 
 import contextlib
 import gc
-import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,11 @@ import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
-from entry_point.data.loader import Loader, build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader import Loader
 from tests.commands import optimize
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import NEEDS_DALI, Way
+from tests.entry_point.data.loaders import loader_of
 
 # In 255 levels: the largest mean difference, and the least share of pixels that differ by at most
 # the third number.
@@ -40,22 +37,12 @@ DEVICES = (
 def _loader(
     root: Path, engine: Way, split: str = "train", device: str = "cpu", **data: Any
 ) -> Loader:
-    config = DataConfig(root=str(root), **({"image_size": 96, "resize": 112} | data))
-    source = open_source(config, split, root)
-    pipeline = pipeline_of(engine, num_workers=2)
-    return build_loader(
-        source, LoaderSpec(config, pipeline, split, 10, seed=3, device=torch.device(device))
-    )
+    data = {"image_size": 96, "resize": 112, **data}
+    spec = {"seed": 3, "device": torch.device(device)}
+    return loader_of(root, engine, split, workers=2, batch_size=10, spec=spec, **data)
 
 
-@pytest.fixture
-def _dali() -> None:
-    if not os.environ.get("REQUIRE_DALI"):
-        reason = "NVIDIA DALI is not installed; make test ONLY=dali installs it"
-        pytest.importorskip("nvidia.dali", reason=reason)
-
-
-@pytest.mark.usefixtures("_dali")
+@NEEDS_DALI
 @pytest.mark.parametrize("split", ["train", "val"])
 @pytest.mark.parametrize("format", ["folder", "shards"])
 @pytest.mark.parametrize("device", DEVICES)
@@ -86,20 +73,17 @@ def test_dali_gives_the_samples_of_threads_within_its_rounding(
     dali.close()
 
 
-@pytest.mark.usefixtures("_dali")
+@NEEDS_DALI
 @pytest.mark.parametrize("device", DEVICES)
-def test_a_file_that_only_dali_refuses_is_damage(
-    photo_folder: Path, tmp_path: Path, device: str
-) -> None:
-    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
-    files = sorted((root / "val").glob("*/*.jpg"))
+def test_a_file_that_only_dali_refuses_is_damage(photos: Path, device: str) -> None:
+    files = sorted((photos / "val").glob("*/*.jpg"))
     for odd in (files[3], files[20]):
         jpeg = odd.read_bytes()
         odd.write_bytes(jpeg[:2] + _TEM + jpeg[2:])
     files[4].write_bytes(b"not a picture at all" * 100)  # in the batch of the first odd one
     settings: dict[str, Any] = {"max_bad_fraction": 1.0}
     threads, dali = (
-        _loader(root, engine, "val", device=device, **settings) for engine in ("threads", "dali")
+        _loader(photos, engine, "val", device=device, **settings) for engine in ("threads", "dali")
     )
     expected, found = (
         {damage.key: damage.reason for batch in loader.epoch(0) for damage in batch.damage}
@@ -112,13 +96,13 @@ def test_a_file_that_only_dali_refuses_is_damage(
     threads.close()
     dali.close()
     files[4].unlink()
-    strict = _loader(root, "dali", "val", device=device)
+    strict = _loader(photos, "dali", "val", device=device)
     with pytest.raises(DataError, match=f"{files[3]}: DALI refuses it: ."):
         list(strict.epoch(0))
     strict.close()
 
 
-@pytest.mark.usefixtures("_dali")
+@NEEDS_DALI
 @pytest.mark.parametrize("most", [0, 1])
 def test_an_error_not_caused_by_a_file_is_not_damage(
     photo_folder: Path, monkeypatch: pytest.MonkeyPatch, most: int
@@ -140,7 +124,7 @@ def test_an_error_not_caused_by_a_file_is_not_damage(
     loader.close()
 
 
-@pytest.mark.usefixtures("_dali")
+@NEEDS_DALI
 @pytest.mark.parametrize("device", DEVICES)
 def test_dali_threads_end_with_the_loader_and_with_a_larger_batch(
     photo_folder: Path, device: str

@@ -1,7 +1,6 @@
 """Images that are not JPEGs: they train beside JPEGs, by rules that are the same everywhere."""
 
 import logging
-import re
 import struct
 import tracemalloc
 import zlib
@@ -17,14 +16,13 @@ from PIL import Image, features
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.pillow import FORMATS, read_photo
-from entry_point.data.loader import build_loader, build_prediction_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader import build_prediction_loader
 from entry_point.data.metadata import UnusableImageError
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.decode.image_files import chunk, file_of, shown, tensor, turned
 from tests.entry_point.data.engines.every_engine import DALI, Way, pipeline_of
-from tests.entry_point.data.packing.pack_command import pack
+from tests.entry_point.data.loaders import epoch_of, loader_of, source_of
 
 RED, GREEN = (255, 0, 0), (0, 255, 0)
 
@@ -39,13 +37,7 @@ def damage_of(content: bytes) -> str:
 
 
 def epoch(root: Path, engine: Way, split: str = "train", **data: Any) -> list[Batch]:
-    config = DataConfig(root=str(root), image_size=64, resize=72, **data)
-    source = open_source(config, split, root)
-    spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), split, 12, seed=5)
-    loader = build_loader(source, spec)
-    batches = list(loader.epoch(0))
-    loader.close()
-    return batches
+    return epoch_of(loader_of(root, engine, split, **data))
 
 
 def test_every_format_has_suffixes_and_every_suffix_a_format() -> None:
@@ -75,17 +67,6 @@ def test_a_mixed_folder_gives_the_samples_of_its_parts(
                 assert torch.equal(one.images[i], expected.images[i]), names[index]
 
 
-def test_a_mixed_folder_is_packed_without_a_change_of_its_samples(
-    mixed_folder: Path, tmp_path: Path
-) -> None:
-    assert pack(mixed_folder, tmp_path / "packed") == 0
-    for split in ("train", "val"):
-        of_files = by_name(mixed_folder, split)
-        of_shards = by_name(tmp_path / "packed", split, format="shards")
-        assert of_files.keys() == of_shards.keys() and len(of_files) > 20
-        assert all(torch.equal(of_files[name], of_shards[name]) for name in of_files)
-
-
 @pytest.mark.parametrize("engine", ["threads", "pillow"])
 def test_values_of_12_bits_in_16_are_those_of_8_bits_where_a_setting_says_so(
     engine: Way, tmp_path: Path
@@ -107,7 +88,7 @@ def test_values_of_12_bits_in_16_are_those_of_8_bits_where_a_setting_says_so(
     predicted = build_prediction_loader(
         files,
         range(1),
-        DataConfig(image_size=64, resize=72, gray_bits=12),
+        DataConfig(image_size=48, resize=56, gray_bits=12),
         pipeline_of(engine, 1),
         batch_size=1,
     )
@@ -115,22 +96,9 @@ def test_values_of_12_bits_in_16_are_those_of_8_bits_where_a_setting_says_so(
         assert torch.equal(next(iter(loader.epoch(0))).images, narrow.images[:1])
 
 
-def by_name(root: Path, split: str, **data: Any) -> dict[str, torch.Tensor]:
-    """Class and name without the suffix -> the image, center-cropped."""
-    config = DataConfig(root=str(root), image_size=64, resize=72, **data)
-    source = open_source(config, split, root)
-    spec = LoaderSpec(config, pipeline_of("threads", num_workers=1), "val", 12, seed=5)
-    with closing(build_loader(source, spec)) as loader:
-        return {
-            "/".join(re.split(r"[/ ]", source.key(int(index)))[-2:]).rpartition(".")[0]: image
-            for batch in loader.epoch(0)
-            for index, image in zip(batch.indices, batch.images.clone(), strict=True)
-        }
-
-
 def test_a_mixed_folder_keeps_the_side_indexes_of_its_jpegs(mixed_folder: Path) -> None:
     epoch(mixed_folder, "threads")
-    source = open_source(DataConfig(root=str(mixed_folder)), "train", mixed_folder)
+    source = source_of(mixed_folder)
     jpegs = [i for i in range(len(source)) if source.key(i).endswith(".jpg")]
     indexes = source.indexes(np.arange(len(source))) or []
     assert [i for i, index in enumerate(indexes) if len(index)] == jpegs
@@ -144,9 +112,8 @@ def test_a_log_line_says_how_many_images_are_not_jpegs(
     rows = (f"{file},{file.parent.name},{file.parent.parent.name}\n" for file in files)
     table.write_text("path,label,split\n" + "".join(rows))
     with caplog.at_level(logging.INFO):
-        open_source(DataConfig(root=str(mixed_folder)), "train", mixed_folder)
-        open_source(DataConfig(root=str(photo_folder)), "train", photo_folder)
-        open_source(DataConfig(format="manifest", root=str(table)), "train", table)
+        for root in (mixed_folder, photo_folder, table):
+            source_of(root)
     others = sum(file.suffix != ".jpg" for file in files)
     for place in (mixed_folder, table):
         assert f"{place}: {others} of 72 images are not JPEGs" in caplog.text

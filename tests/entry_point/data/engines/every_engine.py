@@ -5,11 +5,11 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
-from entry_point.config.data_config import PipelineConfig
+from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.decode import OperatorDecoder
 from entry_point.data.engines.batch_maker import BatchMaker
@@ -26,11 +26,11 @@ def _dali_is_installed() -> bool:
         return False
 
 
-_NEEDS_DALI = pytest.mark.skipif(
+NEEDS_DALI = pytest.mark.skipif(
     not _dali_is_installed() and not os.environ.get("REQUIRE_DALI"),
     reason="NVIDIA DALI is not installed; make test ONLY=dali installs it",
 )
-DALI = pytest.param("dali", marks=_NEEDS_DALI)
+DALI = pytest.param("dali", marks=NEEDS_DALI)
 ENGINES = ("pillow", "workers", "threads", DALI)
 DECODERS = ("pillow", "threads", DALI)
 """Engines of different decoders: `workers` has that of `threads`."""
@@ -57,9 +57,16 @@ def maker_of(make: Callable[[int, Ints], Batch]) -> BatchMaker:
     return Maker()  # type: ignore[return-value]
 
 
-def loader_of(make: Callable[[int, Ints], Batch], plan: Plan, spec: LoaderSpec) -> Loader:
-    """A loader whose batches `make` makes."""
-    maker = maker_of(make)
+def loader_by(
+    make: Callable[[int, Ints], Batch],
+    plan: Plan,
+    way: Way = "threads",
+    num_workers: int = 2,
+    **more: Any,
+) -> Loader:
+    """A loader whose batches `make` makes; `more` of its LoaderSpec."""
+    maker, pipeline = maker_of(make), pipeline_of(way, num_workers)
+    spec = LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0, **more)
     return Loader(plan, maker, _engine(maker, spec, plan.steps_per_epoch), spec)
 
 

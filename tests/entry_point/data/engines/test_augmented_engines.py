@@ -1,7 +1,6 @@
 """Every engine augments the same samples in the same way, from any step on."""
 
 import re
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.decode.augment_reference import augmented
 from entry_point.data.decode.own_augment import OwnAugmentation
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import Way
+from tests.entry_point.data.loaders import SEED, SIDE, epoch_of, images_of, loader_of
 
-SIZE, SEED = 64, 4
 OWN = "tests.entry_point.data.engines.test_augmented_engines"
 
 
@@ -33,19 +30,12 @@ def batches(
     step: int = 0,
     **data: Any,
 ) -> list[Batch]:
-    config = DataConfig(root=str(root), image_size=SIZE, resize=72, **data)
-    source = open_source(config, split, root)
-    pipeline = pipeline_of(engine, num_workers=0)
-    spec = LoaderSpec(config, pipeline, split, 12, seed=SEED, augment=augment)
-    loader = build_loader(source, spec)
-    try:
-        return list(loader.epoch(1, step))
-    finally:
-        loader.close()
+    loader = loader_of(root, engine, split, workers=0, spec={"augment": augment}, **data)
+    return epoch_of(loader, 1, step)
 
 
 def images(*arguments: Any, **options: Any) -> torch.Tensor:
-    return torch.cat([batch.images for batch in batches(*arguments, **options)])
+    return images_of(batches(*arguments, **options))
 
 
 POLICIES = [
@@ -60,7 +50,7 @@ def by_reference(plain: Batch, augment: AugmentConfig) -> torch.Tensor:
     """A batch's images after what torchvision's functions do to them."""
     augmenter = build_augmenter(augment, DataConfig().normalization[0])
     assert augmenter is not None
-    table = augmenter.table(SEED, Samples.of(1, plain.indices.numpy()), SIZE)
+    table = augmenter.table(SEED, Samples.of(1, plain.indices.numpy()), SIDE)
     pairs = zip(plain.images, table, strict=True)
     return torch.stack([augmented(image, rows) for image, rows in pairs]).int()
 
@@ -82,16 +72,13 @@ def test_every_engine_applies_the_same_table_to_its_pixels(photo_folder: Path, e
             assert changed.float().mean() > 0.3
 
 
-def test_the_sample_that_replaces_a_damaged_one_is_augmented_as_itself(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
-    first = min((root / "train").glob("*/*.jpg"))
+def test_the_sample_that_replaces_a_damaged_one_is_augmented_as_itself(photos: Path) -> None:
+    first = min((photos / "train").glob("*/*.jpg"))
     first.write_bytes(first.read_bytes()[:500])
     augment = AugmentConfig("color_jitter", erase=0.5)
     lenient: dict[str, Any] = {"max_bad_fraction": 0.5}
-    plain = batches(root, "threads", AugmentConfig(), **lenient)
-    found = batches(root, "threads", augment, **lenient)
+    plain = batches(photos, "threads", AugmentConfig(), **lenient)
+    found = batches(photos, "threads", augment, **lenient)
     assert sum(len(batch.damage) for batch in found) == 1
     for before, after in zip(plain, found, strict=True):
         difference = (after.images.int() - by_reference(before, augment)).abs()
@@ -143,19 +130,13 @@ def test_your_own_function_draws_the_same_for_each_training_sample_in_every_engi
 
 V1, V2 = "torchvision.transforms", "torchvision.transforms.v2"
 TRANSFORMS: dict[str, dict[str, Any]] = {
-    "AugMix": {"severity": 5},
-    "AutoAugment": {},
-    "RandAugment": {"num_ops": 2, "magnitude": 9},
-    "ColorJitter": {"brightness": 0.4, "hue": 0.1},
-    "ElasticTransform": {},
-    "GaussianNoise": {},
-    "JPEG": {"quality": [5, 60]},
-    "RandomAffine": {"degrees": 30, "translate": [0.2, 0.2]},
-    "RandomChannelPermutation": {},
-    "RandomErasing": {"p": 1, "value": "random"},
-    "RandomPerspective": {"p": 1},
-    "RandomPhotometricDistort": {"p": 1},
+    f"{V2}.AugMix": {"severity": 5},
+    f"{V2}.GaussianNoise": {},
+    f"{V2}.JPEG": {"quality": [5, 60]},
+    f"{V2}.RandomErasing": {"p": 1, "value": "random"},
+    f"{V1}.ColorJitter": {"brightness": 0.4, "hue": 0.1},
 }
+"""Together, they draw with every function of torch that torchvision's transforms draw with."""
 
 
 def test_a_transform_of_torchvision_draws_the_same_for_each_sample_in_every_engine(
@@ -167,17 +148,13 @@ def test_a_transform_of_torchvision_draws_the_same_for_each_sample_in_every_engi
     for again, same in zip(late, whole[1:], strict=True):
         assert torch.equal(again.images, same.images)
     # Pillow decodes to other pixels, by one level at most, which transforms carry on.
-    expected = torch.cat([batch.images for batch in whole]).int()
-    difference = images(mixed_folder, "pillow", augment).int() - expected
+    difference = images(mixed_folder, "pillow", augment).int() - images_of(whole).int()
     assert difference.abs().float().mean() < 2
 
 
-@pytest.mark.parametrize(
-    "path", [*(f"{V2}.{name}" for name in TRANSFORMS), f"{V1}.RandAugment", f"{V1}.ColorJitter"]
-)
+@pytest.mark.parametrize("path", TRANSFORMS)
 def test_a_transform_draws_by_seed_and_sample_and_leaves_the_process_generator(path: str) -> None:
-    kwargs = TRANSFORMS[path.rpartition(".")[2]]
-    transform = OwnAugmentation(AugmentConfig(path, kwargs, per="sample"))
+    transform = OwnAugmentation(AugmentConfig(path, TRANSFORMS[path], per="sample"))
     image = torch.randint(0, 256, (3, 8, 8), dtype=torch.uint8).repeat_interleave(8, 1)
     image = image.repeat_interleave(8, 2)
 
@@ -216,6 +193,6 @@ def test_the_example_changes_each_sample_by_a_few_levels(photo_folder: Path) -> 
 
 def test_what_your_function_returns_is_checked(photo_folder: Path) -> None:
     own = AugmentConfig(f"{OWN}.halved", per="sample")
-    message = r"must return an image \(3, 64, 64\) of torch.uint8, not \(3, 32, 64\)"
+    message = r"must return an image \(3, 48, 48\) of torch.uint8, not \(3, 24, 48\)"
     with pytest.raises(ConfigError, match=message):
         images(photo_folder, "threads", own)

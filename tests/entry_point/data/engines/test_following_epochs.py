@@ -17,18 +17,11 @@ from entry_point.config.train_config import TrainerConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines.batch_maker import Outcome
 from entry_point.data.errors import DataError
-from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
 from entry_point.job.cores import usable_cores
-from tests.entry_point.data.engines.every_engine import ENGINES, Way, loader_of, pipeline_of
-
-
-def loader_in(root: Path, engine: Way, epochs: range = range(0), num_workers: int = 2) -> Loader:
-    data = DataConfig(root=str(root), image_size=32, resize=40)
-    pipeline = pipeline_of(engine, num_workers)
-    spec = LoaderSpec(data, pipeline, "train", 10, seed=4, epochs=epochs)
-    return build_loader(open_source(data, "train", root), spec)
+from tests.entry_point.data.engines.every_engine import ENGINES, Way, loader_by, pipeline_of
+from tests.entry_point.data.loaders import loader_of
 
 
 @pytest.mark.parametrize(
@@ -47,10 +40,10 @@ def test_epochs_in_order_out_of_order_or_left_early_have_the_batches_of_epochs_r
     engine: Way, photo_folder: Path
 ) -> None:
     order = [(0, 0, 5), (1, 0, 5), (2, 0, 5), (1, 0, 1), (0, 2, 2), (2, 0, 3), (0, 1, 5)]
-    alone = loader_in(photo_folder, engine, num_workers=0)
+    alone = loader_of(photo_folder, engine, workers=0)
     expected = [list(alone.epoch(epoch)) for epoch in range(3)]
     assert [len(batches) for batches in expected] == [4, 4, 4]
-    loader = loader_in(photo_folder, engine, epochs=range(3))
+    loader = loader_of(photo_folder, engine, workers=2, spec={"epochs": range(3)})
     for epoch, step, taken in order:
         found = list(islice(loader.epoch(epoch, step), taken))
         for batch, same in zip(found, expected[epoch][step : step + taken], strict=True):
@@ -62,7 +55,7 @@ def test_epochs_in_order_out_of_order_or_left_early_have_the_batches_of_epochs_r
 
 def test_the_worker_processes_of_a_split_stay_from_epoch_to_epoch(photo_folder: Path) -> None:
     others = set(multiprocessing.active_children())
-    loader = loader_in(photo_folder, "pillow", epochs=range(3))
+    loader = loader_of(photo_folder, "pillow", workers=2, spec={"epochs": range(3)})
     seen = set()
     for epoch in range(2):
         list(loader.epoch(epoch))
@@ -93,14 +86,9 @@ class Made:
             return self.changed.wait_for(lambda: any(e == epoch for e, _ in self.requests), 60)
 
 
-def spec_of(epochs: range) -> LoaderSpec:
-    pipeline = PipelineConfig("threads", num_workers=2)
-    return LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0, epochs=epochs)
-
-
 def test_the_next_epoch_is_made_while_the_last_batches_of_this_one_are_used() -> None:
     made = Made()
-    loader = loader_of(made, EpochPlan(8, 1, 0, True), spec_of(range(3)))
+    loader = loader_by(made, EpochPlan(8, 1, 0, True), epochs=range(3))
     batches = loader.epoch(0)
     for _ in range(7):
         next(batches)
@@ -117,7 +105,7 @@ def test_an_error_made_ahead_waits_for_its_turn() -> None:
             raise DataError("a.jpg: damaged")
         return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
-    loader = loader_of(make, EpochPlan(8, 1, 0, True), spec_of(range(2)))
+    loader = loader_by(make, EpochPlan(8, 1, 0, True), epochs=range(2))
     assert len(list(loader.epoch(0))) == 8
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
         next(loader.epoch(1))
@@ -132,7 +120,7 @@ def taken_then_interrupted(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
 
 def test_an_interrupted_wait_loses_no_batch() -> None:
     plan = EpochPlan(8, 1, 0, True)
-    loader = loader_of(Made(), plan, spec_of(range(1)))
+    loader = loader_by(Made(), plan, epochs=range(1))
     batches = loader.epoch(0)
     seen = [next(batches).indices.numpy() for _ in range(2)]
     loader._outcomes = taken_then_interrupted(loader._outcomes)
@@ -156,7 +144,7 @@ RELEASED: list[int] = []
 
 
 def test_bytes_are_released_after_the_last_epoch_but_not_those_of_the_next() -> None:
-    loader = loader_of(Made(), Remembered(8, 1, 0, True), spec_of(range(2)))
+    loader = loader_by(Made(), Remembered(8, 1, 0, True), epochs=range(2))
     batches = loader.epoch(0)
     next(batches)
     RELEASED.clear()

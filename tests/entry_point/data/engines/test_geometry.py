@@ -1,9 +1,7 @@
 """Where samples lie in their images, so that labels follow the crop."""
 
 import io
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -15,26 +13,11 @@ from torchvision.tv_tensors import Mask
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source
-from tests.entry_point.data.engines.every_engine import ENGINES, Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import ENGINES, Way
+from tests.entry_point.data.loaders import SIDE, epoch_of, loader_of, source_of
 from tests.own_sources import Brightness
-
-SIDE = 40
-
-
-def batches(source: Source, engine: Way, split: str, **data: Any) -> list[Batch]:
-    config = DataConfig(root="x", image_size=SIDE, resize=44, **data)
-    spec = LoaderSpec(config, pipeline_of(engine, num_workers=1), split, 12, seed=3)
-    loader = build_loader(source, spec)
-    found = list(loader.epoch(0))
-    loader.close()
-    return found
-
-
-def opened(root: Path, split: str) -> Source:
-    return open_source(DataConfig(root=str(root)), split, Path())
 
 
 def upright(source: Source, index: int) -> Tensor:
@@ -54,15 +37,14 @@ def shown(image: Tensor, batch: Batch, place: int) -> Tensor:
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(("split", "views"), [("train", 2), ("val", 1)])
 def test_torchvision_makes_the_samples_of_the_images_by_their_geometry(
-    photo_folder: Path, tmp_path: Path, engine: Way, split: str, views: int
+    photos: Path, engine: Way, split: str, views: int
 ) -> None:
     """Also of the images that replace damaged ones."""
-    root = Path(shutil.copytree(photo_folder, tmp_path / "root"))
-    damaged = sorted((root / split).glob("*/*.jpg"))[5]
+    damaged = sorted((photos / split).glob("*/*.jpg"))[5]
     damaged.write_bytes(damaged.read_bytes()[:500])
-    source = opened(root, split)
+    source = source_of(photos, split)
     count = flips = 0
-    for batch in batches(source, engine, split, views=views, max_bad_fraction=0.5):
+    for batch in epoch_of(loader_of(source, engine, split, views=views, max_bad_fraction=0.5)):
         assert batch.geometry is not None
         assert len(batch.geometry.boxes) == len(batch.images) == len(batch.indices)
         for place, index in enumerate(batch.indices.tolist()):
@@ -79,7 +61,7 @@ def test_targets_are_made_by_the_source_where_batches_are_made(
     photo_folder: Path, engine: Way
 ) -> None:
     source = Brightness(photo_folder, "train")
-    for batch in batches(source, engine, "train"):
+    for batch in epoch_of(loader_of(source, engine)):
         assert batch.labels.shape == (12, SIDE, SIDE) and batch.labels.dtype == torch.int64
         for place, index in enumerate(batch.indices.tolist()):
             mask = Mask((upright(source, index).float().mean(0) > 127).byte())

@@ -13,43 +13,24 @@ import pytest
 import torch
 
 from entry_point.config.data_config import DataConfig
-from entry_point.data.batch import Batch
 from entry_point.data.engines.workers import WorkerEngine
-from entry_point.data.loader import Loader, build_loader, open_source
 from entry_point.data.loader_spec import LoaderSpec
 from tests import forkserver
 from tests.entry_point.data.engines.every_engine import Way, has_ended, pipeline_of
+from tests.entry_point.data.loaders import SIDE, epoch_of, loader_of, source_of
 
 ENGINES: tuple[Way, ...] = ("pillow", "workers", "threads")
-SIZE = 96
-
-
-def _loader(
-    root: Path, engine: Way, split: str = "train", num_workers: int = 0, batch_size: int = 10
-) -> Loader:
-    data = DataConfig(root=str(root), image_size=SIZE, resize=112)
-    source = open_source(data, split, root)
-    pipeline = pipeline_of(engine, num_workers=num_workers)
-    return build_loader(source, LoaderSpec(data, pipeline, split, batch_size, seed=4))
-
-
-def _assert_same(left: list[Batch], right: list[Batch], levels: int = 0) -> None:
-    assert len(left) == len(right) > 0
-    for a, b in zip(left, right, strict=True):
-        assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
-        assert (a.images.int() - b.images.int()).abs().max() <= levels
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_batches_are_uint8_channels_last_with_the_labels_of_their_indices(
     photo_folder: Path, engine: Way
 ) -> None:
-    loader = _loader(photo_folder, engine)
-    source = open_source(DataConfig(root=str(photo_folder)), "train", photo_folder)
-    batches = list(loader.epoch(0))
+    loader, source = loader_of(photo_folder, engine, workers=0), source_of(photo_folder)
+    batches = epoch_of(loader)
     assert len(batches) == loader.steps_per_epoch == 4
     for batch in batches:
-        assert batch.images.shape == (10, 3, SIZE, SIZE) and batch.images.dtype == torch.uint8
+        assert batch.images.shape == (12, 3, SIDE, SIDE) and batch.images.dtype == torch.uint8
         assert batch.images.is_contiguous(memory_format=torch.channels_last)
         assert torch.equal(batch.labels, source.labels[batch.indices])
 
@@ -57,13 +38,17 @@ def test_batches_are_uint8_channels_last_with_the_labels_of_their_indices(
 @pytest.mark.parametrize("split", ["train", "val"])
 def test_all_engines_give_the_same_pixels_within_one_level(photo_folder: Path, split: str) -> None:
     """The photographs include all subsamplings, progressive files and all EXIF orientations."""
-    reference = list(_loader(photo_folder, "pillow", split).epoch(1))
-    for engine in ENGINES[1:]:
-        _assert_same(reference, list(_loader(photo_folder, engine, split).epoch(1)), levels=1)
+    reference, *others = (
+        epoch_of(loader_of(photo_folder, engine, split, workers=0), 1) for engine in ENGINES
+    )
+    for batches in others:
+        for a, b in zip(reference, batches, strict=True):
+            assert torch.equal(a.indices, b.indices) and torch.equal(a.labels, b.labels)
+            assert (a.images.int() - b.images.int()).abs().max() <= 1
 
 
 def test_an_abandoned_epoch_takes_no_batch_from_the_next(photo_folder: Path) -> None:
-    loader = _loader(photo_folder, "threads", num_workers=1)
+    loader = loader_of(photo_folder)
     left = loader.epoch(5)
     next(left)
     batches = loader.epoch(2)
@@ -74,8 +59,8 @@ def test_an_abandoned_epoch_takes_no_batch_from_the_next(photo_folder: Path) -> 
 
 
 def test_epochs_differ_in_order_and_crops(photo_folder: Path) -> None:
-    loader = _loader(photo_folder, "pillow", batch_size=48)
-    first, second = next(iter(loader.epoch(0))), next(iter(loader.epoch(1)))
+    loader = loader_of(photo_folder, "pillow", workers=0, batch_size=48)
+    first, second = next(loader.epoch(0)), next(loader.epoch(1))
     assert not torch.equal(first.indices, second.indices)
     images = (batch.images[batch.indices.argsort()] for batch in (first, second))
     assert all(not torch.equal(a, b) for a, b in zip(*images, strict=True))
@@ -84,17 +69,11 @@ def test_epochs_differ_in_order_and_crops(photo_folder: Path) -> None:
 PROGRAM = """
 import multiprocessing, os, signal, sys
 from pathlib import Path
-from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.job.program import run_program
-from tests.entry_point.data.engines.every_engine import pipeline_of
+from tests.entry_point.data.loaders import loader_of
 
-data = DataConfig(root=sys.argv[1], image_size=32, resize=32)
-source = open_source(data, "train", Path())
-pipeline = pipeline_of(sys.argv[2], num_workers=2)
-loader = build_loader(source, LoaderSpec(data, pipeline, "train", 1, seed=0))
-batches = loader.epoch(0)
+photos = Path(sys.argv[1])
+batches = loader_of(photos, "pillow", workers=2, batch_size=1).epoch(0)
 next(batches)
 workers = [child.pid for child in multiprocessing.active_children()]
 """
@@ -108,7 +87,7 @@ sys.exit(run_program("train", read))
 
 
 def test_a_killed_worker_is_an_error_of_one_line(photo_folder: Path, tmp_path: Path) -> None:
-    job = forkserver.start(["-c", KILL_A_WORKER, str(photo_folder), "pillow"], tmp_path / "log")
+    job = forkserver.start(["-c", KILL_A_WORKER, str(photo_folder)], tmp_path / "log")
     output, _ = job.communicate()
     assert job.returncode == 1
     (line,) = output.splitlines()
@@ -134,11 +113,17 @@ def test_a_worker_says_nothing_of_a_connection_that_the_trainer_left(
     assert capfd.readouterr().err == ""
 
 
-@pytest.mark.parametrize("engine", ["pillow", "threads"])
-def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, engine: Way) -> None:
-    program = f"{PROGRAM}\nraise ValueError('the job fails')"
+FAIL_BEFORE_CLOSING = f"""{PROGRAM}
+others = loader_of(photos, "threads", workers=2, batch_size=1).epoch(0)
+next(others)
+raise ValueError("the job fails")
+"""
+
+
+def test_a_job_that_fails_without_closing_its_loaders_ends(photo_folder: Path) -> None:
+    """An interpreter of its own ends with their threads and processes."""
     job = subprocess.run(
-        [sys.executable, "-c", program, str(photo_folder), engine],
+        [sys.executable, "-c", FAIL_BEFORE_CLOSING, str(photo_folder)],
         capture_output=True,
         text=True,
         check=False,
@@ -150,7 +135,7 @@ def test_a_job_that_fails_without_closing_its_loader_ends(photo_folder: Path, en
 
 def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path, tmp_path: Path) -> None:
     die = f"{PROGRAM}\nprint(*workers, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
-    job = forkserver.start(["-c", die, str(photo_folder), "pillow"], tmp_path / "log")
+    job = forkserver.start(["-c", die, str(photo_folder)], tmp_path / "log")
     output, _ = job.communicate(timeout=120)
     workers = [int(pid) for pid in output.split()]
     assert job.returncode == -signal.SIGKILL and len(workers) == 2
@@ -161,7 +146,7 @@ def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path, tmp_path: P
 
 
 def test_workers_end_when_the_loader_is_closed(photo_folder: Path) -> None:
-    loader = _loader(photo_folder, "pillow", num_workers=2)
+    loader = loader_of(photo_folder, "pillow", workers=2)
     batches = loader.epoch(0)
     next(batches)
     workers = multiprocessing.active_children()

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,13 +12,10 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.batch import Batch
 from entry_point.data.engines import threads
 from entry_point.data.errors import DataError
-from entry_point.data.loader import Loader
-from entry_point.data.loader_spec import LoaderSpec
-from tests.entry_point.data.engines.every_engine import loader_of, maker_of
+from tests.entry_point.data.engines.every_engine import loader_by, maker_of
 
 SLOW_SECONDS = 8.0  # SPDL waits 6 s for its threads
 
@@ -48,11 +45,6 @@ def _batch(indices: NDArray[np.int64]) -> Batch:
     return Batch(torch.zeros(1), torch.zeros(1), torch.from_numpy(indices))
 
 
-def _loader(make: Callable[[int, NDArray[np.int64]], Batch], plan: Numbers) -> Loader:
-    pipeline = PipelineConfig("threads", num_workers=2)
-    return loader_of(make, plan, LoaderSpec(DataConfig(), pipeline, "train", 1, seed=0))
-
-
 def test_close_waits_for_a_batch_however_long_it_takes() -> None:
     made = []
 
@@ -62,7 +54,7 @@ def test_close_waits_for_a_batch_however_long_it_takes() -> None:
             made.append(int(indices[0]))
         return _batch(indices)
 
-    loader = _loader(make, Numbers())
+    loader = loader_by(make, Numbers())
     next(loader.epoch(0))
     time.sleep(0.2)
     before = threading.active_count()
@@ -81,14 +73,14 @@ def test_an_error_is_raised_unchanged_while_another_batch_is_in_progress() -> No
         time.sleep(SLOW_SECONDS)
         return _batch(indices)
 
-    loader = _loader(make, Numbers())
+    loader = loader_by(make, Numbers())
     with pytest.raises(DataError, match=r"a\.jpg: damaged"):
         list(loader.epoch(0))
     loader.close()
 
 
 def test_an_error_of_the_plan_is_raised_unchanged_or_dropped_with_its_epoch() -> None:
-    loader = _loader(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
+    loader = loader_by(lambda _, indices: _batch(indices), Numbers(3, breaks=True))
     with pytest.raises(DataError, match="no plan for epoch 5"):
         list(loader.epoch(5))
     next(loader.epoch(6))

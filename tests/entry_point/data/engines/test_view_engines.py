@@ -12,7 +12,8 @@ from entry_point.config.data_config import DataConfig
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.samples import Samples, rows
 from tests.entry_point.data.engines.every_engine import DALI, Way
-from tests.entry_point.data.engines.test_augmented_engines import OWN, SIZE, batches
+from tests.entry_point.data.engines.test_augmented_engines import OWN, batches
+from tests.entry_point.data.loaders import SIDE
 
 PLAIN = AugmentConfig()
 SIMCLR = AugmentConfig("simclr", erase=0.3)
@@ -24,7 +25,7 @@ def test_other_engines_give_the_pixels_of_threads(photo_folder: Path, engine: Wa
     threads = batches(photo_folder, "threads", PLAIN, **SEVERAL)
     for one, other in zip(threads, batches(photo_folder, engine, PLAIN, **SEVERAL), strict=True):
         assert torch.equal(one.labels, other.labels)
-        assert one.images.shape == other.images.shape == (24, 3, SIZE, SIZE)
+        assert one.images.shape == other.images.shape == (24, 3, SIDE, SIDE)
         assert torch.equal(one.indices, other.indices)
         levels = (one.images.int() - other.images.int()).abs().float()
         assert levels.mean() <= 0.3 and (engine == "dali" or levels.max() <= 2)
@@ -51,7 +52,7 @@ def test_the_first_view_is_that_of_a_run_with_one_view(photo_folder: Path) -> No
     single = batches(photo_folder, "threads", SIMCLR)
     several = batches(photo_folder, "threads", SIMCLR, **SEVERAL)
     for one, more in zip(single, several, strict=True):
-        assert one.images.shape == (12, 3, SIZE, SIZE)
+        assert one.images.shape == (12, 3, SIDE, SIDE)
         assert torch.equal(one.images, more.images[::2])
         assert (more.images[::2] != more.images[1::2]).flatten(1).any(1).all()
 

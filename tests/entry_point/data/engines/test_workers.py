@@ -4,18 +4,17 @@ import gc
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
-from tests.entry_point.data.engines.every_engine import loader_of, pipeline_of
+from tests.entry_point.data.engines.every_engine import loader_by
 
 
 def black_batch(_epoch: int, indices: np.ndarray) -> Batch:
@@ -40,8 +39,7 @@ def test_a_worker_finalizes_nothing_that_the_trainer_has_left(tmp_path: Path) ->
         gc.collect()
         return black_batch(epoch, indices)
 
-    spec = LoaderSpec(DataConfig(), pipeline_of("pillow", num_workers=1), "train", 4, seed=0)
-    loader = loader_of(make_batch, EpochPlan(16, 4, 0, True), spec)
+    loader = loader_by(make_batch, EpochPlan(16, 4, 0, True), "pillow", 1)
     gc.disable()
     try:
         Left(tmp_path)
@@ -59,8 +57,7 @@ def test_an_error_ends_the_workers_before_it_is_handled() -> None:
         raise DataError("a.jpg: damaged")
 
     others = multiprocessing.active_children()
-    spec = LoaderSpec(DataConfig(), pipeline_of("pillow", num_workers=2), "train", 4, seed=0)
-    loader = loader_of(make_batch, EpochPlan(16, 4, 0, True), spec)
+    loader = loader_by(make_batch, EpochPlan(16, 4, 0, True), "pillow")
     gc.disable()  # their end must not depend on the collector
     try:
         with pytest.raises(DataError, match=r"a\.jpg: damaged"):
@@ -77,12 +74,10 @@ def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    cuda = torch.device("cuda")
 
     def build(ranks: int, workers: int) -> None:
-        pipeline = pipeline_of("workers", num_workers=workers)
-        spec = LoaderSpec(DataConfig(), pipeline, "train", 4, 0, world_size=ranks, device=cuda)
-        loader_of(black_batch, EpochPlan(16, 4, 0, True), spec).close()
+        spec: dict[str, Any] = {"world_size": ranks, "device": torch.device("cuda")}
+        loader_by(black_batch, EpochPlan(16, 4, 0, True), "workers", workers, **spec).close()
 
     with pytest.raises(ConfigError, match=r"^pipeline\.engine=workers: forks the trainer"):
         build(ranks=16, workers=2)

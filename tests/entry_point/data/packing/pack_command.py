@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source, read_images
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
+from tests.entry_point.data.loaders import source_of
 
 
 def pack(source: Path, output: Path, *options: str) -> int:
@@ -67,7 +66,7 @@ def damage_log(root: Path, caplog: pytest.LogCaptureFixture) -> str:
 
 def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:
     """Label and bytes of each sample by key."""
-    source = open_source(DataConfig(format="shards", root=str(root)), split, root)
+    source = source_of(root, split)
     return {
         source.key(i).split(": ")[1]: (int(source.labels[i]), bytes(source.read(i).numpy()))
         for i in range(len(source))
@@ -76,7 +75,7 @@ def samples(root: Path, split: str) -> dict[str, tuple[int, bytes]]:
 
 def side_indexes(root: Path, split: str) -> dict[str, bytes]:
     """The side index of each sample by key, empty for one without."""
-    source = open_source(DataConfig(format="shards", root=str(root)), split, root)
+    source = source_of(root, split)
     found = index_bytes(source)
     return {source.key(i).split(": ")[1]: index for i, index in enumerate(found)}
 

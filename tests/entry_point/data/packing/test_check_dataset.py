@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from entry_point.config.data_config import DataConfig
 from entry_point.data import patience
 from entry_point.data.errors import DataError
-from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset
+from tests.entry_point.data.loaders import source_of
 from tests.entry_point.data.packing.pack_command import copy, damage_log, index
 from tests.entry_point.data.sources.pipes import pipe_at
 
@@ -30,12 +29,6 @@ def _flip(file: Path, place: int) -> None:
     data = bytearray(file.read_bytes())
     data[place] ^= 1
     file.write_bytes(data)
-
-
-def test_packed_dataset_has_no_damage(packed: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"):
-        assert check_dataset([f"data.root={packed}"]) == 0
-    assert "72 images checked, problems: 0" in caplog.text
 
 
 def test_one_flipped_bit_in_a_shard_is_found(
@@ -69,7 +62,7 @@ def test_missing_or_truncated_shard_is_named_and_the_others_are_read(
         shard.write_bytes(data[:-1000])
     says = f"has {len(data) - 1000} bytes instead of" if damage == "short" else "is missing"
     with pytest.raises(DataError, match=f"{shard} {says}.*copy it again"):
-        open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
+        source_of(shards)
     lost = read_dataset(shards).shards("train")[1].samples
     log = damage_log(shards, caplog)
     assert f"({lost} samples)" in log and shard.name in log
@@ -118,7 +111,7 @@ def test_unpacked_images_of_every_format_are_checked(
 def test_description_that_is_a_pipe_is_named(shards: Path) -> None:
     with pipe_at(shards / "dataset.json") as pipe:
         with pytest.raises(OSError, match=f"is not a regular file: '{pipe}'"):
-            open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
+            source_of(shards)
 
 
 @pytest.mark.parametrize(
@@ -158,7 +151,7 @@ def test_label_outside_the_class_list_is_named(
     description["classes"] = description["classes"][:3]
     (shards / "dataset.json").write_text(json.dumps(description))
     with pytest.raises(DataError, match=r"train: \w+/\d+\.jpg: label=\d in the index"):
-        open_source(DataConfig(format="shards", root=str(shards)), "train", shards)
+        source_of(shards)
     assert "in the index: must be 0 to 2" in damage_log(shards, caplog)
 
 

@@ -5,26 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
-from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.data.sources.stream import PackedStream
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, pack, side_indexes
+from tests.entry_point.data.loaders import source_of
+from tests.entry_point.data.packing.pack_command import contents, pack, side_indexes
 from tests.entry_point.data.packing.version_1 import version_1
-from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
+from tests.entry_point.data.sources.table.labeled_tables import write_tags
 
 Image = tuple[bytes, list[float]]
-CELLS: dict[str, list[Any]] = {
-    "labels": [["cat", "dog"], [], ["bird"]],
-    "numbers": [0.1, 2.5, -3.25],
-}
 
 
 def _images(root: Path, split: str) -> dict[str, Image]:
@@ -38,7 +32,7 @@ def _images(root: Path, split: str) -> dict[str, Image]:
 def _converted(old: Path) -> Path:
     """The output of the command that opening the dataset names."""
     with pytest.raises(DataError, match="a packed dataset of version 1") as raised:
-        open_source(DataConfig(root=str(old)), "train", old)
+        source_of(old)
     (arguments,) = re.findall('`make dataset ARGS="(.*)"`', str(raised.value))
     assert optimize(shlex.split(arguments)) == ExitCode.FINISHED
     return old.with_name(f"{old.name}-2")
@@ -76,15 +70,11 @@ def test_images_that_were_shrunk_or_converted_are_not_encoded_again(
     _require_same(old, _converted(old))
 
 
-@pytest.mark.parametrize("kind", list(CELLS))
+@pytest.mark.parametrize("kind", ["labels", "numbers"])
 def test_labels_and_numbers_are_the_same_after_converting(
     kind: str, photo_folder: Path, tmp_path: Path
 ) -> None:
-    rows = [
-        {"path": row["path"], "tags": CELLS[kind][i % 3], "split": row["split"]}
-        for i, row in enumerate(rows_of(photo_folder))
-    ]
-    table = write(tmp_path / "tags.jsonl", rows)
+    table = write_tags(tmp_path / "tags.jsonl", photo_folder, kind)
     options = (f"images={photo_folder}", "table.labels=[tags]")
     assert pack(table, tmp_path / "new", *options) == ExitCode.FINISHED
     old = version_1(tmp_path / "new", tmp_path / "old")
@@ -92,8 +82,7 @@ def test_labels_and_numbers_are_the_same_after_converting(
     _require_same(old, _converted(old))
 
 
-def test_parts_and_classes_without_images_are_converted(photo_folder: Path, tmp_path: Path) -> None:
-    photos = copy(photo_folder, tmp_path / "photos")
+def test_parts_and_classes_without_images_are_converted(photos: Path, tmp_path: Path) -> None:
     for file in photos.glob("*/cat/*"):
         file.write_text("no image")
     for number in (1, 2):
@@ -147,7 +136,7 @@ def test_shards_are_read_as_a_webdataset_without_their_side_indexes(
     packs: str, packed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     root = version_1(packed, tmp_path / "old") if packs == "version 1" else packed
-    source = open_source(DataConfig(format="webdataset", root=str(root)), "train", root)
+    source = source_of(root, format="webdataset")
     shards = PackedStream(packed, "train")
     assert source.classes == shards.classes and source.labels.tolist() == shards.labels.tolist()
     assert not [record for record in caplog.records if record.levelname == "WARNING"]

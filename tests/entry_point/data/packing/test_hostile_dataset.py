@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from entry_point.config.data_config import Access, DataConfig
+from entry_point.config.data_config import Access
 from entry_point.data.errors import DataError
-from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source
+from tests.entry_point.data.loaders import source_of
 from tests.entry_point.data.packing.pack_command import damage_log, index
 
 MOST = 2**63 - 1
@@ -54,7 +54,7 @@ def _lie_in_header(root: Path, change: Callable[[dict[str, Any]], object]) -> No
 
 
 def _open(root: Path, access: Access) -> Source:
-    return open_source(DataConfig(format="shards", root=str(root), access=access), "val", root)
+    return source_of(root, "val", format="shards", access=access)
 
 
 LIES = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import io
 import logging
 import os
@@ -22,10 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from custom_op import index_jpeg
-from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import side_index_store
 from entry_point.data.sources.side_index_store import (
     FOLDER_INDEX,
@@ -35,8 +31,8 @@ from entry_point.data.sources.side_index_store import (
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
-from tests.entry_point.data.packing.pack_command import contents, copy, index_bytes
-from tests.entry_point.data.sources.packed_loaders import epoch_of
+from tests.entry_point.data.loaders import epoch_of, images_of, loader_of, source_of
+from tests.entry_point.data.packing.pack_command import contents, index_bytes
 from tests.photographs import write_photo_folder
 
 
@@ -46,17 +42,8 @@ def no_line_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
 
 
-@pytest.fixture
-def photos(photo_folder: Path, tmp_path: Path) -> Path:
-    return copy(photo_folder, tmp_path / "photos")
-
-
 def _index(source: Path, *options: str) -> int:
     return optimize([f"source={source}", "output_format=index", *options])
-
-
-def _open(root: Path, **data: Any) -> Source:
-    return open_source(DataConfig(root=str(root), **data), "train", root)
 
 
 def _expected(source: Source) -> list[bytes]:
@@ -64,10 +51,7 @@ def _expected(source: Source) -> list[bytes]:
 
 
 def _images(root: Path, **data: Any) -> Tensor:
-    config = DataConfig(root=str(root), image_size=48, resize=56, **data)
-    spec = LoaderSpec(config, PipelineConfig("threads", num_workers=1), "train", 8, seed=9)
-    loader = build_loader(open_source(config, "train", root), spec)
-    return torch.cat([batch.images for batch in epoch_of(loader)])
+    return images_of(epoch_of(loader_of(root, **data)))
 
 
 def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos: Path) -> None:
@@ -78,7 +62,7 @@ def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos
     added = set(after) - set(before)
     assert added == {FOLDER_INDEX}
     assert {name: after[name] for name in before} == before
-    source = _open(photos)
+    source = source_of(photos)
     assert index_bytes(source) == _expected(source) and sum(map(bool, index_bytes(source))) > 30
     assert torch.equal(_images(photos), plain)
 
@@ -86,14 +70,14 @@ def test_an_indexed_folder_keeps_its_files_and_every_jpeg_finds_its_index(photos
 def test_a_split_by_fraction_and_a_table_find_the_same_index(photos: Path) -> None:
     shutil.rmtree(photos / "val")
     assert _index(photos) == 0
-    source = _open(photos, val_fraction=0.25)
+    source = source_of(photos, val_fraction=0.25)
     assert index_bytes(source) == _expected(source)
     table = _table_of(photos)
-    source = _open(table, val_fraction=0.25)
+    source = source_of(table, val_fraction=0.25)
     assert any(index_bytes(source)) and index_bytes(source) == _expected(source)
     (photos / FOLDER_INDEX).unlink()
     assert _index(table) == 0
-    assert index_bytes(_open(table, val_fraction=0.25)) == _expected(source)
+    assert index_bytes(source_of(table, val_fraction=0.25)) == _expected(source)
 
 
 def test_tables_of_a_folder_find_their_index_beside_the_images(
@@ -111,7 +95,7 @@ def test_tables_of_a_folder_find_their_index_beside_the_images(
     for source, data in ((Path(), {"images": "photos"}), (Path("photos"), {})):
         kept = {"format": "manifest", **data}
         assert _index(source, *(f"data.{key}={value}" for key, value in kept.items())) == 0
-        opened = _open(source, **kept)
+        opened = source_of(source, **kept)
         assert any(index_bytes(opened)) and index_bytes(opened) == _expected(opened)
         (photos / FOLDER_INDEX).unlink()
 
@@ -129,10 +113,10 @@ def test_an_index_in_another_folder_serves_images_that_cannot_be_written(
     before = contents(photos)
     assert _index(photos, f"output={tmp_path / 'indexes'}") == 0
     assert contents(photos) == before
-    source = _open(photos, index_root=str(tmp_path / "indexes"))
+    source = source_of(photos, index_root=str(tmp_path / "indexes"))
     assert index_bytes(source) == _expected(source)
     with pytest.raises(DataError, match=r"holds no jpeg-index\.sqlite; make it with"):
-        _open(photos, index_root=str(tmp_path))
+        source_of(photos, index_root=str(tmp_path))
 
 
 @pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
@@ -145,23 +129,26 @@ def test_a_folder_that_cannot_be_written_is_named_with_the_way_out(
     assert "train with data.index_root=FOLDER" in error
 
 
-def test_an_index_that_does_not_fit_on_the_disk_is_one_line_and_leaves_no_file(
+def test_an_index_that_does_not_fit_on_the_disk_is_one_line_and_leaves_nothing_behind(
     photos: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A limit of SQLite's stands for a full disk."""
-    connect = sqlite3.connect
+    """A limit of SQLite's stands for a full disk. The next run makes the index."""
+    before, connect = contents(photos), sqlite3.connect
 
     def connect_to_few_pages(*arguments: Any, **named: Any) -> sqlite3.Connection:
         database = connect(*arguments, **named)
         database.execute("PRAGMA max_page_count=2")
         return database
 
-    monkeypatch.setattr(sqlite3, "connect", connect_to_few_pages)
-    assert _index(photos) == ExitCode.FAILED
+    with monkeypatch.context() as patched:
+        patched.setattr(sqlite3, "connect", connect_to_few_pages)
+        assert _index(photos) == ExitCode.FAILED
     file, advice = photos / "jpeg-index.sqlite", "free up space and run the same command again"
     error = capsys.readouterr().err
     assert f"optimize: {file}: database or disk is full: {advice}\n" in error
-    assert not file.exists()
+    assert not file.exists() and not any(index_bytes(source_of(photos)))
+    assert _index(photos) == ExitCode.FINISHED
+    assert {*contents(photos)} - {*before} == {FOLDER_INDEX}
 
 
 def warnings_in(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -237,7 +224,7 @@ def test_a_damaged_folder_index_is_one_warning_and_no_error(
     assert _index(photos) == 0
     DAMAGE[damage](photos / FOLDER_INDEX)
     with caplog.at_level(logging.WARNING):
-        assert not any(index_bytes(_open(photos)))
+        assert not any(index_bytes(source_of(photos)))
     (line,) = warnings_in(caplog)
     assert FOLDER_INDEX in line and "images without a side index decode slower" in line
     assert 'make dataset ARGS="source=FOLDER output_format=index"' in line
@@ -270,15 +257,15 @@ def test_the_index_of_version_1_is_named_with_the_command_that_makes_the_new_one
     (photos / OLD_FOLDER_INDEX).write_bytes(b"of version 1")
     with caplog.at_level(logging.WARNING):
         for _split in range(2):
-            _open(photos)
+            source_of(photos)
     (line,) = warnings_in(caplog)
     assert f"{OLD_FOLDER_INDEX} is of version 1 and not read" in line
     (arguments,) = re.findall('`make dataset ARGS="(.*)"`', line)
     with pytest.raises(DataError, match=rf"{OLD_FOLDER_INDEX} is of version 1.*make it with"):
-        _open(photos, index_root=str(photos))
+        source_of(photos, index_root=str(photos))
     assert optimize(shlex.split(arguments)) == 0
     caplog.clear()
-    source = _open(photos)
+    source = source_of(photos)
     assert index_bytes(source) == _expected(source) and not warnings_in(caplog)
 
 
@@ -318,7 +305,7 @@ def read_only(photos: Path, tmp_path: Path) -> Iterator[Path]:
 def test_a_folder_index_is_read_from_a_disk_that_is_read_only(read_only: Path) -> None:
     with pytest.raises(OSError, match="Read-only"):
         (read_only / "new").touch()
-    source = _open(read_only)
+    source = source_of(read_only)
     assert index_bytes(source) == _expected(source)
 
 
@@ -327,7 +314,7 @@ def test_a_folder_index_is_read_without_locks(photos: Path) -> None:
     assert _index(photos) == 0
     database = sqlite3.connect(photos / FOLDER_INDEX)
     database.execute("BEGIN EXCLUSIVE")
-    source = _open(photos)
+    source = source_of(photos)
     assert index_bytes(source) == _expected(source)
     database.close()
 
@@ -367,18 +354,3 @@ def test_check_dataset_lists_a_damaged_folder_index_and_reads_the_rest(
     assert code == ExitCode.FAILED and "jpeg-index.sqlite has" in log and "problems: 1" in log
     assert check_dataset([f"root={photos}", f"index_root={tmp_path / 'none'}"]) == ExitCode.USAGE
     assert "none: holds no jpeg-index.sqlite" in capsys.readouterr().err
-
-
-def test_an_interrupted_run_leaves_no_index_and_the_next_one_cleans_up(
-    photos: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "index.jix")
-
-    before = contents(photos)
-    with monkeypatch.context() as patched:
-        patched.setattr("entry_point.data.packing.index_folder.index_image", stop)
-        assert _index(photos) != ExitCode.FINISHED
-    assert not (photos / FOLDER_INDEX).exists() and not any(index_bytes(_open(photos)))
-    assert _index(photos) == ExitCode.FINISHED
-    assert {name.split("/")[0] for name in set(contents(photos)) - set(before)} == {FOLDER_INDEX}

@@ -11,17 +11,16 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from entry_point.config.data_config import Access, DataConfig
+from entry_point.config.data_config import Access
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.data.batch import Batch
-from entry_point.data.loader import open_source
 from entry_point.data.packing.encode import encode_file
 from entry_point.data.sources.shards import PackedSource
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset
 from tests.entry_point.data.engines.every_engine import Way
-from tests.entry_point.data.packing.pack_command import copy, index, side_indexes
-from tests.entry_point.data.sources.packed_loaders import epoch_of, loader_of
+from tests.entry_point.data.loaders import epoch_of, images_of, loader_of, source_of
+from tests.entry_point.data.packing.pack_command import index, side_indexes
 
 
 def test_a_file_with_restart_markers_is_kept_as_it_is(photo_folder: Path, tmp_path: Path) -> None:
@@ -40,7 +39,7 @@ def _images(root: Path, engine: Way = "threads", access: Access = "map") -> Tens
 def _in_order(batches: list[Batch]) -> Tensor:
     """The images of an epoch by their number: the order depends on the access."""
     order = torch.cat([batch.indices for batch in batches]).argsort()
-    return torch.cat([batch.images for batch in batches])[order]
+    return images_of(batches)[order]
 
 
 @pytest.fixture(scope="module")
@@ -70,8 +69,7 @@ def test_side_indexes_change_no_pixel_with_any_engine_or_access(
 def test_a_stream_gives_the_same_indexes_from_memory_and_from_the_file(
     packed: Path, held: bool
 ) -> None:
-    data = DataConfig(format="shards", root=str(packed), access="stream")
-    source = open_source(data, "train", packed)
+    source = source_of(packed, access="stream")
     assert hasattr(source, "hold") and hasattr(source, "indexes")
     with ThreadPoolExecutor(1) as reader:
         if held:
@@ -86,16 +84,10 @@ def test_a_stream_gives_the_same_indexes_from_memory_and_from_the_file(
 @pytest.mark.parametrize("access", ["map", "stream"])
 @pytest.mark.parametrize("damage", ["shifted", "wrong bits"])
 def test_damaged_side_indexes_cost_no_pixel_and_are_found_by_a_check(
-    packed: Path,
-    plain: Tensor,
-    tmp_path: Path,
-    damage: str,
-    access: Access,
-    caplog: pytest.LogCaptureFixture,
+    plain: Tensor, shards: Path, damage: str, access: Access, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = copy(packed, tmp_path / "copy")
-    rows, shards = index(packed), sorted((root / "train").glob("*.tar"))
-    for number, file in enumerate(shards):
+    rows, files = index(shards), sorted((shards / "train").glob("*.tar"))
+    for number, file in enumerate(files):
         data, own = np.fromfile(file, np.uint8), rows["shard"] == number
         start = int(rows["side_offset"][own].min())
         indexes = data[start : start + int(rows["side_length"][own].sum())]
@@ -104,7 +96,7 @@ def test_damaged_side_indexes_cost_no_pixel_and_are_found_by_a_check(
         else:
             indexes[::97] ^= 8
         data.tofile(file)
-    assert torch.equal(_images(root, access=access), plain)
+    assert torch.equal(_images(shards, access=access), plain)
     if access == "map":
-        assert check_dataset([f"root={root}"]) == ExitCode.FAILED
-        assert caplog.text.count("checksum differs") == len(shards)
+        assert check_dataset([f"root={shards}"]) == ExitCode.FAILED
+        assert caplog.text.count("checksum differs") == len(files)

@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError
-from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset, optimize
+from tests.entry_point.data.loaders import epoch_of, loader_of, source_of
 from tests.entry_point.data.packing.pack_command import (
     contents,
     copy,
@@ -20,7 +19,6 @@ from tests.entry_point.data.packing.pack_command import (
     samples,
     side_indexes,
 )
-from tests.entry_point.data.sources.packed_loaders import epoch_of, loader_of
 
 
 @pytest.fixture(scope="module")
@@ -92,21 +90,11 @@ def test_parts_hold_the_shards_of_the_whole_and_train_alike(halves: Path, packed
     assert check_dataset([f"root={halves}"]) == 0
 
 
-def test_packing_a_part_again_changes_nothing(photo_folder: Path, halves: Path) -> None:
-    before = contents(halves)
-    assert pack(photo_folder, halves, "part=1/2") == 0
-    assert contents(halves) == before
-
-
-def _open(root: Path) -> None:
-    open_source(DataConfig(format="shards", root=str(root)), "train", root)
-
-
 def test_missing_part_is_named_with_the_command_that_packs_it(halves: Path, tmp_path: Path) -> None:
     root = copy(halves, tmp_path / "copy")
     (root / "dataset-1-of-2.json").unlink()
     with pytest.raises(DataError, match=r"1 of 2 parts, without 1: .* pack them with part=1/2"):
-        _open(root)
+        source_of(root)
 
 
 @pytest.mark.parametrize(
@@ -127,7 +115,7 @@ def test_parts_that_disagree_are_named(
     description = root / "dataset-2-of-2.json"
     description.write_text(json.dumps(json.loads(description.read_text()) | changes))
     with pytest.raises(DataError, match=message):
-        _open(root)
+        source_of(root)
 
 
 @pytest.mark.parametrize(
@@ -204,9 +192,8 @@ def test_hosts_divide_a_source_without_splits_by_the_hash_alone(
         assert optimize(["shard_mb=0.125"]) == 0
     found = {split: samples(output, split).keys() for split in ("train", "val")}
     assert [len(names) for names in found.values()] == [44, 4]
-    data = DataConfig(root=str(source), val_top_up=None)
     for split, names in found.items():
-        images = open_source(data, split, source)
+        images = source_of(source, split, val_top_up=None)
         assert names == {images.key(i).removeprefix(f"{source}/") for i in range(len(images))}
     assert check_dataset([f"root={output}"]) == 0
 

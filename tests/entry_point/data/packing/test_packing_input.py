@@ -108,18 +108,15 @@ def test_progressive_file_without_its_last_scans_is_kept_unchanged(
     assert samples(tmp_path / "packed", "train")["cat/half.jpg"][1] == half
 
 
-@pytest.mark.parametrize(
-    ("kind", "bits", "settings"),
-    [("png", 16, {}), ("tiff", 16, {}), ("png", 12, {"data": {"gray_bits": 12}})],
-)
+@pytest.mark.parametrize(("bits", "settings"), [(16, {}), (12, {"data": {"gray_bits": 12}})])
 def test_gray_values_of_16_bits_become_8_and_keep_their_levels(
-    tmp_path: Path, kind: str, bits: int, settings: dict[str, Any]
+    tmp_path: Path, bits: int, settings: dict[str, Any]
 ) -> None:
     white = 2**bits - 1
     ramp = np.linspace(0, white, 256 * 64).astype(np.uint16).reshape(64, 256)
     ramp[:16] = 65535  # of 12 bits, above white
-    Image.fromarray(ramp).save(tmp_path / f"ramp.{kind}")
-    pixels, note = _pixels(tmp_path / f"ramp.{kind}", convert="jpeg", **settings)
+    Image.fromarray(ramp).save(tmp_path / "ramp.png")
+    pixels, note = _pixels(tmp_path / "ramp.png", convert="jpeg", **settings)
     expected = np.rint(ramp / (white / 255)).clip(max=255)[..., None]
     assert np.abs(pixels.astype(int) - expected).max() <= 4
     assert note == f"{bits} bits became 8"
@@ -224,7 +221,6 @@ def test_image_too_wide_for_jpeg_is_rejected_unless_shrunk(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("files", "message"),
     [
-        ([], "no such file or folder"),
         (["1.jpg"], "holds no dataset, but 1.jpg: it must hold class folders"),
         (["train/a/x.y.jpg", "train/a/x_y.jpg"], "share the key a/x_y"),
         (["train/a/1.jpg", "train/a/1.png", "train/a/1_png.jpg"], "share the key a/1_png"),
@@ -264,14 +260,6 @@ def test_output_inside_the_source_is_refused_and_the_source_stays_as_it_is(
     assert pack(source, output) == ExitCode.USAGE
     assert f"output={output} lies in source={source}" in capsys.readouterr().err
     assert sorted(tmp_path.rglob("*")) == before
-
-
-@pytest.mark.skipif(not Path("/proc/1").is_dir(), reason="needs Linux")
-def test_output_where_no_file_can_be_created_is_named_without_waiting(
-    photo_folder: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert pack(photo_folder, Path("/proc/self/packed")) == ExitCode.USAGE
-    assert "optimize: output=/proc/self/packed cannot be written" in capsys.readouterr().err
 
 
 def test_a_folder_that_cannot_be_listed_is_named(tmp_path: Path) -> None:

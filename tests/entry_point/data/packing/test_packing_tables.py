@@ -8,24 +8,21 @@ import pytest
 import torch
 import webdataset
 
-from entry_point.config.data_config import Access, DataConfig, TableConfig
-from entry_point.data.loader import open_source
+from entry_point.config.data_config import Access, TableConfig
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ExitCode
 from tests.commands import check_dataset
+from tests.entry_point.data.loaders import source_of
 from tests.entry_point.data.packing.pack_command import copy, index_bytes, pack, rejected, report
-from tests.entry_point.data.sources.table.labeled_tables import opened, rows_of, write
+from tests.entry_point.data.sources.table.labeled_tables import (
+    CELLS,
+    opened,
+    rows_of,
+    write,
+    write_tags,
+)
 
-CELLS: dict[str, list[Any]] = {
-    "class": ["dog", "cat", "bird"],
-    "labels": [["cat", "dog"], [], ["bird"]],
-    "numbers": [0.1, 2.5, -3.25],
-}
-MEMBERS: dict[str, list[Any]] = {
-    "class": ["dog", "cat", "bird"],
-    "labels": [["cat", "dog"], [], ["bird"]],
-    "numbers": [{"tags": pytest.approx(0.1)}, {"tags": 2.5}, {"tags": -3.25}],
-}
+MEMBERS = {**CELLS, "numbers": [{"tags": pytest.approx(cell)} for cell in CELLS["numbers"]]}
 
 
 @pytest.fixture(scope="module", params=list(CELLS))
@@ -35,11 +32,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def table(kind: str, photo_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [
-        {"path": row["path"], "tags": CELLS[kind][i % 3], "split": row["split"]}
-        for i, row in enumerate(rows_of(photo_folder))
-    ]
-    return write(tmp_path_factory.mktemp("tables") / "tags.jsonl", rows)
+    return write_tags(tmp_path_factory.mktemp("tables") / "tags.jsonl", photo_folder, kind)
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +40,6 @@ def shards(table: Path, photo_folder: Path, tmp_path_factory: pytest.TempPathFac
     output = tmp_path_factory.mktemp("tables") / "shards"
     assert pack(table, output, f"images={photo_folder}", "table.labels=[tags]") == 0
     return output
-
-
-def _shards(root: Path, **data: Any) -> DataConfig:
-    return DataConfig(format="shards", root=str(root), **data)
 
 
 def by_name(source: Source) -> dict[str, list[float]]:
@@ -65,7 +54,7 @@ def by_name(source: Source) -> dict[str, list[float]]:
 def test_packed_labels_are_those_of_the_table(
     table: Path, photo_folder: Path, shards: Path, kind: str, access: Access, split: str
 ) -> None:
-    packed = open_source(_shards(shards, access=access), split, shards)
+    packed = source_of(shards, split, access=access)
     train, val = opened(table, images=str(photo_folder), table=TableConfig(labels=["tags"]))
     assert packed.kind == kind and packed.classes == train.classes
     assert by_name(packed) == by_name(train if split == "train" else val)
@@ -95,9 +84,7 @@ def test_parts_of_a_table_have_its_labels(
     for number in (1, 2):
         assert pack(table, tmp_path / "parts", *options, f"part={number}/2") == 0
     for split in ("train", "val"):
-        whole, parts = (
-            open_source(_shards(root), split, root) for root in (shards, tmp_path / "parts")
-        )
+        whole, parts = (source_of(root, split) for root in (shards, tmp_path / "parts"))
         assert parts.kind == whole.kind and by_name(parts) == by_name(whole)
         assert torch.equal(parts.labels, whole.labels)
 
@@ -135,16 +122,18 @@ def test_a_source_is_packed_indexed_and_checked_as_it_would_be_trained(
     source, settings, count = _source(form, photo_folder, tmp_path)
     options = [f"{name}={value}" for name, value in settings.items() if name != "format"]
     assert pack(source, tmp_path / "packed", *options) == 0
-    shards, plain = _shards(tmp_path / "packed"), DataConfig(root=str(source), **settings)
     for split in ("train", "val"):
         trained, packed = (
             {"/".join(name.split("/")[-2:]): label for name, label in by_name(images).items()}
-            for images in (open_source(data, split, source) for data in (plain, shards))
+            for images in (
+                source_of(source, split, **settings),
+                source_of(tmp_path / "packed", split),
+            )
         )
         assert packed == trained and len(trained) > 3
     if source.is_dir():
         assert pack(source, source, "output_format=index") == 0
-        assert any(index_bytes(open_source(plain, "val", source)))
+        assert any(index_bytes(source_of(source, "val", **settings)))
     images = [option for option in options if option.startswith("images=")]
     assert check_dataset([f"root={source}", *images]) == 0
     assert f"{count} images checked" in caplog.text and "ignored" not in caplog.text

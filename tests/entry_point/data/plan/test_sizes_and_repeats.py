@@ -14,19 +14,12 @@ from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import Loader, build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.samples import split_repeats
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import Way
+from tests.entry_point.data.loaders import epoch_of, loader_of
 
-
-def loader(root: Path, split: str = "train", engine: Way = "threads", **data: Any) -> Loader:
-    config = DataConfig(root=str(root), **({"image_size": 32, "resize": 40} | data))
-    source = open_source(config, split, root)
-    pipeline = pipeline_of(engine, num_workers=0)
-    augment = AugmentConfig("trivial", erase=0.5)
-    return build_loader(source, LoaderSpec(config, pipeline, split, 12, seed=4, augment=augment))
+AUGMENTED = {"augment": AugmentConfig("trivial", erase=0.5)}
 
 
 @given(
@@ -90,9 +83,7 @@ def test_mixup_never_blends_an_image_with_itself(ranks: int, repeats: int, image
 
 
 def test_each_repeat_has_its_own_box_and_augmentation(photo_folder: Path) -> None:
-    repeated = loader(photo_folder, repeats=3)
-    batch = next(iter(repeated.epoch(0)))
-    repeated.close()
+    batch, *_ = epoch_of(loader_of(photo_folder, spec=AUGMENTED, repeats=3))
     assert batch.indices.view(3, 4).unique(dim=0).shape == (1, 4)
     assert len({tuple(image.flatten().tolist()) for image in batch.images}) == 12
 
@@ -102,15 +93,14 @@ def test_the_image_size_follows_the_epoch_also_from_a_later_step(
     photo_folder: Path, engine: Way
 ) -> None:
     data: dict[str, Any] = {"progressive": [[0, 16], [2, 24]], "image_size": 40}
-    train = loader(photo_folder, engine=engine, **data)
-    sizes = [next(iter(train.epoch(epoch))).images.shape[2:] for epoch in (0, 1, 2, 7)]
+    train = loader_of(photo_folder, engine, workers=0, spec=AUGMENTED, **data)
+    sizes = [next(train.epoch(epoch)).images.shape[2:] for epoch in (0, 1, 2, 7)]
     assert sizes == [(16, 16), (16, 16), (24, 24), (24, 24)]
     whole, late = list(train.epoch(2)), list(train.epoch(2, 2))
     assert all(torch.equal(a.images, b.images) for a, b in zip(whole[2:], late, strict=True))
     train.close()
-    val = loader(photo_folder, "val", engine, **data)
-    assert next(iter(val.epoch(0))).images.shape[2:] == (40, 40)
-    val.close()
+    for batch in epoch_of(loader_of(photo_folder, engine, "val", workers=0, **data)):
+        assert batch.images.shape[2:] == (40, 40)
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-import shutil
 import signal
 import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -21,13 +21,11 @@ import torch
 from torch import Tensor
 
 from custom_op import index_jpeg
-from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import side_index_store
 from entry_point.data.sources.side_index_store import SideIndexStore
 from entry_point.data.sources.source import RangeSource
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import Way
+from tests.entry_point.data.loaders import images_of, loader_of, source_of
 from tests.entry_point.data.sources.class_folders import class_folder
 from tests.forkserver import SERVER
 from tests.photographs import write_photo_folder
@@ -40,28 +38,17 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def config(root: Path) -> DataConfig:
-    return DataConfig(format="folder", root=str(root), image_size=64)
-
-
 def open_folder(root: Path) -> RangeSource:
-    source = open_source(config(root), "train", root)
+    source = source_of(root)
     assert isinstance(source, RangeSource)
     return source
 
 
 def epochs(root: Path, count: int, index: bool = True, way: Way = "threads") -> list[Tensor]:
     """The images of `count` epochs."""
-    pipeline = pipeline_of(way, num_workers=2)
-    spec = LoaderSpec(config(root), pipeline, "train", 12, seed=3)
-    source = open_folder(root) if index else class_folder(root, "train")
-    loader = build_loader(source, spec)
-    try:
-        return [
-            torch.cat([batch.images for batch in loader.epoch(epoch)]) for epoch in range(count)
-        ]
-    finally:
-        loader.close()
+    source = open_folder(root) if index else class_folder(root)
+    with closing(loader_of(source, way, workers=2)) as loader:
+        return [images_of(loader.epoch(epoch)) for epoch in range(count)]
 
 
 def cached(root: Path) -> list[Tensor]:
@@ -99,17 +86,15 @@ def test_the_first_epoch_makes_the_indexes_that_the_second_one_uses(
 
 
 def test_a_file_that_has_changed_gets_a_new_index_without_a_warning(
-    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    photos: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    root = tmp_path / "photos"
-    shutil.copytree(photo_folder, root)
-    epochs(root, 1)
-    source = open_folder(root)
+    epochs(photos, 1)
+    source = open_folder(photos)
     first, other = Path(source.path(0)), Path(source.path(1))
     first.write_bytes(other.read_bytes())
-    expected = epochs(root, 1, index=False)
-    assert torch.equal(epochs(root, 1)[0], expected[0])
-    assert torch.equal(cached(root)[0], index_jpeg(source.read(1)))
+    expected = epochs(photos, 1, index=False)
+    assert torch.equal(epochs(photos, 1)[0], expected[0])
+    assert torch.equal(cached(photos)[0], index_jpeg(source.read(1)))
     assert not warnings_of(caplog)
 
 

@@ -19,13 +19,12 @@ import torch
 
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources import parquet
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.splits import WHOLE
 from tests import commands
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import Way
+from tests.entry_point.data.loaders import epoch_of, indices_of, loader_of, source_of
 from tests.entry_point.data.sources import small_datasets
 from tests.entry_point.data.sources.small_datasets import opened
 
@@ -65,17 +64,7 @@ def write_dataset(photographs: Path, folder: Path) -> Path:
 
 
 def open_parquet(root: Path, split: str = "train", **data: Any) -> Source:
-    return open_source(DataConfig(format="parquet", root=str(root), **data), split, Path())
-
-
-def epoch(source: Source, split: str, engine: Way) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Numbers and images."""
-    data = DataConfig(format="parquet", root="x", image_size=32, resize=36)
-    spec = LoaderSpec(data, pipeline_of(engine, num_workers=1), split, 4, seed=2)
-    loader = build_loader(source, spec)
-    found = [(batch.indices, batch.images.clone()) for batch in loader.epoch(1)]
-    loader.close()
-    return found
+    return source_of(root, split, format="parquet", **data)
 
 
 @pytest.fixture
@@ -90,15 +79,14 @@ def test_the_images_are_those_of_the_folder_and_each_is_taken_once(
 ) -> None:
     root = write_dataset(mixed_folder, tmp_path)
     for split in FILES:
-        source = open_parquet(root, split)
-        folder = open_source(DataConfig(root=str(mixed_folder)), split, Path())
+        source, folder = open_parquet(root, split), source_of(mixed_folder, split)
         assert (source.classes, source.kind) == (folder.classes, "class")
         assert source.labels.tolist() == folder.labels.tolist()
         for i in range(len(folder)):
             assert torch.equal(source.read(i), folder.read(i))
         last = len(folder) // 2 - 1  # of the first file
         assert source.key(last) == f"{root / FILES[split].format(0)}, row {last}"
-        numbers = torch.cat([numbers for numbers, _ in epoch(source, split, engine)]).tolist()
+        numbers = indices_of(epoch_of(loader_of(source, engine, split, batch_size=4)))
         assert sorted(numbers) == list(range(len(folder)))
         assert (numbers == sorted(numbers)) == (split == "val")
     assert len(open_parquet(root).split_shards) > 3  # type: ignore[attr-defined]
@@ -114,8 +102,7 @@ def test_rows_are_packed_and_checked(
     root, packed = write_dataset(mixed_folder, tmp_path / "root"), tmp_path / "packed"
     caplog.set_level(logging.INFO)
     assert commands.optimize([f"source={root}", f"output={packed}"]) == 0
-    source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
-    rows = open_parquet(root)
+    source, rows = source_of(packed), open_parquet(root)
     assert source.classes == rows.classes and len(source) == len(rows)
     assert sorted(source.labels.tolist()) == sorted(rows.labels.tolist())
     assert commands.check_dataset([f"root={packed}"]) == 0

@@ -1,22 +1,17 @@
 """Training from shards: the same samples with every engine and both values of data.access."""
 
 import os
-import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from entry_point.config.data_config import Access
 from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_file
 from entry_point.data.sources.shards import ShardIndex
-from entry_point.data.sources.stream import PackedStream
 from tests.entry_point.data.engines.every_engine import DALI, ENGINES, Way
-from tests.entry_point.data.packing.pack_command import pack
-from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
+from tests.entry_point.data.loaders import epoch_of, indices_of, loader_of
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
@@ -37,17 +32,15 @@ def test_all_engines_read_the_same_samples_from_shards(
     [("pillow", "map"), ("threads", "map"), ("threads", "stream"), ("workers", "stream")],
 )
 def test_resumed_epoch_starts_with_the_next_sample_and_decodes_none_before_it(
-    packed: Path, tmp_path: Path, engine: Way, access: Access
+    shards: Path, engine: Way, access: Access
 ) -> None:
     """The samples before the resumed step are damaged by then."""
-    root = Path(shutil.copytree(packed, tmp_path / "copy"))
-    loader = loader_of(root, engine, access=access)
+    loader = loader_of(shards, engine, access=access)
     whole = list(loader.epoch(3))
-    _damage(root, indices_of(whole[:4]))
-    rest = list(loader.epoch(3, start_step=4))
-    loader.close()
-    assert len(rest) == len(whole) - 4
-    for a, b in zip(whole[4:], rest, strict=True):
+    _damage(shards, indices_of(whole[:2]))
+    rest = epoch_of(loader, 3, start_step=2)
+    assert len(rest) == len(whole) - 2 > 1
+    for a, b in zip(whole[2:], rest, strict=True):
         assert torch.equal(a.images, b.images) and torch.equal(a.indices, b.indices)
 
 
@@ -78,37 +71,9 @@ def _maps(file: Path) -> int:
 
 
 @pytest.mark.parametrize("engine", ["pillow", "threads", DALI])
-def test_error_for_a_damaged_sample_names_its_shard_and_key(
-    packed: Path, tmp_path: Path, engine: Way
-) -> None:
-    root = Path(shutil.copytree(packed, tmp_path / "copy"))
-    _damage(root, [0])
-    index = ShardIndex(root, "train")
+def test_error_for_a_damaged_sample_names_its_shard_and_key(shards: Path, engine: Way) -> None:
+    _damage(shards, [0])
+    index = ShardIndex(shards, "train")
     sample = rf"{index.shards[0].file}: {index[0]}"
     with pytest.raises(DataError, match=sample):
-        epoch_of(loader_of(root, engine, batch_size=1))
-
-
-@pytest.mark.parametrize("access", ["map", "stream"])
-def test_corrupt_bits_between_restart_markers_are_detected_in_shards(
-    photo_folder: Path, tmp_path: Path, access: Access
-) -> None:
-    """Only entropy-coded data in the middle of a center crop changes; all markers stay valid."""
-    files = Path(shutil.copytree(photo_folder / "val", tmp_path / "files" / "val"))
-    for photo in files.rglob("*.jpg"):
-        Image.open(photo).save(photo, quality=90, restart_marker_blocks=4)
-    root = tmp_path / "packed"
-    assert pack(files.parent, root) == 0
-    source = PackedStream(root, "val")
-    file = root / "val" / source.index.shards[source.shard_of[0]].file
-    data = bytearray(file.read_bytes())
-    start, length = int(source.ranges.offsets[0]), int(source.ranges.lengths[0])
-    assert b"\xff\xd0" in data[start : start + length]
-    for place in range(start + length // 3, start + 2 * length // 3):
-        if 0xFF not in (data[place - 1], data[place], data[place] ^ 0x55):
-            data[place] ^= 0x55
-    file.write_bytes(data)
-    skip: dict[str, Any] = {"max_bad_fraction": 1.0}
-    batches = epoch_of(loader_of(root, "threads", "val", access=access, **skip))
-    assert sorted(indices_of(batches)) == list(range(1, 24))
-    assert [damage.key for batch in batches for damage in batch.damage] == [source.key(0)]
+        epoch_of(loader_of(shards, engine, batch_size=1))

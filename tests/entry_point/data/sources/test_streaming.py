@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 
-from entry_point.config.data_config import DataConfig
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.stream import PackedStream
-from tests.entry_point.data.engines.every_engine import pipeline_of
-from tests.entry_point.data.sources.packed_loaders import epoch_of, indices_of, loader_of
+from tests.entry_point.data.loaders import epoch_of, indices_of, loader_of, source_of
 
 
 @pytest.mark.parametrize("world_size", [1, 3, 5])
@@ -20,12 +16,10 @@ def test_ranks_stream_disjoint_samples_in_the_same_number_of_steps(
     packed: Path, world_size: int
 ) -> None:
     def seen(split: str, epoch: int) -> list[list[int]]:
-        return [
-            indices_of(epoch_of(loader_of(packed, split=split, rank=rank, **ways), epoch))
-            for rank in range(world_size)
-        ]
+        ways: dict[str, Any] = {"split": split, "access": "stream", "batch_size": 4}
+        ranks = ({"rank": rank, "world_size": world_size} for rank in range(world_size))
+        return [indices_of(epoch_of(loader_of(packed, spec=spec, **ways), epoch)) for spec in ranks]
 
-    ways: Any = {"world_size": world_size, "access": "stream", "batch_size": 4}
     assert sorted(chain(*seen("val", 0))) == list(range(24))
     first, second = (seen("train", epoch) for epoch in (0, 1))
     assert first != second
@@ -36,9 +30,7 @@ def test_ranks_stream_disjoint_samples_in_the_same_number_of_steps(
 
 
 def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
-    source = open_source(
-        DataConfig(format="shards", root=str(packed), access="stream"), "train", packed
-    )
+    source = source_of(packed, access="stream")
     assert isinstance(source, PackedStream)
     plan = StreamPlan(source, 0, 1, batch_size=1, seed=0, train=True, window_shards=2)
     order = [int(batch[0]) for batch in plan.batches(0)]
@@ -55,12 +47,10 @@ def test_streaming_shuffles_shards_and_within_windows(packed: Path) -> None:
 def test_streaming_holds_at_most_three_windows_of_shards_and_none_when_it_ends(
     packed: Path,
 ) -> None:
-    config = DataConfig(format="shards", root=str(packed), image_size=8, resize=8, access="stream")
-    source = open_source(config, "train", packed)
+    source = source_of(packed, access="stream")
     assert isinstance(source, PackedStream) and len(source.shard_files) > 5
-    spec = LoaderSpec(config, pipeline_of("threads", num_workers=1), "train", 1, seed=0)
     plan = StreamPlan(source, 0, 1, batch_size=1, seed=0, train=True, window_shards=1)
-    loader = build_loader(source, spec, plan=plan)
+    loader = loader_of(source, batch_size=1, plan=plan)
     for epoch in range(2):
         held = [len(source._memory) for _ in loader.epoch(epoch)]
         assert 0 < max(held) <= 3 and not source._memory

@@ -21,7 +21,6 @@ from entry_point.data.sources.rows import PathList
 from entry_point.data.sources.source import FileSource
 from entry_point.data.sources.splits import chosen_for_val
 from tests import commands
-from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.small_datasets import (
     keys,
     opened,
@@ -139,15 +138,6 @@ def test_several_labels_and_numbers_are_divided_by_the_hash_alone(
     dataset = opened(table(tmp_path / "labels.csv", [f"{name},{cells}" for name in NAMES]))
     assert val_counts(keys(dataset.source("val"))) == BY_HASH
     assert dataset.found.endswith("(val by a hash of the paths, val_fraction=0.1)")
-
-
-def test_a_packed_dataset_has_the_split_of_its_source(tmp_path: Path) -> None:
-    source = opened(write(tmp_path / "photos", *NAMES))
-    assert pack(source.root, tmp_path / "packed") == 0
-    for split in ("train", "val"):
-        packed = opened(tmp_path / "packed").source(split)
-        found = sorted(Path(packed.name(i)).stem for i in range(len(packed)))
-        assert found == sorted(Path(key).stem for key in keys(source.source(split)))
 
 
 # What is measured by few images

@@ -8,14 +8,13 @@ import pytest
 import torch
 import webdataset
 
-from entry_point.config.data_config import DataConfig
+from entry_point.data.batch import Batch
 from entry_point.data.errors import DataError
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.source import Source
 from entry_point.data.sources.webdataset import expanded
 from tests import commands
-from tests.entry_point.data.engines.every_engine import Way, pipeline_of
+from tests.entry_point.data.engines.every_engine import Way
+from tests.entry_point.data.loaders import epoch_of, loader_of, source_of
 from tests.entry_point.data.sources.small_datasets import keys, members, refusal, write_tar
 
 SPLITS = ("train", "val")
@@ -40,17 +39,13 @@ def write_tars(photographs: Path, folder: Path, suffix: str = "cls", per_tar: in
     return folder
 
 
-def open_tars(root: Path | str, split: str = "train", **data: Any) -> Source:
-    return open_source(DataConfig(format="webdataset", root=str(root), **data), split, Path())
+def open_tars(root: Path | str, split: str = "train") -> Source:
+    return source_of(Path(root), split, format="webdataset")
 
 
-def samples(source: Source, engine: Way) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    data = DataConfig(image_size=32, resize=36)
-    spec = LoaderSpec(data, pipeline_of(engine, num_workers=1), "train", 10, seed=2)
-    loader = build_loader(source, spec)
-    found = [(batch.images.clone(), batch.labels) for batch in loader.epoch(1)]
-    loader.close()
-    return found
+def assert_same(found: list[Batch], expected: list[Batch]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one.images, other.images) and torch.equal(one.labels, other.labels)
 
 
 @pytest.mark.parametrize(
@@ -61,26 +56,21 @@ def test_tars_give_the_samples_of_the_folder_that_they_were_made_of(
 ) -> None:
     tars = write_tars(mixed_folder, tmp_path / "tars", suffix)
     for split in SPLITS:
-        folder = open_source(DataConfig(root=str(mixed_folder)), split, Path())
-        source = open_tars(tars, split)
+        folder, source = source_of(mixed_folder, split), open_tars(tars, split)
         assert len(source) == len(folder)
         names = [str(n) for n in range(8)] if suffix == "cls" else folder.classes
         assert source.classes == names and source.labels.tolist() == folder.labels.tolist()
         assert all(torch.equal(source.read(i), folder.read(i)) for i in range(len(folder)))
         if split == "train":
-            for ours, theirs in zip(samples(source, engine), samples(folder, engine), strict=True):
-                assert torch.equal(ours[0], theirs[0]) and torch.equal(ours[1], theirs[1])
+            assert_same(*(epoch_of(loader_of(each, engine)) for each in (source, folder)))
 
 
 def test_side_indexes_are_made_for_the_jpegs_in_tars(photo_folder: Path, tmp_path: Path) -> None:
     tars = write_tars(photo_folder, tmp_path / "tars")
-    source = open_tars(tars)
-    before = samples(source, "threads")
-    again = open_tars(tars)
+    before, again = epoch_of(loader_of(open_tars(tars))), open_tars(tars)
     indexes = again.indexes(torch.arange(len(again)).numpy()) or []
     assert sum(bool(len(index)) for index in indexes) > 25
-    for one, other in zip(before, samples(again, "threads"), strict=True):
-        assert torch.equal(one[0], other[0])
+    assert_same(epoch_of(loader_of(again)), before)
 
 
 def test_tars_are_packed_indexed_and_checked(
@@ -89,8 +79,7 @@ def test_tars_are_packed_indexed_and_checked(
     tars, packed = write_tars(mixed_folder, tmp_path / "tars", "txt"), tmp_path / "packed"
     caplog.set_level(logging.INFO)
     assert commands.optimize([f"source={tars}", f"output={packed}"]) == 0
-    folder = open_source(DataConfig(root=str(mixed_folder)), "train", Path())
-    source: Any = open_source(DataConfig(format="shards", root=str(packed)), "train", Path())
+    folder, source = source_of(mixed_folder), source_of(packed)
     assert source.classes == folder.classes and len(source) == len(folder)
     assert commands.check_dataset([f"root={packed}"]) == 0
     assert commands.check_dataset([f"root={tars}"]) == 0

@@ -11,11 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from entry_point.config.data_config import DataConfig, TableConfig
-from entry_point.data.loader import open_source
 from entry_point.data.sources.source import Source
+from tests.entry_point.data.loaders import source_of
 
 Rows = Sequence[dict[str, Any]]
+CELLS: dict[str, list[Any]] = {
+    "class": ["dog", "cat", "bird"],
+    "labels": [["cat", "dog"], [], ["bird"]],
+    "numbers": [0.1, 2.5, -3.25],
+}
+"""Labels of each kind."""
 
 
 def write(file: Path, rows: Rows) -> Path:
@@ -36,15 +41,10 @@ def _cells(row: dict[str, Any]) -> list[Any]:
     return ["|".join(cell) if isinstance(cell, list) else cell for cell in row.values()]
 
 
-def config(file: Path, *, table: TableConfig | None = None, **data: Any) -> DataConfig:
-    data = {"image_size": 48, "resize": 56, **data}
-    return DataConfig(format="manifest", root=str(file), table=table or TableConfig(), **data)
-
-
-def opened(file: Path, *, table: TableConfig | None = None, **data: Any) -> tuple[Source, Source]:
+def opened(file: Path, **data: Any) -> tuple[Source, Source]:
     """Both splits."""
-    settings = config(file, table=table, **data)
-    return open_source(settings, "train", file), open_source(settings, "val", file)
+    train, val = (source_of(file, split, format="manifest", **data) for split in ("train", "val"))
+    return train, val
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -55,3 +55,9 @@ def rows_of(folder: Path) -> list[dict[str, Any]]:
         for name in sorted(entry.name for entry in (folder / split).iterdir())
         for file in sorted((folder / split / name).iterdir())
     ]
+
+
+def write_tags(file: Path, folder: Path, kind: str) -> Path:
+    """A table of such a folder, whose column `tags` has the CELLS of this kind."""
+    rows = enumerate(rows_of(folder))
+    return write(file, [{**row, "tags": CELLS[kind][i % 3]} for i, row in rows])

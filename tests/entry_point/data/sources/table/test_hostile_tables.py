@@ -18,8 +18,6 @@ from entry_point.data.sources.labels import read_labels
 from entry_point.data.sources.rows import Labels, PathList
 from entry_point.data.sources.splits import Splits, divided, named
 from entry_point.data.sources.table import list_table
-from entry_point.job.program import ExitCode
-from tests import commands
 from tests.entry_point.data.sources import small_datasets
 
 GOOD = "path,label,split\na.jpg,cat,train\nb.jpg,dog,train\nc.jpg,cat,val\nd.jpg,dog,val\n"
@@ -129,18 +127,6 @@ def test_a_damaged_parquet_file_is_one_line(
     assert not capfd.readouterr().err
 
 
-def test_rows_of_other_splits_need_no_labels(tmp_path: Path) -> None:
-    file = tmp_path / "labels.csv"
-    file.write_text(GOOD + "e.jpg,,extra\n")
-    table = read(file)
-    assert table.labels.names == ["cat", "dog"]
-    assert {split: rows.tolist() for split, rows in table.splits.rows.items()} == {
-        "train": [0, 1],
-        "val": [2, 3],
-    }
-    assert table.splits.unused == "; not used: 1 of split 'extra'"
-
-
 def test_other_files_and_a_column_twice_are_refused(tmp_path: Path) -> None:
     assert "no such table" in complaint(tmp_path / "gone.csv")
     twice = small_datasets.table(tmp_path / "twice.csv", ["a,b,c"], "path,label,label")
@@ -191,11 +177,6 @@ def test_the_ways_that_programs_write_csv_are_read_alike(tmp_path: Path, text: s
     assert table.splits.rows["val"].tolist() == [2, 3]
 
 
-def test_a_quoted_path_may_hold_commas_quotes_and_newlines(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text(GOOD.replace("a.jpg", '"a, ""b""\nc.jpg"'))
-    assert read(tmp_path / "t.csv").paths[0] == 'a, "b"\nc.jpg'
-
-
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=2),
@@ -230,19 +211,3 @@ def _read_or_refuse(file: Path, rows: int | None = None) -> None:
     assert rows is None or rows >= len(table.paths)
     for row in range(len(table.paths)):
         assert ".." not in Path(table.paths[row]).parts and not table.paths[row].startswith("/")
-
-
-def test_a_row_whose_path_leads_out_is_refused_by_packing_indexing_and_checks(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    root = small_datasets.write(tmp_path / "photos", "a.jpg")
-    file = small_datasets.table(root / "t.csv", ["a.jpg,cat", "x/../../outside.jpg,cat"])
-    packing = [f"source={file}", f"output={tmp_path / 'packed'}"]
-    for program, arguments in (
-        (commands.optimize, packing),
-        (commands.optimize, [*packing, "output_format=index"]),
-        (commands.check_dataset, [f"root={file}"]),
-    ):
-        assert program(arguments) != ExitCode.FINISHED
-        refused = f"row 2: the path 'x/../../outside.jpg' leads out of the folder {root}"
-        assert refused in capsys.readouterr().err

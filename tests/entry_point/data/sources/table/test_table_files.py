@@ -64,10 +64,7 @@ JSON = {
     b'{"path": "a", "label": true, "label-metadata": "of a person"}': [("a", "true")],
     b'{"path": "a", "label": 2, "label-metadata": {"confidence": 0.5}}': [("a", "2")],
     b'{"path": "\xff", "label": 2}': "FILE, row 1: ",
-    b'{"path": 1, "label": 018}': "FILE, row 1: ",
     b'{"path": 1, "label": NaN}': "FILE, row 1: ",
-    b'{"path": 1, "label": 2,}': "FILE, row 1: ",
-    b'{"path": 1}\n{"path": 1, "label": 2}{"path": 3}': "FILE, row 2: ",
 }
 
 
