@@ -89,29 +89,6 @@ class infinite_net(nn.Module):
         return (logits * attention[:, None]).maximum(self.floor.max())
 
 
-class _Stopping(nn.Module):
-    """A classifier that stops its job in its fourth training step, and exits in its eighth, like a
-    job killed because it did not stop in time."""
-
-    def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        self.net, self.calls = tiny_net(num_classes), 0
-
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.calls += self.training
-        if self.training and self.calls == 4:
-            os.kill(os.getpid(), signal.SIGTERM)
-        if self.calls >= 8:
-            os._exit(9)
-        logits: torch.Tensor = self.net(images)
-        return logits
-
-
-def stopping_net(num_classes: int) -> nn.Module:
-    """Stops the job in the fourth training step."""
-    return _Stopping(num_classes)
-
-
 class _Exploding(torch.autograd.Function):
     """The identity, with infinite gradients."""
 
@@ -187,13 +164,6 @@ class stopping_in_evaluation_net(_Hooked):
             asked.touch()
             os.kill(os.getpid(), signal.SIGTERM)
         return logits
-
-
-class untraceable_net(_Hooked):
-    """torch.export cannot trace it: its control flow depends on values."""
-
-    def evaluating(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits if float(logits.sum()) < 1e9 else -logits
 
 
 class noting_net(_Hooked):
