@@ -20,12 +20,16 @@ COMMAND = shutil.which("chromium") or shutil.which("google-chrome")
 
 
 class Browser:
-    """One open page."""
+    """One open page at a time."""
 
-    def __init__(self, commands: int, answers: int, url: str) -> None:
+    def __init__(self, commands: int, answers: int) -> None:
         self._commands, self._answers = commands, os.fdopen(answers, "rb")
         self._number = 0
         self._session: dict[str, str] = {}
+
+    def open(self, url: str) -> None:
+        """Open `url` in a new tab, which the other methods then mean."""
+        self._session = {}
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
         self._session = {"sessionId": attached["sessionId"]}
@@ -81,6 +85,14 @@ class Browser:
 @contextmanager
 def browser(url: str, profile: Path) -> Iterator[Browser]:
     """Open `url`; the browser ends with the context."""
+    with running_browser(profile) as opened:
+        opened.open(url)
+        yield opened
+
+
+@contextmanager
+def running_browser(profile: Path) -> Iterator[Browser]:
+    """A browser without a page; it ends with the context."""
     if COMMAND is None:
         lacks("a browser", "apt-get install chromium")
     from_us, commands = os.pipe()
@@ -98,7 +110,7 @@ def browser(url: str, profile: Path) -> Iterator[Browser]:
     os.close(from_us)
     os.close(to_us)
     try:
-        yield Browser(commands, answers, url)
+        yield Browser(commands, answers)
     finally:
         process.kill()
         process.wait()

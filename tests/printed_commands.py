@@ -61,8 +61,6 @@ NOT_REPLAYED = {
     r"mlflow|wandb": "needs this package",
     r".*tests\.(recorded|printed_commands)": "compares two commits, or is this program",
     r"make dataset .*source=OLD": "needs a dataset of version 1; test_converting.py has one",
-    r".*\$(LITDATA|MDS)": "needs LitData or MosaicML Streaming; tests/test_recipes.py has them",
-    r"import torch\nfrom torchvision": "downloads weights",
     r"from (sagemaker|launch\.notebook)|from custom_op .*\n\npixels": "needs an SDK, or is a part",
 }
 """Beginnings of commands, and why they are not replayed."""
@@ -98,7 +96,7 @@ MEANT = {
 class Command(NamedTuple):
     document: str
     text: str
-    """Of a shell; or Python, which is written where its first line says, or run."""
+    """Of a shell, or Python."""
 
     @property
     def name(self) -> str:
@@ -107,7 +105,7 @@ class Command(NamedTuple):
 
     @property
     def is_python(self) -> bool:
-        return bool(re.match(r"#|from |import ", self.text))
+        return bool(re.match(r"from |import ", self.text))
 
     @property
     def exit_code(self) -> int:
@@ -129,8 +127,9 @@ class Command(NamedTuple):
 
 
 def printed(tree: Path) -> Iterator[Command]:
-    """The commands in the documents of a tree, each once."""
+    """The commands in the documents of a tree but adapt.md, each once."""
     documents = [tree / "README.md", *sorted((tree / "docs").rglob("*.md"))]
+    documents.remove(tree / ADAPT)
     documents += [tree / name for name in ("CONTRIBUTING.md", "project/README.md")]
     seen = set()
     for document in [*documents, *sorted((tree / "examples").glob("*.*"))]:
@@ -204,7 +203,6 @@ def prepare(copy: Path) -> None:
     table = write_table(copy / "table/labels.csv", {"label": class_of, "split": split_of}, "table/")
     table.rename(copy / "labels.csv")
     write_boxes(copy / "BOXES", train=8, val=8)
-    # adapt.md copies it, too, in its own copy of the tree.
     shutil.copy(copy / "examples" / "boxes.py", copy / "project")
     fetched = copy / "pretrained" / Path(ResNet50_Weights.DEFAULT.url).name
     fetched.parent.mkdir()
@@ -214,12 +212,8 @@ def prepare(copy: Path) -> None:
 def replayed(commands: list[Command], copy: Path) -> Iterator[tuple[Command, int | None, str]]:
     """Of each command its exit code and the end of its output, in order, in one copy."""
     for command in commands:
-        file = re.match(r"# (project/\S+)\n", command.text)
         if command.skipped:
             yield command, None, command.skipped
-        elif file:
-            (copy / file[1]).write_text(command.text, encoding="utf-8")
-            yield command, 0, ""
         else:
             yield command, *_run(command, copy)
 
@@ -256,12 +250,10 @@ def _run(command: Command, copy: Path) -> tuple[int, str]:
 
 
 def replay_all(commands: list[Command], tree: Path) -> Iterator[tuple[Command, int | None, str]]:
-    """The recipes of adapt.md, the documents apart, and the rest: at the same time, each in a copy
-    of the tree."""
-    chains: dict[str, list[Command]] = {"rest": [], "apart": [], "adapt": []}
+    """The documents apart, and the rest: at the same time, each in a copy of the tree."""
+    chains: dict[str, list[Command]] = {"rest": [], "apart": []}
     for command in commands:
-        chain = "apart" if command.document in APART else "rest"
-        chains["adapt" if command.document == ADAPT else chain].append(command)
+        chains["apart" if command.document in APART else "rest"].append(command)
     chains = {name: chain for name, chain in chains.items() if chain}
     copies = [tree.with_name(f"{tree.name}-{name}") for name in chains]
     with ExitStack() as environments, ThreadPoolExecutor(len(chains)) as threads:
@@ -286,11 +278,9 @@ def copied(copy: Path) -> Path:
     return copy
 
 
-def main(word: str = "", *, recipes: bool = True) -> int:
-    """`recipes`: those of adapt.md, too. Returns how many failed; 1 if no command was chosen."""
+def main(word: str = "") -> int:
+    """Returns how many failed; 1 if no command was chosen."""
     chosen = [command for command in printed(HERE) if word in command.name]
-    if not recipes:
-        chosen = [command for command in chosen if command.document != ADAPT]
     left, failed = Counter[str](), 0
     with tempfile.TemporaryDirectory() as temporary:
         for command, code, output in replay_all(chosen, copied(Path(temporary, "tree"))):

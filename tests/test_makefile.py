@@ -1,4 +1,4 @@
-"""The Makefile: its help, its ONLY values and its choice of Python."""
+"""The Makefile: its help, its variables and ONLY values, its choice of Python."""
 
 import os
 import re
@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
+from launch import docker, image
 
 ROOT = Path(__file__).resolve().parent.parent
 MAKEFILE = (ROOT / "Makefile").read_text()
@@ -28,6 +30,36 @@ def test_help_lists_every_target_within_80_columns() -> None:
     lines = make("help").stdout.splitlines()
     assert {line.split()[0] for line in lines if line.startswith("  ")} == TARGETS
     assert max(map(len, lines)) <= 80
+
+
+def test_a_misspelt_target_is_answered_with_where_they_are() -> None:
+    done = make("trian")
+    assert done.returncode == 2
+    assert done.stderr.startswith("make trian: no such target; make help lists them\n")
+
+
+def test_a_variable_that_nothing_reads_stops_make() -> None:
+    done = make("-n", "sagemaker-train", "DRYRUN=1", "CXX=g++")
+    assert "CXX DRYRUN: no such variable, must be one of ARGS ONLY" in done.stderr
+    assert done.returncode and not done.stdout
+
+
+def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
+    known = MAKEFILE.partition("VARIABLES := ")[2].partition("GIVEN")[0]
+    for program in (docker, image):
+        read = re.findall("^([A-Z_]{4,})  ", program.__doc__ or "", re.MULTILINE)
+        assert read and set(read) <= set(known.replace("\\", " ").split())
+
+
+def test_clean_removes_nothing_if_it_is_asked_for_something_else() -> None:
+    done = make("-n", "clean", "ARGS=runs")
+    assert "clean takes no ARGS; rm -r runs/NAME removes a run" in done.stderr
+    assert done.returncode and not done.stdout
+    assert make("-n", "clean").stdout.startswith("rm -rf .venv ")
+
+
+def test_a_packing_job_needs_no_torch_where_it_is_launched() -> None:
+    assert "launch.environment launch\n" in make("-n", "sagemaker-dataset").stdout
 
 
 @pytest.mark.parametrize("only", ["", *only_values("figures")])
@@ -102,7 +134,7 @@ def test_python_is_started_alike_whatever_the_environment(tmp_path: Path) -> Non
 
 
 def test_braces_reach_a_program_as_they_are_typed() -> None:
-    flags = re.findall(r"^\.SHELLFLAGS := (.*)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    flags = re.findall(r"^\.SHELLFLAGS := (.*)$", MAKEFILE, re.MULTILINE)
     command = ["bash", *flags[0].split(), "printf '%s|' a={b:1,c:2} d=[1,2]"]
     assert subprocess.run(command, capture_output=True, text=True).stdout == "a={b:1,c:2}|d=[1,2]|"
 

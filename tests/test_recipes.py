@@ -15,12 +15,12 @@ import pytest
 from tests.boxed_shapes import write_boxes
 from tests.forked_python import forking_environment
 from tests.photographs import write_photo_folder
+from tests.printed_commands import ADAPT, BLOCK, copied
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "adapt.md"
+PAGE = ROOT / ADAPT
 MOST_LINES = 45
 SECTION = re.compile(r"^## ([^\n]+)\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
-BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 FILE = re.compile(r"# (project/\S+)\n")
 SMALL = "image_size: 64\nresize: 96\n"
 QUICK = {
@@ -63,13 +63,8 @@ def others(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def fresh_copy(folder: Path) -> Path:
-    """What a clone of this tree would hold."""
-    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, names.split("\0")):
-        if (ROOT / name).is_file():
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(ROOT / name, folder / name)
+    """What a clone of this tree would hold, with quick defaults."""
+    copied(folder)
     # With the bytecode, which Python takes for files of the same time: compiling takes seconds.
     for package in ("custom_op", "entry_point", "launch"):
         for cache in (ROOT / package).rglob("__pycache__"):

@@ -234,10 +234,6 @@ def test_help_lists_each_setting_with_its_meaning(capsys: pytest.CaptureFixture[
     assert all(len(line.split(maxsplit=1)) == 2 for line in listed), listed
 
 
-def test_a_folder_named_by_date_is_that_folder() -> None:
-    assert read_config(["data.root=2024_11_27", "rounds=1"]).data.root == "2024_11_27"
-
-
 @pytest.mark.parametrize(
     ("settings", "error"),
     [

@@ -95,7 +95,7 @@ def attempt(
         code = process.wait(timeout=LONGEST_S)
         print(f"  {strike or 'undisturbed'}: exit code {code}", flush=True)  # noqa: T201
         text = log.read_text(errors="backslashreplace")
-        assert not (left := _survivors(mark)), f"still running: {left}\n{text}"
+        assert not (left := survivors(mark)), f"still running: {left}\n{text}"
     finally:
         for pid in victims.find(mark):
             victims.kill(pid, signal.SIGKILL)
@@ -103,7 +103,8 @@ def attempt(
     return Attempt(code, text, strike)
 
 
-def _survivors(mark: dict[str, str]) -> dict[int, str]:
+def survivors(mark: dict[str, str]) -> dict[int, str]:
+    """The processes of a job that live on after a while, each with its role."""
     deadline = time.monotonic() + PATIENCE_S
     while (found := victims.find(mark)) and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -18,8 +18,9 @@ import pytest
 from entry_point.job.metrics_line import METRIC_REGEXES
 from entry_point.job.program import ExitCode
 from entry_point.job.ranks import ONE_REQUEST_S
-from tests.chaos import programs, victims
-from tests.chaos.attempts import PATIENCE_S, Command, attempt
+from tests import forkserver
+from tests.chaos import victims
+from tests.chaos.attempts import Command, attempt, survivors
 from tests.chaos.conftest import Chaos
 from tests.chaos.endings import Ending
 from tests.chaos.hostile_data import disturb_dataset, disturb_names
@@ -32,6 +33,7 @@ from tests.chaos.test_random_deaths import (
 from tests.entry_point.training import forked
 from tests.entry_point.training.training_jobs import read_records
 
+LONGEST_S = 120.0
 ALLOWED = (ExitCode.FINISHED, ExitCode.FAILED, ExitCode.USAGE)
 NO_ROOM = re.compile(r"no space left|No space left|File too large|no shared memory")
 
@@ -142,14 +144,22 @@ def freeze_and_stop(draw: random.Random, command: Command, place: Path) -> None:
         else:
             assert code in (ExitCode.STOPPED, ExitCode.FINISHED), text
             assert not failure.exists(), text
-        deadline = time.monotonic() + PATIENCE_S
-        while (left := victims.find(mark)) and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert not left, text
+        assert not survivors(mark), text
     finally:
         for pid in victims.find(mark):
             victims.kill(pid, signal.SIGKILL)
         process.wait()
+
+
+def run_soon(*arguments: str, log: Path) -> tuple[int, str]:
+    """The exit code and the output of a command that must end soon, and not by a signal."""
+    program = forkserver.start(["-m", "entry_point", *arguments], log)
+    with suppress(subprocess.TimeoutExpired):
+        program.wait(LONGEST_S)
+    program.kill()
+    code, text = program.wait(), log.read_text(errors="backslashreplace")
+    assert code >= 0, f"{arguments} ended with {code}\n{text}"
+    return code, text
 
 
 @pytest.mark.share(0.1)
@@ -160,7 +170,7 @@ def test_forged_datasets_are_refused_with_a_line(
         place = tmp_path / str(chaos.rounds)
         data = Path(shutil.copytree(packed_photos, place / "data"))
         print(f"  {disturb_dataset(draw, data)}")  # noqa: T201
-        code, log = programs.run("check-dataset", [f"root={data}"], place / "check.log")
+        code, log = run_soon("check-dataset", f"root={data}", log=place / "check.log")
         print(f"  check-dataset: {code}")  # noqa: T201
         assert code in ALLOWED and "Traceback" not in log, log
         assert "panicked" not in log and log.strip(), log
@@ -192,10 +202,10 @@ def test_hostile_names_and_pipes_neither_stop_nor_mislead(
         ]
         logged = [r[k] for k in ("val_accuracy", "val_loss") for r in read_records(run) if k in r]
         assert found == pytest.approx(logged, rel=1e-4)
-        packing = [f"source={data}", f"output={output}"]
-        code, packed_log = programs.run("optimize", packing, place / "log")
+        packing = (f"source={data}", f"output={output}")
+        code, packed_log = run_soon("optimize", *packing, log=place / "pack.log")
         assert code == 0 and (output / "dataset.json").is_file(), packed_log
-        code, checked_log = programs.run("check-dataset", [f"root={data}"], place / "log")
+        code, checked_log = run_soon("check-dataset", f"root={data}", log=place / "check.log")
         assert code == ExitCode.FAILED, checked_log
         for log in (text, packed_log, checked_log):
             assert "Traceback" not in log

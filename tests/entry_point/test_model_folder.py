@@ -348,14 +348,18 @@ def test_a_server_is_told_how_an_archive_becomes_a_folder(
     assert f"model_dir={archive}: {wanted}\n" in capsys.readouterr().err
 
 
-def test_a_name_that_occurs_twice_is_refused_by_predict_and_evaluate(
+def test_a_name_that_occurs_twice_is_refused_by_every_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An answer has a number for each name."""
     model, images = write_model(tmp_path), write_image(tmp_path)
     (model / "classes.json").write_text(json.dumps(["cat", "dog", "cat"]))
-    for command, key in ((commands.predict, "input"), (commands.evaluate, "data.root")):
-        assert command(arguments(model, images, key)) == ExitCode.USAGE
+    for command, given in (
+        (commands.predict, arguments(model, images)),
+        (commands.evaluate, arguments(model, images, "data.root")),
+        (commands.serve, [f"model_dir={model}", "serve.host=127.0.0.1", "serve.port=0"]),
+    ):
+        assert command(given) == ExitCode.USAGE
         assert "classes.json: 'cat' occurs twice: " in capsys.readouterr().err
 
 

@@ -18,20 +18,28 @@ from tests.commands import check_dataset
 CASES = 300
 
 
-LAYOUTS = [
-    pytest.param("images/{}", "val", id="YOLO"),
-    pytest.param("{}/images", "valid", id="Roboflow"),
-    pytest.param("{}/images", "val", id="splits"),
-]
-
-
-@pytest.mark.parametrize(("images", "val_name"), LAYOUTS)
-def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(
+@pytest.mark.parametrize(
+    ("images", "val_name"),
+    [
+        pytest.param("{}/images", "valid", id="Roboflow"),
+        pytest.param("{}/images", "val", id="splits"),
+    ],
+)
+def test_the_layouts_of_others_are_read_as_yolos(
     tmp_path: Path, images: str, val_name: str
 ) -> None:
-    root = write_boxes(tmp_path, train=1, val=20, images=images, val_name=val_name)
-    source = BoxSource(root, "val")
-    assert len(source) == 20 and source.classes == ["blue", "red"]
+    whole = np.array([[0, 0, 120, 160]] * 5)
+    sides = np.full(5, 120), np.full(5, 160)
+    geometry = Geometry(64, whole, np.zeros(5, bool), *sides)
+    yolo = BoxSource(write_boxes(tmp_path / "yolo", train=1, val=5), "val")
+    other = write_boxes(tmp_path / "other", train=1, val=5, images=images, val_name=val_name)
+    found = BoxSource(other, "val")
+    assert len(found) == len(yolo) == 5 and found.classes == yolo.classes == ["blue", "red"]
+    assert torch.equal(*(each.targets(np.arange(5), geometry) for each in (yolo, found)))
+
+
+def test_boxes_are_those_of_torchvision_for_the_same_crop_and_flip(tmp_path: Path) -> None:
+    source = BoxSource(write_boxes(tmp_path, train=1, val=20), "val")
     rng, seen = np.random.default_rng(0), 0
     for _ in range(CASES):
         index, side = int(rng.integers(len(source))), int(rng.integers(16, 200))
@@ -130,7 +138,7 @@ def test_detections_are_those_of_torchvision() -> None:
     assert set(kinds.tolist()) <= set(expected["labels"].tolist()) and boxes.shape[1] == 4
 
 
-def test_a_detector_learns(tmp_path: Path) -> None:
+def test_perfect_outputs_find_every_box_and_others_none(tmp_path: Path) -> None:
     torch.manual_seed(0)
     root = write_boxes(tmp_path, train=2, val=1)
     config, _ = load_train_config(["data=folder", f"data.root={root}", "data.crop=squash"])
@@ -140,15 +148,6 @@ def test_a_detector_learns(tmp_path: Path) -> None:
     geometry = Geometry(64, np.array([[0, 0, 120, 160]]), np.array([False]), *size)
     target = source.targets(np.array([0]), geometry)
     image = torch.rand(1, 3, 64, 64)
-    optimizer = torch.optim.Adam(model.parameters(), 3e-4)
-    losses = []
-    for _ in range(10):
-        loss = task.loss(model(image), target)
-        losses.append(float(loss.detach()))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert losses[-1] < 0.7 * losses[0]
     with torch.no_grad():
         outputs = model(image)
     boxes = target[0][target[0, :, 0] >= 0]

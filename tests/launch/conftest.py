@@ -223,18 +223,25 @@ def aws(server: Aws, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Aws:
 Main = Callable[[list[str]], int]
 
 
-def answer_job(aws: Aws, **more: Any) -> None:
-    """Have the service describe a completed training job."""
-    description = {
+def job_state(status: str = "InProgress", **more: Any) -> Answer:
+    """How the service describes a training job."""
+    return 200, {
         "TrainingJobName": JOB,
-        "TrainingJobStatus": "Completed",
+        "TrainingJobStatus": status,
+        "SecondaryStatus": "Training" if status == "InProgress" else status,
+        **more,
+    }
+
+
+def answer_job(aws: Aws, status: str = "Completed", **more: Any) -> None:
+    """Have the service describe a training job with a model."""
+    description: dict[str, Any] = {
         "RoleArn": ROLE,
         "AlgorithmSpecification": {"TrainingImage": IMAGE},
         "ResourceConfig": {"InstanceType": "ml.c7i.2xlarge", "InstanceCount": 1},
         "ModelArtifacts": {"S3ModelArtifacts": MODEL},
-        **more,
     }
-    aws.answers["DescribeTrainingJob"] = [(200, description)]
+    aws.answers["DescribeTrainingJob"] = [job_state(status, **description | more)]
 
 
 @dataclass

@@ -6,8 +6,18 @@ from fnmatch import fnmatchcase
 from typing import Any
 from urllib.parse import parse_qs
 
-from launch.setup_aws import STACK
+from launch.setup_aws import STACK, TEMPLATE
 from tests.launch.conftest import Aws
+
+
+def create_stack(aws: Aws, **parameters: str) -> None:
+    """Have CloudFormation create what `make setup-aws` asks it for."""
+    aws.client("cloudformation").create_stack(
+        StackName=STACK,
+        TemplateBody=TEMPLATE.read_text(),
+        Parameters=[{"ParameterKey": k, "ParameterValue": v} for k, v in parameters.items()],
+        Capabilities=["CAPABILITY_NAMED_IAM"],
+    )
 
 
 def role(aws: Aws) -> dict[str, Any]:

@@ -1,52 +1,14 @@
-"""A misspelt flag, command or variable is named before anything happens; help is fast."""
+"""A misspelt flag or command is named before anything happens; help is fast."""
 
 import json
-import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from entry_point.__main__ import COMMANDS
-from launch import docker, image
 from launch.sagemaker import __main__ as sagemaker
-
-ROOT = Path(__file__).resolve().parents[2]
-
-
-def make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True)
-
-
-def test_a_variable_that_nothing_reads_stops_make() -> None:
-    done = make("-n", "sagemaker-train", "DRYRUN=1", "CXX=g++")
-    assert "CXX DRYRUN: no such variable, must be one of ARGS ONLY" in done.stderr
-    assert done.returncode and not done.stdout
-
-
-def test_a_misspelt_target_is_answered_with_where_they_are() -> None:
-    done = make("trian")
-    assert done.returncode == 2
-    assert done.stderr.startswith("make trian: no such target; make help lists them\n")
-
-
-def test_clean_removes_nothing_if_it_is_asked_for_something_else() -> None:
-    done = make("-n", "clean", "ARGS=runs")
-    assert "clean takes no ARGS; rm -r runs/NAME removes a run" in done.stderr
-    assert done.returncode and not done.stdout
-    assert make("-n", "clean").stdout.startswith("rm -rf .venv ")
-
-
-def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
-    known = (ROOT / "Makefile").read_text().partition("VARIABLES := ")[2].partition("GIVEN")[0]
-    for program in (docker, image):
-        read = re.findall("^([A-Z_]{4,})  ", program.__doc__ or "", re.MULTILINE)
-        assert read and set(read) <= set(known.replace("\\", " ").split())
-
-
-def test_a_packing_job_needs_no_torch_where_it_is_launched() -> None:
-    assert "launch.environment launch\n" in make("-n", "sagemaker-dataset").stdout
+from tests.launch.conftest import ROOT
 
 
 @pytest.mark.parametrize(
@@ -79,7 +41,7 @@ for program in sys.argv[1:]:
 print(json.dumps(told))
 """
 PROGRAMS = {
-    "entry_point": ["docker run IMAGE [COMMAND]", "\n  check-dataset "],
+    "entry_point": ["docker run IMAGE [COMMAND]", *(f"\n  {each} " for each in COMMANDS)],
     **{f"entry_point {name}": [f"python -m entry_point {name}"] for name in COMMANDS},
     **{f"launch.{name}": [f"python -m launch.{name}"] for name in ("docker", "image", "local")},
     **{f"launch.{name}": ["ARGS="] for name in ("setup_aws", "sagemaker.hosting")},

@@ -113,7 +113,6 @@ MISTAKES = [
         f"{CLUSTER}.InstanceType=g6.xlarge: must be a type",
         f"{CLUSTER}.InstanceType=ml.g6.xlarge",
     ),
-    (PREDICT, "target.image=null", "target.image is missing", ""),
 ]
 
 

@@ -17,12 +17,15 @@ from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.config import load_launch_config
 from launch.setup_aws import STACK, TEMPLATE
 from tests.launch.conftest import ACCOUNT, BUCKET, MINIMAL, REGION, REGISTRY, Aws, Terminal
-from tests.launch.job_role import allows, listed, role, statements
+from tests.launch.job_role import allows, create_stack, listed, role, statements
 
 NEW = "bucket-to-be"
 REPOSITORY = "training"
 ARGUMENTS = [f"Bucket={NEW}", f"Repository={REPOSITORY}"]
 KEY = f"arn:aws:kms:{REGION}:{ACCOUNT}:key/k"
+# Some of its properties moto does not set.
+PARSED = Stack.parse_template(TEMPLATE.read_text())
+RESOURCES = PARSED["Resources"]
 
 
 def test_everything_is_created_and_every_launch_reads_role_and_output(
@@ -60,7 +63,7 @@ def refuse_change_sets(aws: Aws) -> None:
 
 
 def test_an_update_keeps_the_parameters_that_it_does_not_name(aws_cli: Aws) -> None:
-    assert setup_aws.main(ARGUMENTS) == 0
+    create_stack(aws_cli, Bucket=NEW, Repository=REPOSITORY)
     refuse_change_sets(aws_cli)  # moto cannot update from previous values that are lists
     assert setup_aws.main([f"KmsKeys={KEY}"]) != 0
     body = next(c.body for c in reversed(aws_cli.calls) if c.operation == "CreateChangeSet")
@@ -73,19 +76,19 @@ def test_an_update_keeps_the_parameters_that_it_does_not_name(aws_cli: Aws) -> N
     assert kept == {*names} - {"KmsKeys"} and {"Bucket", "Repository", "CreateBucket"} <= kept
 
 
-def test_a_bucket_and_a_repository_that_exist_can_be_used(aws_cli: Aws) -> None:
-    aws_cli.client("ecr").create_repository(repositoryName=REPOSITORY)
-    exists = ["CreateBucket=false", "CreateRepository=false"]
-    assert setup_aws.main([f"Bucket={BUCKET}", f"Repository={REPOSITORY}", *exists]) == 0
-    assert statements(aws_cli)["Write"]["Resource"] == f"arn:aws:s3:::{BUCKET}/jobs/*"
+def test_a_bucket_and_a_repository_that_exist_can_be_used(aws: Aws) -> None:
+    aws.client("ecr").create_repository(repositoryName=REPOSITORY)
+    exists = {"CreateBucket": "false", "CreateRepository": "false"}
+    create_stack(aws, Bucket=BUCKET, Repository=REPOSITORY, **exists)
+    assert statements(aws)["Write"]["Resource"] == f"arn:aws:s3:::{BUCKET}/jobs/*"
 
 
-def test_each_region_can_have_a_stack(aws_cli: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert setup_aws.main(ARGUMENTS) == 0
+def test_each_region_can_have_a_stack(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    create_stack(aws, Bucket=NEW)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
-    assert setup_aws.main([f"Bucket={NEW}-2", *ARGUMENTS[1:]]) == 0
-    roles = aws_cli.client("iam").list_roles()["Roles"]
+    create_stack(aws, Bucket=f"{NEW}-2")
+    roles = aws.client("iam").list_roles()["Roles"]
     assert len([each for each in roles if STACK in each["RoleName"]]) == 2
 
 
@@ -152,9 +155,9 @@ def test_without_version_2_of_the_aws_cli_one_line_says_where_to_get_it(
     assert line.startswith(f"setup-aws: {words}: install version 2 of the AWS CLI, see https://")
 
 
-def test_the_role_is_limited_to_the_named_resources_and_sagemaker(aws_cli: Aws) -> None:
-    assert setup_aws.main([*ARGUMENTS, f"KmsKeys={KEY}"]) == 0
-    found, place = statements(aws_cli), f"{REGION}:{ACCOUNT}"
+def test_the_role_is_limited_to_the_named_resources_and_sagemaker(aws: Aws) -> None:
+    create_stack(aws, Bucket=NEW, Repository=REPOSITORY, KmsKeys=KEY)
+    found, place = statements(aws), f"{REGION}:{ACCOUNT}"
     actions = [action for each in found.values() for action in listed(each["Action"])]
     assert actions and not any("*" in action for action in actions)
     assert {sid: each["Resource"] for sid, each in found.items()} == {
@@ -182,20 +185,18 @@ def test_the_role_is_limited_to_the_named_resources_and_sagemaker(aws_cli: Aws) 
         ("kms:Decrypt", "another-key", "any", "", False),
     ):
         assert allows(found.values(), action, resource, {key: given}) is expected
-    (trust,) = role(aws_cli)["AssumeRolePolicyDocument"]["Statement"]
+    (trust,) = role(aws)["AssumeRolePolicyDocument"]["Statement"]
     assert trust["Principal"] == {"Service": "sagemaker.amazonaws.com"}
     assert trust["Condition"] == {"StringEquals": {"aws:SourceAccount": ACCOUNT}}
 
 
-def test_without_keys_the_role_may_use_none(aws_cli: Aws) -> None:
-    assert setup_aws.main(ARGUMENTS) == 0
-    assert {*statements(aws_cli)}.isdisjoint({"Keys", "Grants"})
+def test_without_keys_the_role_may_use_none(aws: Aws) -> None:
+    create_stack(aws, Bucket=NEW)
+    assert {*statements(aws)}.isdisjoint({"Keys", "Grants"})
 
 
 def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
-    # moto does not set these properties.
-    resources = Stack.parse_template(TEMPLATE.read_text())["Resources"]
-    bucket, repository = resources["DataBucket"], resources["ImageRepository"]
+    bucket, repository = RESOURCES["DataBucket"], RESOURCES["ImageRepository"]
     for resource in (bucket, repository):
         assert resource["DeletionPolicy"] == "RetainExceptOnCreate"
         assert resource["UpdateReplacePolicy"] == "Retain"
@@ -214,11 +215,10 @@ def test_the_template_keeps_data_private_and_never_deletes_it() -> None:
 def test_a_rule_of_the_bucket_deletes_the_checkpoints_of_every_job_and_nothing_else(
     more: list[str], terminal: Terminal
 ) -> None:
-    template = Stack.parse_template(TEMPLATE.read_text())
-    rules = template["Resources"]["DataBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
+    rules = RESOURCES["DataBucket"]["Properties"]["LifecycleConfiguration"]["Rules"]
     condition, rule, otherwise = rules[2]["Fn::If"]
     assert (condition, otherwise) == ("DeletesCheckpoints", {"Ref": "AWS::NoValue"})
-    assert template["Conditions"][condition] == {
+    assert PARSED["Conditions"][condition] == {
         "Fn::Not": [{"Fn::Equals": [{"Ref": "CheckpointDays"}, 0]}]
     }
     assert rule["ExpirationInDays"] == {"Ref": "CheckpointDays"}
@@ -230,16 +230,14 @@ def test_a_rule_of_the_bucket_deletes_the_checkpoints_of_every_job_and_nothing_e
 
 
 def test_policies_for_what_else_jobs_use_are_attached() -> None:
-    template = Stack.parse_template(TEMPLATE.read_text())  # moto attaches none
-    policies = template["Resources"]["JobRole"]["Properties"]["ManagedPolicyArns"]
+    policies = RESOURCES["JobRole"]["Properties"]["ManagedPolicyArns"]
     nothing = {"Ref": "AWS::NoValue"}
     assert policies == {"Fn::If": ["HasPolicies", {"Ref": "ManagedPolicies"}, nothing]}
-    assert template["Parameters"]["ManagedPolicies"]["Default"] == ""
+    assert PARSED["Parameters"]["ManagedPolicies"]["Default"] == ""
 
 
 def test_a_new_bucket_refuses_requests_without_tls() -> None:
-    policy = Stack.parse_template(TEMPLATE.read_text())["Resources"]["TlsOnly"]
-    (statement,) = policy["Properties"]["PolicyDocument"]["Statement"]
+    (statement,) = RESOURCES["TlsOnly"]["Properties"]["PolicyDocument"]["Statement"]
     assert [statement[key] for key in ("Effect", "Principal", "Action")] == ["Deny", "*", "s3:*"]
     assert statement["Condition"] == {"Bool": {"aws:SecureTransport": "false"}}
     bucket = {"Fn::Sub": "arn:${AWS::Partition}:s3:::${Bucket}"}

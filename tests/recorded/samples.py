@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Callable, Iterator
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,9 @@ from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples
 from entry_point.data.plan.stream_order import StreamPlan
 from entry_point.data.sources.stream import StreamSource
+from tests.entry_point.data.packing.pack_command import pack
 from tests.photographs import write_photo_folder
+from tests.recorded.observed import digest
 
 FILE = Path(__file__).with_name("samples.json")
 SEEDS = (0, 7)
@@ -54,28 +55,14 @@ BATCH = 5
 
 def record(folder: Path) -> dict[str, str]:
     """Digest by name; `folder` gets photographs."""
-    photos = write_photo_folder(folder / "photos")
-    shards = packed(photos, folder / "shards")
+    photos, shards = write_photo_folder(folder / "photos"), folder / "shards"
+    assert pack(photos, shards, "shard_mb=0.5") == 0
     digests = {"photographs": digest(_bytes_of(photos))}
     digests |= dict(_orders(photos))
     digests |= dict(_boxes())
     digests |= dict(_draws())
     digests |= dict(_pixels(photos, shards))
     return digests
-
-
-def packed(photos: Path, output: Path) -> Path:
-    from tests.entry_point.data.packing.pack_command import pack
-
-    assert pack(photos, output, "shard_mb=0.5") == 0
-    return output
-
-
-def digest(parts: Iterator[bytes]) -> str:
-    whole = sha256()
-    for part in parts:
-        whole.update(part)
-    return whole.hexdigest()[:16]
 
 
 def _bytes_of(folder: Path) -> Iterator[bytes]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.launch.test_local import local_train
 from tests.recorded.compare_commits import SHARED
-from tests.recorded.frozen import HERE
 
 FILES = """
 checkpoints/best.pt
@@ -33,12 +30,8 @@ def test_a_run_leaves_the_recorded_files(photo_folder: Path, tmp_path: Path) -> 
     (tmp_path / "photos").symlink_to(photo_folder)
     changed = ["trainer.epochs=2", "trainer.batch_size=8", "trainer.report=true"]
     job = ["name=job", *SHARED, "data=folder", "data.root=photos", *changed]
-    subprocess.run(
-        [sys.executable, "-m", "launch.local", *job],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
-        check=True,
-    )
+    code, output = local_train(tmp_path, *job)
+    assert code == 0, output
     run = tmp_path / "runs" / "job"
     found = {str(file.relative_to(run)) for file in run.rglob("*") if file.is_file()}
     assert sorted({re.sub(r"(tfevents|code/project).*", r"\1", name) for name in found}) == FILES

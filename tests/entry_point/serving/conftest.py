@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.chromium import Browser, running_browser
 from tests.entry_point.serving.served_model import Served, serving, write_model
 
 
@@ -36,6 +37,13 @@ def server(served_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         served.wait_until_ready()
         yield served
         assert served.process.poll() is None, served.log()
+
+
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """A browser, in which each test opens a page."""
+    with running_browser(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from torch import nn
 
 from entry_point.job.program import ExitCode
 from tests import commands
-from tests.chromium import browser
+from tests.chromium import Browser
 from tests.entry_point.prediction.predicted import rows, score_names
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import (
@@ -112,7 +112,7 @@ def headers_of(answer: Answer, kind: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("task", ANSWERS)
 def test_the_whole_answer_of_each_task(
-    task: str, folders: dict[str, Path], serve: Serve, tmp_path: Path
+    task: str, folders: dict[str, Path], serve: Serve, tmp_path: Path, chromium: Browser
 ) -> None:
     """Its keys, their order, its numbers and its headers; and the page shows it."""
     server = serve(f"model_dir={folders[task]}")
@@ -129,13 +129,13 @@ def test_the_whole_answer_of_each_task(
     assert refused.headers == headers_of(refused, "application/json")
     image = tmp_path / "photo.png"
     image.write_bytes(encoded("PNG", SIZE))
-    with browser(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as page:
-        page.wait_for("document.querySelector('#drop') !== null")
-        page.drop(image, 100, 150)
-        page.wait_for(f"{ROWS}.length === {len(CLASSES)}")
-        shown = {row[0]: row[1] for row in page.evaluate(ROWS)}
-        bold = "[...document.querySelectorAll('.found')].map((row) => row.cells[0].innerText)"
-        found = page.evaluate(bold)
+    chromium.open(f"http://127.0.0.1:{server.port}/")
+    chromium.wait_for("document.querySelector('#drop') !== null")
+    chromium.drop(image, 100, 150)
+    chromium.wait_for(f"{ROWS}.length === {len(CLASSES)}")
+    shown = {row[0]: row[1] for row in chromium.evaluate(ROWS)}
+    bold = "[...document.querySelectorAll('.found')].map((row) => row.cells[0].innerText)"
+    found = chromium.evaluate(bold)
     shares = prediction.get("probabilities") or prediction.get("shares")
     if shares:
         assert shown == {name: f"{100 * share:.1f} %" for name, share in shares.items()}

@@ -26,6 +26,11 @@ def test_ping_says_that_the_server_is_ready(server: Served) -> None:
     assert server.request("HEAD", "/ping").body == b""
 
 
+def test_the_log_has_a_line_for_each_request(server: Served) -> None:
+    server.invoke(b"damaged")
+    assert ' - "POST /invocations HTTP/1.1" 400\n' in server.log()
+
+
 def test_a_batch_transform_gets_an_answer_for_each_object(server: Served) -> None:
     """An object per request, several at a time; a client may send it in chunks, without its
     length."""
@@ -160,6 +165,7 @@ def test_bf16_answers_nearly_the_same(server: Served, served_model: Path, serve:
         (b"\xff", "application/json", {}, 400, "the body: is not JSON, or"),
         (b"[]", "application/json", {}, 400, 'must be {"instances"'),
         (b'{"instances": []}', "application/json", {}, 400, "holds no images"),
+        (as_json([b""] * 1001), "application/json", {}, 413, "at most 1000 images, has 1001"),
         (b'{"instances": [7]}', "application/json", {}, 400, "instances[0]: must be an image in"),
         (b'{"instances": [{}]}', "application/json", {}, 400, "instances[0]: must be an image in"),
         (b'{"instances": ["AAAA"]}', "application/json", {}, 400, "image 0: is not an image"),
@@ -176,7 +182,7 @@ def test_bf16_answers_nearly_the_same(server: Served, served_model: Path, serve:
     ],
 )
 def test_a_wrong_request_is_answered_with_one_json_line(
-    server: Served, body: bytes, kind: str, headers: dict[str, str], status: int, words: str
+    server: Served, body: bytes | str, kind: str, headers: dict[str, str], status: int, words: str
 ) -> None:
     answer = server.invoke(body, kind, **headers)
     assert answer.status == status

@@ -8,7 +8,7 @@ from threading import Thread
 
 import pytest
 
-from tests.chromium import browser
+from tests.chromium import Browser
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import Answer, Served, encoded
 
@@ -85,12 +85,12 @@ def site(tmp_path: Path) -> Iterator[tuple[Path, str]]:
 
 @pytest.mark.parametrize("is_allowed", [True, False])
 def test_a_browser_lets_a_page_of_the_named_origin_ask(
-    is_allowed: bool, site: tuple[Path, str], serve: Serve, served_model: Path
+    is_allowed: bool, site: tuple[Path, str], serve: Serve, served_model: Path, chromium: Browser
 ) -> None:
     folder, url = site
     origins = [f"serve.origins={url}"] if is_allowed else []
     server = serve(f"model_dir={served_model}", *origins)
     (folder / "page.html").write_text(ASKS.replace("PORT", str(server.port)))
-    with browser(f"{url}/page.html", folder / "profile") as page:
-        said = page.wait_for("document.querySelector('#said').textContent")
+    chromium.open(f"{url}/page.html")
+    said = chromium.wait_for("document.querySelector('#said').textContent")
     assert said.startswith("image 0: is not an image") if is_allowed else said == "refused"

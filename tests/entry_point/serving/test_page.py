@@ -1,11 +1,10 @@
 """The page at /, in a real browser."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chromium import Browser, browser
+from tests.chromium import Browser
 from tests.entry_point.serving.served_model import CLASSES, Served, encoded
 
 ROWS = "[...document.querySelectorAll('#answer tr')].map((row) => row.innerText.split('\\t'))"
@@ -13,10 +12,10 @@ PHONE = {"width": 360, "height": 640, "deviceScaleFactor": 2, "mobile": True}
 
 
 @pytest.fixture
-def page(server: Served, tmp_path: Path) -> Iterator[Browser]:
-    with browser(f"http://127.0.0.1:{server.port}/", tmp_path / "profile") as opened:
-        opened.wait_for("document.querySelector('#drop') !== null")
-        yield opened
+def page(server: Served, chromium: Browser) -> Browser:
+    chromium.open(f"http://127.0.0.1:{server.port}/")
+    chromium.wait_for("document.querySelector('#drop') !== null")
+    return chromium
 
 
 def test_a_dropped_image_gets_its_classes_and_a_damaged_one_the_reason(

@@ -56,11 +56,3 @@ def test_a_server_that_stops_tells_each_client_before_it_closes(
         assert client.recv(1) == b""
         client.close()
     assert server.process.wait(PATIENCE_S / 2) == ExitCode.FINISHED  # as nobody is left
-
-
-def test_a_stop_closes_a_connection_that_stays_silent(serve: Serve, served_model: Path) -> None:
-    server = serve(f"model_dir={served_model}", constants={"server.CLOSING_S": 0.01})
-    with closing(server.connect()) as silent:
-        server.process.terminate()
-        assert silent.recv(1) == b""
-    assert server.process.wait(PATIENCE_S) == ExitCode.FINISHED

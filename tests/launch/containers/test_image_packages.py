@@ -101,7 +101,6 @@ def test_versions_of_the_base_win_if_they_are_accepted_and_pins_else(
     ("base", "arguments", "line"),
     [
         ({}, {"own": "numpy<2"}, "pip could not install the job's packages, see its error above"),
-        ({}, {"own": "torch<2"}, "pip could not install the job's packages, see its error above"),
         (
             {"filelock": "3.9"},
             {"requires": "filelock<4"},

@@ -143,6 +143,15 @@ def job(engine: Engine, tmp_path: Path, photos: Path) -> Iterator[Job]:
     job.remove_containers()
 
 
+@pytest.fixture(scope="session")
+def trained(image: str, photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Launcher:
+    """``make docker-train`` with the image that compiles, at its end."""
+    folder = tmp_path_factory.mktemp("trained")
+    launcher = Launcher(folder, image, f"data.root={photos}", name="one", settings={})
+    launcher.wait()
+    return launcher
+
+
 @pytest.fixture
 def launch(tmp_path: Path) -> Iterator[Launch]:
     """Start ``make docker-train`` processes, and stop them after the test."""

@@ -35,6 +35,7 @@ LABEL = "managed-training-template.job"
 # Long enough for a busy machine.
 PATIENCE_SECONDS = 600.0
 STEP_LINE = re.compile(r"\bepoch=(\d+) step=(\d+) loss=")
+READY = re.compile(r"is ready on port")
 START_LINE = re.compile(r"\bstart +epoch (\d+), step (\d+)")
 
 

@@ -1,11 +1,30 @@
 """Restricted containers: no network, read-only root, another user, a tiny /dev/shm."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 
-from tests.launch.real_engine.engine_jobs import Job
+import pytest
 
-STRANGER = 12345
-LOCKED_UP = ("--read-only", f"--user={STRANGER}:{STRANGER}", "--cap-drop=ALL")
+from launch.engine import Engine
+from tests.launch.real_engine.engine_jobs import READY, Job
+
+STRANGER, OTHER = 12345, 54321
+# Asks the server from inside a container without a network.
+ASK = """
+import sys, urllib.request
+kind = {"Content-Type": "image/jpeg"}
+body = open(sys.argv[1], "rb").read()
+request = urllib.request.Request("http://127.0.0.1:8080/invocations", body, kind)
+print(urllib.request.urlopen(request).read().decode())
+"""
+
+
+def locked_up(user: int) -> tuple[str, ...]:
+    return ("--read-only", f"--user={user}:{user}", "--cap-drop=ALL")
+
+
+LOCKED_UP = locked_up(STRANGER)
 
 
 def another_machine(job: Job) -> str:
@@ -16,18 +35,44 @@ def another_machine(job: Job) -> str:
     return f"--env=CXX=/opt/ml/input/{compiler.name}"
 
 
-def test_a_prebuilt_image_trains_if_only_tmp_and_opt_ml_are_writable(
-    job: Job, prebuilt_image: str, photos: Path
-) -> None:
-    before = sorted(photos.rglob("*"))
+@pytest.fixture(scope="module")
+def confined(
+    engine: Engine, prebuilt_image: str, photos: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Job]:
+    """A job that was started without a command and may write to /tmp and /opt/ml, at its end."""
+    job = Job(engine, tmp_path_factory.mktemp("confined") / "ml", photos)
     job.give_to(STRANGER)
-    container = job.start(
-        prebuilt_image, *LOCKED_UP, "--tmpfs=/tmp", overrides=["trainer.epochs=1"]
-    )
+    overrides = ("trainer.epochs=1", "trainer.report=true")
+    options = (*LOCKED_UP, "--tmpfs=/tmp")
+    container = job.start(prebuilt_image, *options, overrides=overrides, command=())
     assert job.wait(container) == 0, job.log(container)
-    assert "custom_op: compiling" not in job.log(container)
-    assert {p.stat().st_uid for p in (job.folder / "model").iterdir()} == {STRANGER}
-    assert sorted(photos.rglob("*")) == before
+    yield job
+    job.remove_containers()
+
+
+def test_a_job_without_a_command_trains_if_only_tmp_and_opt_ml_are_writable(confined: Job) -> None:
+    assert (confined.folder / "model/model.safetensors").is_file()
+    assert "custom_op: compiling" not in confined.log(confined.containers[0])
+    assert {p.stat().st_uid for p in (confined.folder / "model").iterdir()} == {STRANGER}
+
+
+def test_another_user_serves_its_model_as_confined(
+    engine: Engine, confined: Job, prebuilt_image: str, photos: Path
+) -> None:
+    server = engine.call(
+        *("run", "--detach", *locked_up(OTHER), "--network=none", "--tmpfs=/tmp"),
+        f"--volume={confined.folder}/model:/opt/ml/model:ro",
+        f"--volume={photos}:/photos:ro",
+        prebuilt_image,
+        "serve",
+    )
+    confined.containers.append(server)
+    confined.wait_for(server, READY)
+    photo = next(photos.rglob("*.jpg")).relative_to(photos)
+    answer = engine.call("exec", server, "python", "-c", ASK, f"/photos/{photo}")
+    assert "predictions" in json.loads(answer)
+    engine.call("stop", "--time=30", server)
+    assert engine.call("inspect", "--format", "{{.State.ExitCode}}", server) == "0"
 
 
 def test_an_operator_built_for_another_machine_is_rebuilt_in_tmp(

@@ -18,6 +18,7 @@ from tests.launch.real_engine.engine_jobs import (
     STEP_LINE,
     Job,
     Launch,
+    Launcher,
     leftovers,
 )
 from tests.photographs import NAMES
@@ -31,13 +32,10 @@ def metrics(run: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in lines]
 
 
-def test_one_host_trains_to_completion_and_compiles_once(
-    engine: Engine, image: str, photos: Path, launch: Launch
-) -> None:
-    launcher = launch(image, f"data.root={photos}", name="one", settings={})
-    assert launcher.wait() == 0, launcher.text()
-    run = launcher.run_folder
-    assert launcher.text().count("custom_op: built in") == 1
+def test_one_host_trains_to_completion_and_compiles_once(engine: Engine, trained: Launcher) -> None:
+    assert trained.wait() == 0, trained.text()
+    run = trained.run_folder
+    assert trained.text().count("custom_op: built in") == 1
     assert max(int(str(line["step"])) for line in metrics(run) if "loss" in line) == STEPS
     assert json.loads((run / "model/classes.json").read_text())
     assert (run / "model/model.safetensors").stat().st_size > 0

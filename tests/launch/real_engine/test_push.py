@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from entry_point.job.program import ExitCode
 from launch.engine import Engine
 from tests.launch.real_engine.engine_jobs import ROOT, described
 from tests.launch.real_engine.private_engine import find_program
@@ -101,21 +100,3 @@ def test_a_pushed_image_can_be_pulled_by_the_printed_name(
     engine.call("pull", match[1])
     assert described(engine, match[1])["Id"] == identity
     engine.call("rmi", "--force", str(identity))
-
-
-def test_a_tree_with_uncommitted_changes_is_not_pushed(
-    engine: Engine, registry: str, checkout: Path
-) -> None:
-    assert engine
-    (checkout / "launch" / "new.py").write_text("")
-    done = push(checkout, registry)
-    assert done.returncode == ExitCode.USAGE
-    assert "commit" in done.stderr
-
-
-def test_an_unreachable_registry_is_one_line(checkout: Path, small_image: str) -> None:
-    assert small_image
-    done = push(checkout, "localhost:1")
-    assert done.returncode == ExitCode.USAGE
-    assert len(done.stderr.strip().splitlines()) == 1
-    assert "REGISTRY" in done.stderr

@@ -28,16 +28,9 @@ LAUNCH = ("train", *MINIMAL)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
-@pytest.mark.parametrize(
-    ("program", "code"),
-    [
-        ("launch.setup_aws Bucket=some-bucket", ExitCode.NO_READER),
-        ("entry_point env", ExitCode.FINISHED),
-        ("entry_point --help", ExitCode.NO_READER),
-    ],
-)
+@pytest.mark.parametrize("program", ["launch.setup_aws Bucket=some-bucket", "entry_point --help"])
 def test_a_program_whose_reader_has_enough_ends_without_a_word(
-    program: str, code: ExitCode, unbuffered: str
+    program: str, unbuffered: str
 ) -> None:
     command = [sys.executable, "-m", *program.split()]
     environment = {**os.environ, "DRY_RUN": "1", "PYTHONUNBUFFERED": unbuffered}
@@ -49,7 +42,7 @@ def test_a_program_whose_reader_has_enough_ends_without_a_word(
         )
     finally:
         os.close(writer)
-    assert (done.stderr, done.returncode) == ("", code)
+    assert (done.stderr, done.returncode) == ("", ExitCode.NO_READER)
 
 
 @pytest.mark.parametrize(

@@ -6,24 +6,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.aws import ATTEMPTS
-from tests.launch.conftest import DROPPED, ROOT, Answer, Aws, Terminal, refusal
+from tests.launch.conftest import DROPPED, ROOT, Aws, Terminal, refusal
+from tests.launch.conftest import job_state as state
 from tests.launch.sagemaker.cloudwatch import write_lines
-
-
-def state(status: str = "InProgress", **more: Any) -> Answer:
-    return 200, {
-        "TrainingJobName": "the-job",
-        "TrainingJobStatus": status,
-        "SecondaryStatus": "Training" if status == "InProgress" else status,
-        **more,
-    }
-
 
 Watched = Callable[..., tuple[int, list[str]]]
 

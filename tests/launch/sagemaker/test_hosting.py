@@ -91,7 +91,7 @@ def test_a_job_is_deployed_listed_and_undeployed(job: Aws, terminal: Terminal) -
 def test_the_model_of_a_job_that_did_not_finish_is_deployed_with_consent_only(
     state: str, job: Aws, terminal: Terminal
 ) -> None:
-    answer_job(job, TrainingJobStatus=state)
+    answer_job(job, status=state)
     line = terminal.refusal(hosting.main, JOB)
     assert line.startswith(f"{JOB}: the job is {state}, so its model is unfinished")
     assert "add unfinished=true" in line and not left(job)
@@ -241,7 +241,7 @@ def test_an_endpoint_with_a_queue_is_told_with_the_call_that_it_takes(terminal: 
 @pytest.mark.parametrize(
     ("members", "line"),
     [
-        ({"ModelArtifacts": {}, "TrainingJobStatus": "InProgress"}, "has no model, the job is InP"),
+        ({"ModelArtifacts": {}, "status": "InProgress"}, "has no model, the job is InP"),
         ({"ModelArtifacts": {"S3ModelArtifacts": f"s3://{BUCKET}/a/model.tar.gz"}}, "its model=s3"),
     ],
 )

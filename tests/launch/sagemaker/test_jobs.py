@@ -13,7 +13,7 @@ from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker import hosting
 from launch.sagemaker.__main__ import next_steps
 from launch.sagemaker.jobs import checkpoints_uri
-from tests.launch.conftest import BUCKET, MINIMAL, REGION, Aws, Terminal
+from tests.launch.conftest import BUCKET, MINIMAL, REGION, Aws, Terminal, job_state
 from tests.launch.sagemaker.cloudwatch import write_lines
 
 RESULTS = "runs/the-job/output"
@@ -28,18 +28,7 @@ def _start_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def describe(aws: Aws, *states: str, **more: Any) -> None:
     """Answer each question for the job with its next state, and these members."""
-    aws.answers["DescribeTrainingJob"] = [
-        (
-            200,
-            {
-                "TrainingJobName": "the-job",
-                "TrainingJobStatus": state,
-                "SecondaryStatus": "Training" if state == "InProgress" else state,
-                **more,
-            },
-        )
-        for state in states
-    ]
+    aws.answers["DescribeTrainingJob"] = [job_state(state, **more) for state in states]
 
 
 def test_a_launched_job_is_told_with_the_next_commands_listed_and_described(

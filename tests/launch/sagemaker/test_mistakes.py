@@ -12,7 +12,7 @@ import pytest
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.checks import problems
 from launch.sagemaker.plan import plan
-from tests.launch.conftest import IMAGE, MINIMAL, REGION, REGISTRY, ROLE, ROOT, Terminal
+from tests.launch.conftest import IMAGE, MINIMAL, REGION, REGISTRY, ROLE, Terminal
 
 pytestmark = pytest.mark.usefixtures("dry_run")
 
@@ -21,7 +21,6 @@ CHANNEL = "job.channels.training"
 PHOTOS = f"{CHANNEL}=s3://b/photos/"
 EUROPE = f"{REGISTRY.replace(REGION, 'eusc-de-east-1').replace('.com', '.eu')}/ab:1"
 RANKS = "optim.accumulate=8 trainer.nproc_per_host=8 target.instance_count=3"
-SHARE = "S3DataDistributionType:ShardedByS3Key"
 AWS_CHANNEL = (
     "job.request.InputDataConfig=[{{ChannelName:{},InputMode:{},"
     "DataSource:{{S3DataSource:{{S3DataType:S3Prefix,S3Uri:'s3://b/x/'}}}}}}]"
@@ -34,7 +33,6 @@ MISTAKES = [
     ("jbo.role=x", "jbo.role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
     ("role=x", "role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
     ("channels.x=s3://b/x/", "channels.x=s3://b/x/: no such key; did you mean job.channels.x?", ""),
-    ("environment.A=1", "environment.A=1: no such key; did you mean job.environment.A?", ""),
     ("resume_form=x", "resume_form=x: no such key; did you mean resume_from?", "resume_from=x"),
     ("target.spott=true", "target.spott=true: * did you mean target.spot?", "target.spot=true"),
     ("target=gpuu", "target=gpuu: must be one of cpu, gpu, *; did you mean gpu", "target=gpu"),
@@ -49,11 +47,6 @@ MISTAKES = [
     ("job.role=null", "job.role is missing; `make setup-aws` creates", f"job.role={ROLE}"),
     ("job.output=null", "job.output is missing; set it to an S3 prefix, s3", "job.output=s3://a/b"),
     ("job.output=my-bucket", "job.output=my-bucket: must be s3://bucket/p", "job.output=s3://a/b"),
-    (
-        "job.output=s3:///jobs",
-        "job.output=s3:///jobs: must be s3://bucket/p",
-        "job.output=s3://a/b",
-    ),
     ("resume_from=s3:///x", "resume_from=s3:///x: must be s3://bucket/prefix", "resume_from=a"),
     ("target.image=null", "target.image is missing; `make push` prints", f"target.image={IMAGE}"),
     # The machines and their image.
@@ -76,11 +69,6 @@ MISTAKES = [
         f"target.image={EUROPE} AWS_DEFAULT_REGION=eusc-de-east-1",
     ),
     (
-        "target.instance_type=G6.4XLARGE",
-        "target.instance_type=G6.4XLARGE: must be a type *; did you mean ml.g6.4xlarge?",
-        "target.instance_type=ml.g6.4xlarge",
-    ),
-    (
         "target.instance_type=ML.C7i.large",
         "target.instance_type=ML.C7i.large: must be a type *; did you mean ml.c7i.large?",
         "target.instance_type=ml.c7i.large",
@@ -89,11 +77,6 @@ MISTAKES = [
         "trainer.device=cuda",
         "trainer.device=cuda: ml.c7i.2xlarge has no GPU; add target=gpu, or drop it",
         "trainer.device=cuda target=gpu",
-    ),
-    (
-        "trainer.batch_size=30 target.instance_count=4",
-        "trainer.batch_size=30: must be a multiple of 4, ranks=4 x optim.accumulate=1 on 4 hosts",
-        "trainer.batch_size=32 target.instance_count=4",
     ),
     (
         f"trainer.batch_size=64 {RANKS}",
@@ -136,16 +119,9 @@ MISTAKES = [
         "reads all of it on every host; drop it",
         f"target.instance_count=2 data=shards {CHANNEL}=s3://b/x/",
     ),
-    (
-        f"target.instance_count=2 {CHANNEL}.source.S3DataSource="
-        f"{{S3DataType:S3Prefix,S3Uri:s3://b/x/,{SHARE}}}",
-        f"{CHANNEL}: with ShardedByS3Key, each of the 2 hosts",
-        "",
-    ),
     ("data=folder data.root=photos", "data.root=photos: a path on this machine, but the job*", "+"),
     ("data=folder data.root=/", "data.root=/: a path on this machine", "+"),
     ("data=folder data.root=/home/me/x", "data.root=/home/me/x: a path on this machine", "+"),
-    (f"data=folder data.root={ROOT}", f"data.root={ROOT}: a path on this machine", "+"),
     (
         "data=folder data.root=s3://b/y=4",
         "data.root=s3://b/y=4: * as a channel: *NAME=s3://b/y=4/",
@@ -184,11 +160,6 @@ MISTAKES = [
     (
         "job.request.CheckpointConfig.LocalPath=/tmp/ck",
         "job.request.CheckpointConfig.LocalPath=/tmp/ck: the job writes to /opt/ml/checkpoints",
-        "",
-    ),
-    (
-        "job.request.TensorBoardOutputConfig.LocalPath=/opt/ml/tb",
-        "job.request.TensorBoardOutputConfig.LocalPath=/opt/ml/tb: the job writes to",
         "",
     ),
     (
@@ -247,11 +218,6 @@ MISTAKES = [
     ),
     ("job.environment.ML_ROOT=/tmp", "job.environment.ML_ROOT=/tmp: SageMaker reads and fills", ""),
     ("job.request.Colour=red", 'Unknown parameter in input: "Colour"', ""),
-    (
-        "job.request.ResourceConfig.InstanceCount=x",
-        "Invalid type for parameter ResourceConfig.",
-        "",
-    ),
     # Your own code.
     (
         "job.code=true job.channels.code=s3://bucket/mine/",

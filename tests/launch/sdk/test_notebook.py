@@ -23,12 +23,11 @@ from entry_point.config.hyperparameters import decode
 from entry_point.config.train_config import load_train_config
 from entry_point.job.metrics_line import metric_regexes
 from entry_point.job.run_folder import JOB_NAME, PER_JOB, RunFolder
-from launch import setup_aws
 from launch.sagemaker import __main__ as sagemaker
 from launch.sagemaker.config import Target
 from launch.sagemaker.training_request import WRITTEN
 from tests.launch.conftest import BUCKET, IMAGE, MINIMAL, ROLE, ROOT, Aws, Terminal
-from tests.launch.job_role import allows, answer_simulations, role, statements
+from tests.launch.job_role import allows, answer_simulations, create_stack, role, statements
 from tests.launch.sdk.environments import ENVIRONMENTS, run_python, submit
 
 COMMON = [*MINIMAL, "optim.lr=0.1"]
@@ -162,12 +161,12 @@ def _inputs(aws: Aws) -> None:
 
 
 @pytest.fixture
-def job_role(aws_cli: Aws) -> str:
+def job_role(aws: Aws) -> str:
     """The ARN of the role that `make setup-aws` creates, whose permissions can be simulated."""
-    assert setup_aws.main([f"Bucket={BUCKET}", "CreateBucket=false"]) == 0
-    answer_simulations(aws_cli)
-    aws_cli.calls.clear()
-    return str(role(aws_cli)["Arn"])
+    create_stack(aws, Bucket=BUCKET, CreateBucket="false")
+    answer_simulations(aws)
+    aws.calls.clear()
+    return str(role(aws)["Arn"])
 
 
 def test_the_readmes_lines_submit_a_job_that_the_image_can_run_and_that_keeps_its_work(
