@@ -18,6 +18,8 @@ from entry_point.data.sources.labels import read_labels
 from entry_point.data.sources.rows import Labels, PathList
 from entry_point.data.sources.splits import Splits, divided, named
 from entry_point.data.sources.table import list_table
+from entry_point.job.program import ExitCode
+from tests import commands
 from tests.entry_point.data.sources import small_datasets
 
 GOOD = "path,label,split\na.jpg,cat,train\nb.jpg,dog,train\nc.jpg,cat,val\nd.jpg,dog,val\n"
@@ -211,3 +213,19 @@ def _read_or_refuse(file: Path, rows: int | None = None) -> None:
     assert rows is None or rows >= len(table.paths)
     for row in range(len(table.paths)):
         assert ".." not in Path(table.paths[row]).parts and not table.paths[row].startswith("/")
+
+
+def test_a_row_whose_path_leads_out_is_refused_by_packing_indexing_and_checks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = small_datasets.write(tmp_path / "photos", "a.jpg")
+    file = small_datasets.table(root / "t.csv", ["a.jpg,cat", "x/../../outside.jpg,cat"])
+    packing = [f"source={file}", f"output={tmp_path / 'packed'}"]
+    for program, arguments in (
+        (commands.optimize, packing),
+        (commands.optimize, [*packing, "output_format=index"]),
+        (commands.check_dataset, [f"root={file}"]),
+    ):
+        assert program(arguments) != ExitCode.FINISHED
+        refused = f"row 2: the path 'x/../../outside.jpg' leads out of the folder {root}"
+        assert refused in capsys.readouterr().err
