@@ -17,7 +17,10 @@ WITH_ONLY = {"test": "TESTS", "figures": "FIGURES"}
 
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *arguments], cwd=ROOT, capture_output=True, text=True)
+    # Without what `make test ARGS=...` passes on.
+    passed = ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")
+    own = {name: value for name, value in os.environ.items() if name not in passed}
+    return subprocess.run(["make", *arguments], cwd=ROOT, env=own, capture_output=True, text=True)
 
 
 def only_values(target: str) -> list[str]:
