@@ -18,7 +18,7 @@ WITH_ONLY = {"test": "TESTS", "figures": "FIGURES"}
 
 def make(*arguments: str) -> subprocess.CompletedProcess[str]:
     # Without what `make test ARGS=...` passes on.
-    passed = ("ARGS", "MAKEFLAGS", "MAKEOVERRIDES")
+    passed = ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     own = {name: value for name, value in os.environ.items() if name not in passed}
     return subprocess.run(["make", *arguments], cwd=ROOT, env=own, capture_output=True, text=True)
 
