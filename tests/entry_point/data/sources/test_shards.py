@@ -11,7 +11,7 @@ from entry_point.data.errors import DataError
 from entry_point.data.sources.file_bytes import map_file
 from entry_point.data.sources.shards import ShardIndex
 from tests.entry_point.data.engines.every_engine import DALI, ENGINES, Way
-from tests.entry_point.data.loaders import epoch_of, indices_of, loader_of
+from tests.entry_point.data.loaders import epoch_of, indices_of, loader_of, source_of
 
 
 @pytest.mark.parametrize("engine", ENGINES[1:])
@@ -77,3 +77,12 @@ def test_error_for_a_damaged_sample_names_its_shard_and_key(shards: Path, engine
     sample = rf"{index.shards[0].file}: {index[0]}"
     with pytest.raises(DataError, match=sample):
         epoch_of(loader_of(shards, engine, batch_size=1))
+
+
+@pytest.mark.parametrize("access", ["map", "stream"])
+def test_a_damaged_sample_is_replaced_and_named_by_its_key(shards: Path, access: Access) -> None:
+    _damage(shards, [0])
+    batches = epoch_of(loader_of(shards, access=access, max_bad_fraction=1.0))
+    assert sorted(indices_of(batches)) == [1, *range(1, 48)]
+    source = source_of(shards, access=access)
+    assert [damage.key for batch in batches for damage in batch.damage] == [source.key(0)]
