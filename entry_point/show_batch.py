@@ -30,7 +30,8 @@ _ENDINGS = (".png", ".jpg", ".svg")
 def show(arguments: Sequence[str]) -> int:
     """Write the picture. Returns the exit code; raises ConfigError for a file that cannot be."""
     given = [text for text in arguments if text.startswith("output=")]
-    path = Path(given[-1].partition("=")[2] if given else OUTPUT)
+    named = given[-1].partition("=")[2] if given else OUTPUT
+    path = Path(os.path.expanduser(named))  # noqa: PTH111 - Path's raises for an unknown user
     if path.suffix not in _ENDINGS:
         raise ConfigError("output", path, f"must be a file that ends in one of {shown(_ENDINGS)}")
     overrides = [text for text in arguments if text not in given]

@@ -1,12 +1,13 @@
 """What holds for all tests."""
 
 import contextlib
+import gc
 import os
 import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -34,6 +35,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     That may remove those of other jobs that run now, which costs them speed only.
     """
+    gc.unfreeze()  # libraries name what is never collected as leaks
     if hasattr(session.config, "workerinput"):  # other workers of pytest-xdist may still use them
         return
     for file in Path(f"/var/tmp/jpeg-index-{os.getuid()}").glob("*"):
@@ -48,6 +50,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"SKIPPED {count}: {reason}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector away from what the test files import: looking at all of it took a
+    fifth of the time of collecting, in each of pytest's processes."""
+    gc.disable()
+    collected = yield
+    gc.freeze()
+    gc.enable()
+    return collected
 
 
 def pytest_collection_finish() -> None:

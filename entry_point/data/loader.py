@@ -152,7 +152,7 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
 def dataset_root(data: DataConfig, channels: Path) -> Path:
     """`data.root`, or what the platform puts into the input channels. Raises DataError."""
     if data.root is not None:
-        return Path(data.root).expanduser()
+        return Path(data.root)
     splits = split_folders(Tree(channels)) if channels.is_dir() else {}
     folder = channels / CHANNEL
     # Another channel may be its `val`, unless it has splits itself.

@@ -43,6 +43,19 @@ def test_a_wrong_file_or_setting_is_one_line(
     assert "did you mean trivial?" in capsys.readouterr().err
 
 
+def test_a_tilde_is_the_home_folder_and_that_of_nobody_is_named(
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert show(photo_folder, Path("~/samples.png")) == 0
+    assert [*tmp_path.iterdir()] == [tmp_path / "samples.png"]
+    assert show(Path("~no-such-user/photos"), tmp_path / "picture.png") == 2
+    assert "data.root=~no-such-user/photos: no such" in capsys.readouterr().err
+
+
 def test_a_failing_disk_ends_it_in_one_line_without_a_picture(
     photo_folder: Path,
     tmp_path: Path,
