@@ -19,8 +19,9 @@ from typing import Any
 
 from yaml import safe_load
 
-from entry_point.config.commands import OF_SAMPLES, flat
+from entry_point.config.commands import flat
 from entry_point.config.config_errors import shown
+from entry_point.config.data_config import OF_SAMPLES
 from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS, Metric
 from entry_point.job.program import ExitCode, UserError
 from entry_point.job.run_folder import METRICS, RunFolder

@@ -9,14 +9,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from entry_point.config.data_config import FORMATS, DataConfig
+from entry_point.config.data_config import FORMATS, OF_SAMPLES, DataConfig
 from entry_point.config.override_text import spell
 
-OF_SAMPLES = (
-    *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
-    *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
-)
-"""The settings of `data` that decide what is made of a dataset, not what it holds."""
 # Within double quotes, a shell gives these a meaning.
 _SPECIAL = re.compile(r'["$`\\!]')
 

@@ -53,6 +53,11 @@ _OWN = Format(settings=("kwargs", *_TABLE))
 OF_FORMATS = ("kwargs", *_TABLE, _SPLITS, "access")
 """Settings that some formats heed; others must not have a value but those of _UNSET."""
 _UNSET: tuple[object, ...] = (None, {}, [], "|", "auto", "map")
+OF_SAMPLES = (
+    *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
+    *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
+)
+"""The settings of `data` that decide what is made of a dataset, not what it holds."""
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 """Of the pixels, on the 0 to 1 scale."""
 
@@ -266,6 +271,9 @@ def dataset_settings(
 ) -> DataConfig:
     """Returns the settings of a dataset as a program without the group `data` takes them, and
     `more` of that group; raises ConfigError. Damaged images stop none of these programs."""
+    for key in more.keys() & {*OF_SAMPLES} - {"access"}:
+        message = "changes nothing here: it is of samples for training and `make evaluate`; drop it"
+        raise ConfigError(f"data.{key}", more[key], message)
     return changed({"max_bad_fraction": 1.0, **given, "table": asdict(table)}, more)
 
 

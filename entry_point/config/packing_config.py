@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig, TableConfig, dataset_settings
-from entry_point.config.part import Part, PartText
+from entry_point.config.part import PartText
 from entry_point.config.schema import SETTINGS, FilePath, Float, Int, Positive
 
 
@@ -48,8 +48,10 @@ class OptimizeConfig:
 
     def __post_init__(self) -> None:
         self.dataset(self.source or ".")  # a wrong setting is named before anything is read
-        if self.output_format != "shards" and self.part and Part.parse(self.part).count != 1:
-            raise ConfigError("part", self.part, "needs output_format=shards")
+        of_shards = {"max_side": self.max_side, "convert": self.convert, "part": self.part}
+        for key, value in of_shards.items():
+            if value is not None and self.output_format != "shards":
+                raise ConfigError(key, value, "needs output_format=shards")
 
     def dataset(self, root: str) -> DataConfig:
         """Returns how to read the source; raises ConfigError."""

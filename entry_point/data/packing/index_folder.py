@@ -28,8 +28,6 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
 
     Raises DataError, ConfigError and OSError.
     """
-    if options.max_side is not None:
-        raise ConfigError("max_side", options.max_side, "needs output_format=shards")
     dataset = open_dataset(options.dataset(str(source)), source, for_training=False)
     images = dataset.source(WHOLE)
     if not isinstance(images, RangeSource):

@@ -10,16 +10,13 @@ import numpy
 import pytest
 from PIL import Image
 
-from entry_point.config.commands import (
-    OF_SAMPLES,
-    check_command,
-    index_command,
-    make,
-)
+from entry_point.config.commands import check_command, index_command, make
 from entry_point.config.compose import load_config
-from entry_point.config.data_config import DataConfig, TableConfig
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.data_config import OF_SAMPLES, DataConfig, TableConfig
 from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
+from entry_point.config.predict_config import PredictConfig
 from entry_point.config.train_config import load_train_config
 from entry_point.job.run_folder import LINK_LATEST, RunFolder
 from entry_point.training.results.summary import _test_command
@@ -111,6 +108,21 @@ def test_each_setting_of_data_is_of_the_dataset_or_of_samples() -> None:
         *("format", "kwargs", "root", "images", "table", "val_fraction", "gray_bits"),
         *("val_top_up", "index_root"),
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "schema", "given"),
+    [
+        ("predict", PredictConfig, "data.image_size=320"),
+        ("optimize", OptimizeConfig, "data.image_size=224"),
+        ("check_dataset", CheckConfig, "data.max_bad_fraction=0.1"),
+    ],
+)
+def test_a_setting_of_samples_is_refused_where_none_are_made(
+    name: str, schema: type, given: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{given}: changes nothing here: .*; drop it$"):
+        load_config(name, schema, ["root=x", given] if name == "check_dataset" else [given])
 
 
 def test_a_packed_dataset_is_checked_without_the_index_root_that_it_does_not_use() -> None:

@@ -127,6 +127,7 @@ def test_parts_that_disagree_are_named(
         (["part=3/2"], "part=3/2: must be N/M with N from 1 to M"),
         (["part=1/2", "output_format=index"], "part=1/2: needs output_format=shards"),
         (["max_side=64", "output_format=index"], "max_side=64: needs output_format=shards"),
+        (["convert=jpeg", "output_format=index"], "convert=jpeg: needs output_format=shards"),
     ],
 )
 def test_a_part_that_does_not_belong_to_the_others_is_refused_before_it_is_packed(
