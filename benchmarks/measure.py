@@ -14,13 +14,16 @@ import platform
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import matplotlib
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from benchmarks.freed_memory import keep_freed_memory
 
@@ -31,6 +34,7 @@ RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PLOTS = RESULTS / "plots"
 Contender = TypeVar("Contender", bound=Hashable)
 Found = TypeVar("Found")
+Time = TypeVar("Time", float, NDArray[np.float64])
 # In every plot a contender has the color of the longest of these keys that its name contains.
 COLORS = {
     "": "#adb5bd",
@@ -95,16 +99,21 @@ def turns(contenders: Iterable[Contender], rounds: int) -> list[Contender]:
 
 
 def timed(
-    contenders: Mapping[str, Callable[[], object]], clock: Callable[[], float]
-) -> dict[str, Callable[[], float]]:
-    """Returns contenders whose calls return the seconds by which they move the clock."""
+    contenders: Mapping[str, Callable[[], object]], clock: Callable[[], Time]
+) -> dict[str, Callable[[], Time]]:
+    """Returns contenders whose calls return the seconds by which they move the clock, or clocks."""
 
-    def seconds(work: Callable[[], object]) -> float:
+    def seconds(work: Callable[[], object]) -> Time:
         started = clock()
         work()
         return clock() - started
 
     return {name: partial(seconds, work) for name, work in contenders.items()}
+
+
+def use(items: Iterable[object]) -> None:
+    """Take all items, and keep none."""
+    deque(items, maxlen=0)
 
 
 def hardware() -> str:
@@ -153,17 +162,35 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def bars(name: str, title: str, label: str, values: Mapping[str, float]) -> None:
     """Write PLOTS/NAME.png with one horizontal bar per contender."""
-    plt.rcParams["font.size"] = 11
-    figure, axes = plt.subplots(figsize=(8, 0.4 * len(values) + 1.2))
-    drawn = axes.barh(list(values), list(values.values()), color=[color(key) for key in values])
-    axes.invert_yaxis()
-    axes.set(title=title, xlabel=f"{label} (less is better)")
-    axes.bar_label(drawn, fmt="%.3g", padding=3)
-    axes.margins(x=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
-    PLOTS.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOTS / f"{name}.png", dpi=90, bbox_inches="tight")
-    plt.close(figure)
+    draw_bars(PLOTS / f"{name}.png", {f"{label} (less is better)": values}, title=title)
+
+
+def draw_bars(
+    file: Path, panels: Mapping[str, Mapping[str, float]], *, title: str = "", ink: str = "black"
+) -> None:
+    """Write a picture of bars, side by side for each panel, whose contenders are among those of the
+    first one. `ink` is the color of the text."""
+    names = list(next(iter(panels.values())))
+    size = (6.5 + 1.5 * len(panels), 0.4 * len(names) + 1.2)
+    settings = {"font.size": 11, "svg.fonttype": "none", "text.color": ink, "ytick.color": ink}
+    with plt.rc_context(settings):
+        figure, several = plt.subplots(1, len(panels), sharey=True, squeeze=False, figsize=size)
+        for axes, (label, values) in zip(several[0], panels.items(), strict=True):
+            lengths = [values.get(name, 0.0) for name in names]
+            drawn = axes.barh(names, lengths, color=[color(name) for name in names])
+            texts = [f"{n:.0f}" if n >= 1000 else f"{n:.3g}" if n else "" for n in lengths]
+            axes.bar_label(drawn, texts, padding=3)
+            axes.set_title(label, fontsize=11)
+            axes.margins(x=0.15)
+            axes.spines[:].set_visible(False)
+            axes.tick_params(left=False, bottom=False, labelbottom=False)
+        axes.invert_yaxis()
+        figure.suptitle(title)
+        figure.tight_layout()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        no_day = {"Date": None} if file.suffix == ".svg" else {}
+        figure.savefig(file, dpi=90, transparent=file.suffix == ".svg", metadata=no_day)
+        plt.close(figure)
 
 
 def measured_by(command: str, packages: Sequence[str]) -> str:

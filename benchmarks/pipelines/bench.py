@@ -29,9 +29,8 @@ from pydantic.dataclasses import dataclass
 from benchmarks.measure import PLOTS, RESULTS, installed, turns
 from benchmarks.pipelines.compare import Compared, compare, references
 from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
-from benchmarks.pipelines.page import PHONES_BATCH, Page
+from benchmarks.pipelines.page import PHONES_BATCH, Page, write_pictures
 from benchmarks.pipelines.peers import PEERS, TURBOLOADER
-from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
