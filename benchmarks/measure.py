@@ -6,6 +6,7 @@ alike. Most figures are CPU time, not wall-clock time, of the median round.
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import importlib.metadata
 import importlib.util
@@ -20,15 +21,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import matplotlib
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
-from benchmarks.freed_memory import keep_freed_memory
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PLOTS = RESULTS / "plots"
@@ -79,6 +74,18 @@ def cpu_milliseconds(
     keep_freed_memory()
     seconds = alternate(timed(contenders, time.process_time), rounds + 1)
     return {name: 1e3 * statistics.median(s[1:]) / works for name, s in seconds.items()}
+
+
+def keep_freed_memory() -> None:
+    """Let glibc reuse freed memory at once instead of returning it to the kernel.
+
+    Otherwise the heap's layout decides by chance whether a result's pages are new. New pages cost
+    page faults, up to 0.15 ms per 256x256 image, and not the same for all contenders.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # mallopt(3)
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(trim_threshold, 1 << 30)
+        mallopt(mmap_threshold, 32 << 20)
 
 
 def alternate(
@@ -170,17 +177,21 @@ def draw_bars(
 ) -> None:
     """Write a picture of bars, side by side for each panel, whose contenders are among those of the
     first one. `ink` is the color of the text."""
+    import matplotlib  # here, as the check on a GPU draws nothing
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
     names = list(next(iter(panels.values())))
     size = (6.5 + 1.5 * len(panels), 0.4 * len(names) + 1.2)
-    settings = {"font.size": 11, "svg.fonttype": "none", "text.color": ink, "ytick.color": ink}
-    with plt.rc_context(settings):
+    with plt.rc_context({"svg.fonttype": "none", "text.color": ink, "ytick.color": ink}):
         figure, several = plt.subplots(1, len(panels), sharey=True, squeeze=False, figsize=size)
         for axes, (label, values) in zip(several[0], panels.items(), strict=True):
             lengths = [values.get(name, 0.0) for name in names]
             drawn = axes.barh(names, lengths, color=[color(name) for name in names])
             texts = [f"{n:.0f}" if n >= 1000 else f"{n:.3g}" if n else "" for n in lengths]
             axes.bar_label(drawn, texts, padding=3)
-            axes.set_title(label, fontsize=11)
+            axes.set_title(label, fontsize="medium")
             axes.margins(x=0.15)
             axes.spines[:].set_visible(False)
             axes.tick_params(left=False, bottom=False, labelbottom=False)
@@ -198,6 +209,14 @@ def measured_by(command: str, packages: Sequence[str]) -> str:
     return f"`{command}`; {machine()}; {versions(packages)}."
 
 
+def write_page(file: Path, title: str, *parts: str) -> str:
+    """Write a page of paragraphs and tables, with an empty line between them; returns it."""
+    text = "\n\n".join([f"# {title}", *(part.strip("\n") for part in parts if part)]) + "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return text
+
+
 def write(
     name: str,
     only: str,
@@ -208,9 +227,5 @@ def write(
 ) -> None:
     """Write and print docs/results/NAME.md, the page of `make figures ONLY=...`."""
     made = measured_by(f"make figures ONLY={only}", packages)
-    text = f"# {title}\n\n{method}\n\n{made}\n\n" + "\n".join(tables)
-    if (PLOTS / f"{name}.png").exists():
-        text += f"\n![{title}](plots/{name}.png)\n"
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text)
-    sys.stdout.write(text)
+    plot = f"![{title}](plots/{name}.png)" if (PLOTS / f"{name}.png").exists() else ""
+    sys.stdout.write(write_page(RESULTS / f"{name}.md", title, method, made, *tables, plot))

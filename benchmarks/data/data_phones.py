@@ -29,7 +29,12 @@ def packed(files: Sequence[bytes], max_side: int) -> list[bytes]:
 
 def repeated(epoch: epochs.Epoch) -> Callable[[], None]:
     """Returns a function that makes EPOCHS random samples of each photograph."""
-    return lambda: measure.use(epoch() for _ in range(EPOCHS))
+
+    def several() -> None:
+        for _ in range(EPOCHS):
+            epoch()
+
+    return several
 
 
 def whole(files: Sequence[bytes]) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.measure import draw_bars, measured_by
+from benchmarks.measure import draw_bars, measured_by, write_page
 from benchmarks.pipelines.compare import COMPARISON, Compared, compared_table
 from benchmarks.pipelines.peers import PEERS
 from benchmarks.pipelines.run_case import DALI_READER
@@ -62,19 +62,17 @@ class Page:
         """Write STEM.md and PLOTS/<name of STEM>.png; returns the Markdown."""
         picture = plots / f"{stem.name}.png"
         draw(self.measured, picture)
-        parts = [
-            f"# {TITLE}\n\n**Recommendation.** {advice(self.measured)}\n",
-            f"![{TITLE}]({picture.relative_to(stem.parent)})\n",
+        return write_page(
+            stem.with_suffix(".md"),
+            TITLE,
+            f"**Recommendation.** {advice(self.measured)}",
+            f"![{TITLE}]({picture.relative_to(stem.parent)})",
             rates_table(self.measured),
             ratios_table(self.measured),
-        ]
-        if self.phones:
-            parts += [PHONES, rates_table(self.phones), ratios_table(self.phones)]
-        if self.compared:
-            parts += [COMPARISON, compared_table(self.compared)]
-        text = "\n".join([*parts, f"{self._method()}\n"])
-        stem.with_suffix(".md").write_text(text)
-        return text
+            *((PHONES, rates_table(self.phones), ratios_table(self.phones)) if self.phones else ()),
+            *((COMPARISON, compared_table(self.compared)) if self.compared else ()),
+            self._method(),
+        )
 
     def _method(self) -> str:
         return (

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.freed_memory import keep_freed_memory
+from benchmarks.measure import keep_freed_memory
 from benchmarks.pipelines import process_tree
 from benchmarks.pipelines.peers import PEERS, PeerLoader
 from entry_point.config.augment_config import AugmentConfig

@@ -63,7 +63,7 @@ def write_model(
     network: nn.Module | None = None,
     code: str | None = None,
     reached: str | None = None,
-    classes: Sequence[str] = CLASSES,
+    classes: list[str] = CLASSES,
 ) -> Path:
     """The model folder of a run on 32 pixels, with a small network unless `overrides` name one.
 
@@ -77,7 +77,7 @@ def write_model(
     settings = [*SMALL, *(() if named else NETWORK), *overrides]
     config, yaml = load_train_config(settings)
     values = torch.arange(len(classes)) if kind == "class" else LABELS[kind]
-    task = task_of(labels(kind, list(classes), values), *settings)
+    task = task_of(labels(kind, classes, values), *settings)
     torch.manual_seed(0)
     network = network or build_model(config.model, task.outputs, image_size=32)
     own = read_code(config)
