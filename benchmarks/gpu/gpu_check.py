@@ -47,7 +47,6 @@ from benchmarks import measure
 from benchmarks.gpu import gpu_page
 from benchmarks.gpu.gpu_page import CORES, PEER_CORES, PEERS, RECIPES, ROUNDS, Outcome, Result
 from benchmarks.pipelines.process_tree import cpu_seconds
-from benchmarks.sample_photographs import many_photographs, photographs, write_classes
 from entry_point import train
 from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
@@ -214,6 +213,9 @@ def job(
 
 def make_data(plan: Plan) -> None:
     """Writes 48 JPEGs of 533x800 pixels, repeated, as plain files and as shards, once."""
+    # Not above: jobs import this file, but not the packages of the photographs.
+    from benchmarks.sample_photographs import many_photographs, write_classes
+
     root, files = plan.work / "data", many_photographs()
     done = root / f"complete-{plan.images}"
     if done.exists():
@@ -276,8 +278,9 @@ def train_on(feed: str, *overrides: str) -> int:
 
 def serve(device: str) -> int:
     """Measures and prints; returns the exit code. A dry run has a model that costs nothing."""
+    from benchmarks.sample_photographs import photographs
     from benchmarks.serving.serve_contenders import Clients, server, write_free_model, write_model
-    from benchmarks.serving.serve_speed import CLIENTS, latency, write_bodies
+    from benchmarks.serving.serve_speed import CLIENTS, P50, P99, RATE, figures, write_bodies
 
     on_gpu, speeds, rates = device == "cuda", [], []
     write, precision, seconds = write_free_model, "fp32", 0.1
@@ -287,10 +290,10 @@ def serve(device: str) -> int:
         write_bodies(bodies := Path(folder, "bodies"), photographs())
         with server(write(Path(folder, "run")), precision, on_gpu=on_gpu) as ready:
             for count in CLIENTS:
-                sent = clients.send(ready, bodies / "jpg", count, seconds)
-                p50, p99 = (f"p{p} {latency([sent], p):.3g} ms" for p in (50, 99))
-                rates.append(sent.per_second)
-                speeds.append(f"{count} clients: {sent.per_second:.4g}/s, {p50}, {p99}")
+                found = figures([clients.send(ready, bodies / "jpg", count, seconds)])
+                rates.append(found[RATE])
+                latency = f"p50 {found[P50]:.3g} ms, p99 {found[P99]:.3g} ms"
+                speeds.append(f"{count} clients: {found[RATE]:.4g}/s, {latency}")
     model = "ResNet-18" if on_gpu else "a free model"
     speed = f"{model} in {precision}, {'; '.join(speeds)}"
     say(json.dumps({"times one client": rates[-1] / rates[0], "speed": speed}))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -44,17 +44,27 @@ FREE_MODEL = "benchmarks.training.stall_contenders.glance"
 TITLE = "The stall workload"
 
 
-@dataclass
-class Rounds:
-    """One contender's step times and CPU seconds, by round."""
+@dataclass(frozen=True)
+class Figures:
+    """One contender's figures."""
 
-    times: list[Times]
-    cpu: list[float]
+    step: float
+    """Milliseconds, the mean over the steps of the median round; so is `data_wait`."""
+    data_wait: float
+    cpu: float
+    """Milliseconds per image, of the median round."""
+    waiting: float
+    """Percent of the time of all steps."""
 
-    def milliseconds(self, part: str) -> float:
-        """Returns the mean over the steps of the median round."""
-        column = COLUMNS.index(part)
-        return 1e3 * statistics.median(float(times[:, column].mean()) for times in self.times)
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[Times, float]]) -> Figures:
+        """Of the times of the steps, and the CPU seconds, of each round."""
+        columns = [COLUMNS.index(part) for part in ("step", "data_wait")]
+        of_steps = [times[:, columns] for times, _ in rounds]
+        step, data_wait = 1e3 * np.median([times.mean(0) for times in of_steps], 0)
+        cpu = 1e3 * statistics.median(seconds for _, seconds in rounds) / IMAGES
+        all_steps, all_waits = np.concatenate(of_steps).sum(0)
+        return cls(float(step), float(data_wait), cpu, 100 * float(all_waits / all_steps))
 
 
 class Training:
@@ -90,8 +100,8 @@ class Training:
 
 
 def train_in_turns(
-    names: list[str], root: Path, model: str, devices: Devices, rounds: int
-) -> dict[str, Rounds]:
+    names: Sequence[str], root: Path, model: str, devices: Devices, rounds: int
+) -> dict[str, Figures]:
     contenders = {}
     for name in names:
         config = settings(name, root, model, devices.device.type)
@@ -103,57 +113,35 @@ def train_in_turns(
     for training in contenders.values():
         training.loader.close()
     # The first round warms up.
-    return {name: Rounds(*map(list, zip(*each[1:], strict=True))) for name, each in found.items()}
+    return {name: Figures.of(some[1:]) for name, some in found.items()}
 
 
-def step_table(results: Mapping[str, Rounds]) -> str:
-    header = ["pipeline", "step, ms", "data wait", "CPU ms/image", "x Pillow"]
-    base = results[PILLOW].milliseconds("step")
-    rows = [
-        [
-            name,
-            *(round(rounds.milliseconds(p), 2) for p in ("step", "data_wait")),
-            round(1e3 * statistics.median(rounds.cpu) / IMAGES, 2),
-            round(base / rounds.milliseconds("step"), 2),
-        ]
-        for name, rounds in results.items()
-    ]
-    return measure.table(header, rows)
-
-
-def wait_table(results: Mapping[str, Rounds], model: str) -> str:
-    """Returns the share of data wait where the model is slower than the pipeline."""
-    rows = []
-    for name, rounds in results.items():
-        times = np.concatenate(rounds.times)
-        wait, step = (times[:, COLUMNS.index(part)].sum() for part in ("data_wait", "step"))
-        rows.append(
-            [model, name, round(rounds.milliseconds("step"), 1), f"{100 * wait / step:.2f}"]
-        )
-    return measure.table(["model", "pipeline", "step, ms", "data wait, % (goal: 1)"], rows)
-
-
-def measure_device(device: torch.device, root: Path) -> tuple[list[str], dict[str, Rounds]]:
+def measure_device(device: torch.device, root: Path) -> tuple[list[str], dict[str, Figures]]:
     """Tables for one device, and the results of the almost free model."""
     gpu = device.type == "cuda"
     model, rounds = ("resnet50", ROUNDS) if gpu else ("shufflenet_v2_x0_5", 3)
     devices = Devices(device, torch.bfloat16 if gpu else None)
     free = train_in_turns(list(CONTENDERS), root, FREE_MODEL, devices, ROUNDS)
-    bound = train_in_turns([THREADS], root, model, devices, rounds)
-    ratios = measure.table(
-        ["ratio of step times", "measured", "goal"],
-        [
-            [f"{PILLOW} / {WORKERS}", _ratio(free, PILLOW, WORKERS), 1.3],
-            [f"{PILLOW} / {THREADS}", _ratio(free, PILLOW, THREADS), 3],
-            [f"{PUBLISHED} / {THREADS}", _ratio(free, PUBLISHED, THREADS), ""],
-        ],
-    )
-    title = f"## {devices.describe()}\n"
-    return [title, step_table(free), ratios, wait_table(bound, model)], free
-
-
-def _ratio(results: Mapping[str, Rounds], slower: str, faster: str) -> float:
-    return round(results[slower].milliseconds("step") / results[faster].milliseconds("step"), 2)
+    bound = train_in_turns([THREADS], root, model, devices, rounds)[THREADS]
+    steps: list[list[object]] = []
+    for name, one in free.items():
+        values = (one.step, one.data_wait, one.cpu, free[PILLOW].step / one.step)
+        steps.append([name, *(round(value, 2) for value in values)])
+    pairs: list[tuple[str, str, object]] = [
+        (PILLOW, WORKERS, 1.3), (PILLOW, THREADS, 3), (PUBLISHED, THREADS, ""),
+    ]  # fmt: skip
+    ratios = [
+        [f"{slower} / {faster}", round(free[slower].step / free[faster].step, 2), goal]
+        for slower, faster, goal in pairs
+    ]
+    waits = [[model, THREADS, round(bound.step, 1), f"{bound.waiting:.2f}"]]
+    tables = [
+        f"## {devices.describe()}",
+        measure.table(["pipeline", "step, ms", "data wait", "CPU ms/image", "x Pillow"], steps),
+        measure.table(["ratio of step times", "measured", "goal"], ratios),
+        measure.table(["model", "pipeline", "step, ms", "data wait, % (goal: 1)"], waits),
+    ]
+    return tables, free
 
 
 def main() -> None:
@@ -169,7 +157,7 @@ def main() -> None:
             some, free = measure_device(device, root)
             tables += some
     label = f"ms per step of {BATCH} images on the {devices[-1].type.upper()}, model almost free"
-    steps = {name: rounds.milliseconds("step") for name, rounds in free.items()}
+    steps = {name: one.step for name, one in free.items()}
     measure.bars("stall", f"{TITLE}: random crop, random mask, YCbCr", label, steps)
     measure.write(
         "stall",
