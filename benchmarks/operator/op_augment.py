@@ -99,11 +99,10 @@ def baselines(files: list[bytes], boxes: Tensor, policy: Policy) -> dict[str, Wo
 
 def peers(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
     """Returns the libraries that have the policy `word`, without erasing."""
-    return {
-        **kornia(word, files, boxes),
-        **albumentations(word, files, boxes),
-        **dali(word, files, boxes),
-    }
+    found: dict[str, Work] = {}
+    for library in (kornia, albumentations, dali):
+        found |= library(word, files, boxes)
+    return found
 
 
 def kornia(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
@@ -140,12 +139,7 @@ def albumentations(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Wo
         ]
     )
     views = libraries()[OPENCV].samples(files, boxes)
-
-    def work() -> None:
-        for view in views():
-            policy(image=view)
-
-    return {"Albumentations (OpenCV)": work}
+    return {"Albumentations (OpenCV)": lambda: measure.use(policy(image=view) for view in views())}
 
 
 def dali(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:

@@ -7,41 +7,98 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from benchmarks import measure
+from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.pipelines.process_tree import cpu_seconds
-from benchmarks.training.stall_contenders import (
-    BATCH,
-    CONTENDERS,
-    IMAGES,
-    PILLOW,
-    PUBLISHED,
-    THREADS,
-    WORKERS,
-    CropSkip,
-    settings,
-    training_loader,
-    write_data,
-)
-from entry_point.config.train_config import TrainConfig
-from entry_point.data.loader import Loader, open_source
+from benchmarks.sample_photographs import photographs, write_classes
+from custom_op import jpeg_headers
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.packing.pack import pack
+from entry_point.data.plan.crops import CropPlan
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.source import Encoded, Source
 from entry_point.job.devices import Devices
-from entry_point.training.input import device_batches
+from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize
 from entry_point.training.results.times import COLUMNS, Moment, StallMeter, Times, settled
 from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5
-FREE_MODEL = "benchmarks.training.stall_contenders.glance"
+FREE_MODEL = "benchmarks.training.stall_step.glance"
 TITLE = "The stall workload"
+IMAGES, BATCH = 512, 32
+PILLOW = "Pillow + DataLoader, as published"
+PUBLISHED = "crop + skip, as published (DataLoader workers)"
+WORKERS = "this template (workers), transform on the CPU"
+THREADS = "this template (threads), plain files"
+# As published: the transform runs on the CPU, one sample at a time.
+_CPU = ("augment.name=project.stall.StallSample", "augment.per=sample")
+CONTENDERS: Mapping[str, tuple[str, ...]] = {
+    PILLOW: ("pipeline=pillow", *_CPU),
+    PUBLISHED: ("pipeline=workers", *_CPU),
+    WORKERS: ("pipeline=workers", *_CPU),
+    THREADS: ("pipeline=threads",),
+    "this template (threads), shards": ("pipeline=threads", "data.format=shards"),
+}
+
+
+def write_data(root: Path) -> None:
+    """Write root/folder/train, 533x800 JPEGs of six photographs, and root/shards, packed."""
+    files = photographs()
+    write_classes(root / "folder" / "train", files, IMAGES, len(files))
+    pack(root / "folder", root / "shards", OptimizeConfig())
+
+
+def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
+    """Returns the recipe of experiment=stall for one contender."""
+    form = "shards" if "shards" in name else "folder"
+    chosen = [*CONTENDERS[name], f"data.root={root / form}", f"model.name={model}"]
+    trainer = [f"trainer.device={device}", f"trainer.batch_size={BATCH}"]
+    config, _ = load_train_config(["experiment=stall", "data.format=folder", *chosen, *trainer])
+    return config
+
+
+class CropSkip:
+    """Decodes with the published operator: one sample of each image, neither turned nor resized."""
+
+    has_threads = uses_indexes = False
+
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        heights, widths, _ = jpeg_headers(encoded.files).numpy().T
+        return heights, widths
+
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
+        images = empty_images(allocate, len(plan), plan.side)
+        for i, box in enumerate(plan.boxes.tolist()):
+            images[i] = crop_skip(encoded.files[i], *box)
+        return images, {}
+
+    def close(self) -> None: ...
+
+
+def glance(num_classes: int) -> nn.Module:
+    """Returns an almost free model: it reads one pixel in 16 by 16."""
+    return nn.Sequential(
+        nn.MaxPool2d(1, 16),
+        nn.AdaptiveMaxPool2d(4),
+        nn.Flatten(),
+        nn.Linear(48, num_classes),
+    )
 
 
 @dataclass(frozen=True)
@@ -70,11 +127,12 @@ class Figures:
 class Training:
     """One contender in training."""
 
-    def __init__(self, config: TrainConfig, loader: Loader, devices: Devices) -> None:
+    def __init__(
+        self, config: TrainConfig, source: Source, loader: Loader, devices: Devices
+    ) -> None:
         self._devices, self.loader = devices, loader
         normalize = Normalize(*config.data.normalization, devices.input_dtype)
         self._normalize = normalize.to(devices.device)
-        source = open_source(config.data, "train", Path())
         self._learner = Learner(
             config,
             devices,
@@ -105,9 +163,11 @@ def train_in_turns(
     contenders = {}
     for name in names:
         config = settings(name, root, model, devices.device.type)
-        published = CropSkip() if name == PUBLISHED else None
-        loader = training_loader(config, devices.device, published)
-        contenders[name] = Training(config, loader, devices)
+        source = open_source(config.data, "train", Path())
+        spec = loader_spec(config, devices, "train")
+        spec = replace(spec, epochs=())  # no batch is made ahead while others train
+        loader = build_loader(source, spec, CropSkip() if name == PUBLISHED else None)
+        contenders[name] = Training(config, source, loader, devices)
     epochs = {name: training.epoch for name, training in contenders.items()}
     found = measure.alternate(epochs, rounds + 1)
     for training in contenders.values():

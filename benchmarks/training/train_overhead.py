@@ -110,7 +110,7 @@ def resume_seconds(data: Path) -> dict[str, float]:
 def main(data: Path) -> None:
     """Measure with the JPEGs in data/train and data/val."""
     torch.set_num_threads(1)
-    cheap = step_milliseconds(data, "benchmarks.training.stall_contenders.glance", steps=200)
+    cheap = step_milliseconds(data, "benchmarks.training.stall_step.glance", steps=200)
     loop = cheap["real"] - cheap["bare"]
     resnet = step_milliseconds(data, "resnet18", steps=4)
     steps = [
