@@ -74,8 +74,8 @@ def main() -> None:
     crops = {(i, c): tensor(encode(crop_image(files[i], c))) for i, c in places}
     own = {(i, c): tensor(own_blocks(files[i], c)) for i, c in places}
     ours = decode_and_crop_jpeg
-    decoders = whole_decoders(files, plain)
-    decoders |= {
+    decoders: dict[str, Decode] = {
+        **whole_decoders(files, plain),
         PUBLISHED: lambda i, c: crop_skip(plain[i], *c, SIZE, SIZE),
         # The fastest of these is the bound: memory layout alone changes each of them by up to half.
         f"{BOUND} crop + skip": lambda i, c: crop_skip(crops[i, c], 0, 0, SIZE, SIZE),
