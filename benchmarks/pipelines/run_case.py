@@ -128,8 +128,8 @@ class Dropping:
 def measure(case: Case) -> Result:
     torch.set_num_threads(1)
     keep_freed_memory()
-    idle_megabytes = process_tree.private_megabytes()
     first, *others = _consumers()
+    idle_megabytes = process_tree.private_megabytes()
     stages: list[tuple[float, float, float]] = []
     for drops, consumers in ((True, [first]), (False, others)):
         loader = endless_loader(case, drops)
