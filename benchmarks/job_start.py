@@ -31,12 +31,7 @@ CONTEXT = (
     *(".dockerignore", "Dockerfile", "launch/image_packages.py", "requirements"),
     *("configs", "custom_op", "entry_point", "project"),
 )
-OVERRIDES = (
-    "data=folder",
-    "data.image_size=64",
-    "trainer.epochs=1000",
-    "trainer.log_every_steps=1",
-)
+OVERRIDES = "data=folder data.image_size=64 trainer.epochs=1000 trainer.log_every_steps=1".split()
 TITLE = "The image: start, stop, rebuild, size"
 
 

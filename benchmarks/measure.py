@@ -6,6 +6,7 @@ alike. Most figures are CPU time, not wall-clock time, of the median round.
 
 from __future__ import annotations
 
+import ctypes
 import datetime
 import importlib.metadata
 import importlib.util
@@ -14,23 +15,21 @@ import platform
 import statistics
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import matplotlib
+import numpy as np
 import torch
-
-from benchmarks.freed_memory import keep_freed_memory
-
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
+from numpy.typing import NDArray
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 PLOTS = RESULTS / "plots"
 Contender = TypeVar("Contender", bound=Hashable)
 Found = TypeVar("Found")
+Time = TypeVar("Time", float, NDArray[np.float64])
 # In every plot a contender has the color of the longest of these keys that its name contains.
 COLORS = {
     "": "#adb5bd",
@@ -77,6 +76,18 @@ def cpu_milliseconds(
     return {name: 1e3 * statistics.median(s[1:]) / works for name, s in seconds.items()}
 
 
+def keep_freed_memory() -> None:
+    """Let glibc reuse freed memory at once instead of returning it to the kernel.
+
+    Otherwise the heap's layout decides by chance whether a result's pages are new. New pages cost
+    page faults, up to 0.15 ms per 256x256 image, and not the same for all contenders.
+    """
+    trim_threshold, mmap_threshold = -1, -3  # mallopt(3)
+    if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
+        mallopt(trim_threshold, 1 << 30)
+        mallopt(mmap_threshold, 32 << 20)
+
+
 def alternate(
     contenders: Mapping[Contender, Callable[[], Found]], rounds: int
 ) -> dict[Contender, list[Found]]:
@@ -95,16 +106,21 @@ def turns(contenders: Iterable[Contender], rounds: int) -> list[Contender]:
 
 
 def timed(
-    contenders: Mapping[str, Callable[[], object]], clock: Callable[[], float]
-) -> dict[str, Callable[[], float]]:
-    """Returns contenders whose calls return the seconds by which they move the clock."""
+    contenders: Mapping[str, Callable[[], object]], clock: Callable[[], Time]
+) -> dict[str, Callable[[], Time]]:
+    """Returns contenders whose calls return the seconds by which they move the clock, or clocks."""
 
-    def seconds(work: Callable[[], object]) -> float:
+    def seconds(work: Callable[[], object]) -> Time:
         started = clock()
         work()
         return clock() - started
 
     return {name: partial(seconds, work) for name, work in contenders.items()}
+
+
+def use(items: Iterable[object]) -> None:
+    """Take all items, and keep none."""
+    deque(items, maxlen=0)
 
 
 def hardware() -> str:
@@ -153,22 +169,52 @@ def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def bars(name: str, title: str, label: str, values: Mapping[str, float]) -> None:
     """Write PLOTS/NAME.png with one horizontal bar per contender."""
-    plt.rcParams["font.size"] = 11
-    figure, axes = plt.subplots(figsize=(8, 0.4 * len(values) + 1.2))
-    drawn = axes.barh(list(values), list(values.values()), color=[color(key) for key in values])
-    axes.invert_yaxis()
-    axes.set(title=title, xlabel=f"{label} (less is better)")
-    axes.bar_label(drawn, fmt="%.3g", padding=3)
-    axes.margins(x=0.12)
-    axes.spines[["top", "right"]].set_visible(False)
-    PLOTS.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOTS / f"{name}.png", dpi=90, bbox_inches="tight")
-    plt.close(figure)
+    draw_bars(PLOTS / f"{name}.png", {f"{label} (less is better)": values}, title=title)
+
+
+def draw_bars(
+    file: Path, panels: Mapping[str, Mapping[str, float]], *, title: str = "", ink: str = "black"
+) -> None:
+    """Write a picture of bars, side by side for each panel, whose contenders are among those of the
+    first one. `ink` is the color of the text."""
+    import matplotlib  # here, as the check on a GPU draws nothing
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    names = list(next(iter(panels.values())))
+    size = (6.5 + 1.5 * len(panels), 0.4 * len(names) + 1.2)
+    with plt.rc_context({"svg.fonttype": "none", "text.color": ink, "ytick.color": ink}):
+        figure, several = plt.subplots(1, len(panels), sharey=True, squeeze=False, figsize=size)
+        for axes, (label, values) in zip(several[0], panels.items(), strict=True):
+            lengths = [values.get(name, 0.0) for name in names]
+            drawn = axes.barh(names, lengths, color=[color(name) for name in names])
+            texts = [f"{n:.0f}" if n >= 1000 else f"{n:.3g}" if n else "" for n in lengths]
+            axes.bar_label(drawn, texts, padding=3)
+            axes.set_title(label, fontsize="medium")
+            axes.margins(x=0.15)
+            axes.spines[:].set_visible(False)
+            axes.tick_params(left=False, bottom=False, labelbottom=False)
+        axes.invert_yaxis()
+        figure.suptitle(title)
+        figure.tight_layout()
+        file.parent.mkdir(parents=True, exist_ok=True)
+        no_day = {"Date": None} if file.suffix == ".svg" else {}
+        figure.savefig(file, dpi=90, transparent=file.suffix == ".svg", metadata=no_day)
+        plt.close(figure)
 
 
 def measured_by(command: str, packages: Sequence[str]) -> str:
     """Returns a page's account of its origin: command, machine, day and versions."""
     return f"`{command}`; {machine()}; {versions(packages)}."
+
+
+def write_page(file: Path, title: str, *parts: str) -> str:
+    """Write a page of paragraphs and tables, with an empty line between them; returns it."""
+    text = "\n\n".join([f"# {title}", *(part.strip("\n") for part in parts if part)]) + "\n"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return text
 
 
 def write(
@@ -181,9 +227,5 @@ def write(
 ) -> None:
     """Write and print docs/results/NAME.md, the page of `make figures ONLY=...`."""
     made = measured_by(f"make figures ONLY={only}", packages)
-    text = f"# {title}\n\n{method}\n\n{made}\n\n" + "\n".join(tables)
-    if (PLOTS / f"{name}.png").exists():
-        text += f"\n![{title}](plots/{name}.png)\n"
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    (RESULTS / f"{name}.md").write_text(text)
-    sys.stdout.write(text)
+    plot = f"![{title}](plots/{name}.png)" if (PLOTS / f"{name}.png").exists() else ""
+    sys.stdout.write(write_page(RESULTS / f"{name}.md", title, method, made, *tables, plot))

@@ -54,12 +54,20 @@ def many_photographs() -> list[bytes]:
     ]
 
 
-def write_classes(folder: Path, jpegs: Sequence[bytes], count: int, classes: int) -> None:
-    """Writes `count` files, `jpegs` in turns, as FOLDER/CLASS/NUMBER.jpg."""
+def write_classes(
+    folder: Path, jpegs: Sequence[bytes], count: int, classes: int, *, linked: bool = False
+) -> None:
+    """Writes `count` files, `jpegs` in turns, as FOLDER/CLASS/NUMBER.jpg; `linked`: equal files are
+    links to the first."""
+    files: list[Path] = []
     for number in range(count):
         file = folder / f"class{number % classes}" / f"{number:06d}.jpg"
         file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(jpegs[number % len(jpegs)])
+        if linked and number >= len(jpegs):
+            file.hardlink_to(files[number % len(jpegs)])
+        else:
+            file.write_bytes(jpegs[number % len(jpegs)])
+        files.append(file)
 
 
 def phone_photographs(zoom: float = 1) -> list[bytes]:

@@ -8,23 +8,16 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
 from torchvision.transforms import v2
 
 from benchmarks import measure
+from benchmarks.data import epochs
 from benchmarks.sample_photographs import HEIGHT, WIDTH, many_photographs
-from custom_op import index_jpeg
-from entry_point.config.data_config import DataConfig
-from entry_point.data.decode.allocation import reused_memory
-from entry_point.data.decode.decode import OperatorDecoder
-from entry_point.data.plan.crops import CropPlanner
-from entry_point.data.plan.samples import Samples
-from entry_point.data.sources.source import Encoded
 
 FORMATS: dict[str, dict[str, Any]] = {
     "PNG": {},
@@ -35,10 +28,10 @@ FORMATS: dict[str, dict[str, Any]] = {
     "TIFF": {},
 }
 """Pillow's names, and how the photographs are saved."""
-SIZE, BATCH, ROUNDS = 224, 16, 7
+BATCH, ROUNDS = 16, 7
 TITLE = "What each format costs in training"
 TRANSFORM = v2.Compose(
-    [v2.RandomResizedCrop(SIZE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
+    [v2.RandomResizedCrop(epochs.SIDE, antialias=True), v2.RandomHorizontalFlip(), v2.PILToTensor()]
 )
 
 
@@ -58,27 +51,8 @@ def _saved(image: Image.Image, kind: str, options: dict[str, Any]) -> bytes:
     return file.getvalue()
 
 
-def ours(files: Sequence[bytes], *, indexed: bool = False) -> Callable[[], None]:
-    """Returns an epoch of random resized crops by the decoder of `pipeline=threads`."""
-    decoder, planner = OperatorDecoder(), CropPlanner(DataConfig(image_size=SIZE), True, 0)
-    tensors = [torch.from_numpy(np.frombuffer(bytearray(file), np.uint8)) for file in files]
-    indexes: list[Tensor] | None = [index_jpeg(file) for file in tensors] if indexed else None
-    epochs = iter(range(1 << 30))
-
-    def epoch() -> None:
-        number = next(epochs)
-        for start in range(0, len(files), BATCH):
-            some = slice(start, start + BATCH)
-            encoded = Encoded(tensors[some], None if indexes is None else indexes[some])
-            samples = Samples.of(number, np.arange(start, start + len(encoded)))
-            plan = planner.plan(samples, *decoder.sizes(encoded))
-            decoder.decode(encoded, plan, reused_memory)
-
-    return epoch
-
-
 def torchvisions(files: Sequence[bytes]) -> Callable[[], None]:
-    """Returns the same by Pillow and torchvision's transforms, as ImageFolder does by default."""
+    """Returns an epoch by Pillow and torchvision's transforms, as ImageFolder does by default."""
 
     def epoch() -> None:
         for file in files:
@@ -91,6 +65,7 @@ def main() -> None:
     torch.set_num_threads(1)
     files = files_by_format()
     count = len(files["JPEG"])
+    ours = partial(epochs.of_files, batch=BATCH)
     contenders = {"JPEG, indexed": ours(files["JPEG"], indexed=True)}
     contenders |= {kind: ours(some) for kind, some in files.items()}
     contenders |= {f"{kind}, torchvision": torchvisions(some) for kind, some in files.items()}

@@ -8,8 +8,9 @@ a shuffled epoch, or only read the bytes of as many images.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterable
-from itertools import count, cycle, islice
+from dataclasses import replace
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 
 import numpy as np
@@ -18,17 +19,17 @@ import pyarrow.parquet as pq
 import torch
 
 from benchmarks import measure
+from benchmarks.data import epochs
 from benchmarks.sample_photographs import write_classes
 from custom_op import to_baseline
-from entry_point.config.data_config import Access, DataConfig, PipelineConfig
+from entry_point.config.data_config import DataConfig
 from entry_point.config.packing_config import OptimizeConfig
-from entry_point.data.loader import build_loader, open_source
-from entry_point.data.loader_spec import LoaderSpec
+from entry_point.data.loader import open_source
 from entry_point.data.packing.index_folder import index_folder
 from entry_point.data.packing.pack import pack
 from tests.photographs import write_photo_folder
 
-IMAGES, BATCH, ROUNDS = 20_000, 64, 5
+IMAGES, ROUNDS = 20_000, 5
 STEPS = 60
 """Batches per round."""
 FILES = "files"
@@ -45,27 +46,14 @@ def write_parquet(root: Path, jpegs: list[bytes]) -> None:
         pq.write_table(table, root / f"train-{first:06d}.parquet", row_group_size=100)
 
 
-def batches(root: Path, kind: str, access: Access = "map") -> Callable[[], None]:
-    """Returns a function that makes only the last STEPS batches of the next epoch."""
-    data = DataConfig(format=kind, root=str(root), access=access)
-    pipeline = PipelineConfig(engine="threads", num_workers=1)
-    source = open_source(data, "train", root)
-    loader = build_loader(source, LoaderSpec(data, pipeline, "train", BATCH, seed=0))
-    first, epochs = loader.steps_per_epoch - STEPS, count()
-    return lambda: _use(loader.epoch(next(epochs), first))
-
-
-def bytes_only(root: Path, kind: str) -> Callable[[], None]:
+def bytes_only(data: DataConfig) -> epochs.Epoch:
     """Returns a function that reads as many images in random order and decodes none."""
-    source = open_source(DataConfig(format=kind, root=str(root)), "train", root)
+    source = open_source(data, "train", Path())
     order = cycle(np.random.default_rng(0).permutation(len(source)).tolist())
     # The sum touches every page: a mapped file is not read before it is touched.
-    return lambda: _use(source.read(i)[::64].sum() for i in islice(order, STEPS * BATCH))
-
-
-def _use(items: Iterable[object]) -> None:
-    for _ in items:
-        pass
+    return lambda: measure.use(
+        source.read(i)[::64].sum() for i in islice(order, STEPS * epochs.BATCH)
+    )
 
 
 def main() -> None:
@@ -82,15 +70,19 @@ def main() -> None:
         index_folder(files, None, OptimizeConfig(output_format="index"))
         pack(files, shards, OptimizeConfig(shard_mb=32))
         write_parquet(parquet, jpegs)
+        as_files = DataConfig(format="folder", root=str(files))
+        mapped = DataConfig(format="shards", root=str(shards))
+        in_parquet = DataConfig(format="parquet", root=str(parquet))
+        decoded = partial(epochs.of_dataset, last=STEPS)
         ways = {
-            FILES: batches(files, "folder"),
-            "shards, mapped": batches(shards, "shards"),
-            "shards, streamed": batches(shards, "shards", "stream"),
-            "Parquet, streamed": batches(parquet, "parquet"),
-            "files, bytes only": bytes_only(files, "folder"),
-            "shards, mapped, bytes only": bytes_only(shards, "shards"),
+            FILES: decoded(as_files),
+            "shards, mapped": decoded(mapped),
+            "shards, streamed": decoded(replace(mapped, access="stream")),
+            "Parquet, streamed": decoded(in_parquet),
+            "files, bytes only": bytes_only(as_files),
+            "shards, mapped, bytes only": bytes_only(mapped),
         }
-        ms = measure.cpu_milliseconds(ways, works=STEPS * BATCH, rounds=ROUNDS)
+        ms = measure.cpu_milliseconds(ways, works=STEPS * epochs.BATCH, rounds=ROUNDS)
     method = (
         f"{IMAGES} photographs with side indexes, {sum(map(len, jpegs)) / len(jpegs) / 1e3:.0f} KB "
         "on average; random resized crops of 224 pixels, one thread; CPU time per image, medians "

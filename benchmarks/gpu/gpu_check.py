@@ -5,7 +5,16 @@ PART.json and its logs in FOLDER; `page` judges them and writes the page, on any
 part, all but `options` run in turn. `device=cpu` is a dry run of little size, whose page goes into
 FOLDER.
 
-A part is a list of cases. A case is a process with a deadline; cases that are timed run alone.
+A part is a list of cases. A case is a process with a deadline; cases that are timed run alone. Some
+are this program:
+
+- `job memory OVERRIDES` is the training program, whose last epoch trains on batches kept in memory.
+  That epoch says how fast training is if its input is free. The idea is SPDL's headspace analysis.
+  Only loading is free: batches still cross to the device.
+- `job dali-gpu|dali-cpu|torchcodec|torchvision OVERRIDES` is fed by that loader, which reads the
+  plain files of `data.root`. Validation has this template's loader.
+- `job serving cuda|cpu` prints the server's speed as JSON, and what many clients get done of what
+  one does. That its answers are those of the CPU is in the tests marked `gpu`.
 """
 
 from __future__ import annotations
@@ -20,43 +29,40 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import cycle, groupby, islice
 from pathlib import Path
 from statistics import median
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, ClassVar
 
 import torch
 from omegaconf import OmegaConf
 
 from benchmarks import measure
 from benchmarks.gpu import gpu_page
-from benchmarks.gpu.gpu_page import (
-    CORES,
-    OPTION,
-    PEER_CORES,
-    PEERS,
-    RECIPES,
-    ROUNDS,
-    Outcome,
-    Result,
-)
+from benchmarks.gpu.gpu_page import CORES, PEER_CORES, PEERS, RECIPES, ROUNDS, Outcome, Result
 from benchmarks.pipelines.process_tree import cpu_seconds
-from benchmarks.sample_photographs import many_photographs
+from entry_point import train
 from entry_point.config.compose import CONFIGS
 from entry_point.config.packing_config import OptimizeConfig
+from entry_point.data.batch import Batch
 from entry_point.data.packing.pack import pack
 from entry_point.job.program import UserError, run_program
 from entry_point.job.run_folder import RunFolder
+from entry_point.training import trainer
+from entry_point.training.input import TrainingInput, loader_spec
 
 MINUTES = 9.5
 """For one part: what does not fit into them is skipped."""
 PATIENCE = 3.0
 """A case that takes this many times its estimate hangs."""
-JOBS = "benchmarks.gpu.gpu_jobs"
+THIS = "benchmarks.gpu.gpu_check"
+KEPT_BATCHES = 8
 
 
 @dataclass(frozen=True)
@@ -153,14 +159,14 @@ def options(plan: Plan) -> list[Case]:
         "an evaluation after each epoch": ("trainer.evaluate_every_epochs=1",),
     }
     return [
-        job(plan, "ResNet-50", "compiled", 28, *change, name=OPTION + name, round=number)
+        job(plan, "ResNet-50", "compiled", 28, *change, name=gpu_page.OPTION + name, round=number)
         for number in range(1, ROUNDS + 1)
         for name, change in changes.items()
     ]
 
 
 def serving(plan: Plan) -> list[Case]:
-    return [Case(gpu_page.SERVING, ("-m", JOBS, "serving", plan.device), 50)]
+    return [Case(gpu_page.SERVING, ("-m", THIS, "job", "serving", plan.device), 50)]
 
 
 PARTS: dict[str, Callable[[Plan], list[Case]]] = {
@@ -177,7 +183,7 @@ def job(
 ) -> Case:  # fmt: skip
     """Returns a training on one GPU, of ResNet-50 at 224 pixels or of a recipe.
 
-    `feed`: what replaces its input, see JOBS. A job of one epoch is not timed: figures leave out
+    `feed`: what replaces its input. A job of one epoch is not timed: figures leave out
     the first. Recipes have a tenth of the rate that belongs to batches of this size: a run at the
     full rate diverges from the same run with other rounding within 20 steps.
     """
@@ -200,30 +206,98 @@ def job(
         own = OmegaConf.load(CONFIGS / "experiment" / f"{model}.yaml")
         rate = f"optim.lr={0.1 * own.optim.lr * plan.batch / own.trainer.batch_size:g}"
         trained = (f"experiment={model}", mode, rate, "optim.warmup_epochs=1", *plan.model)
-    program = (JOBS, feed) if feed else ("entry_point", "train")
+    program = (THIS, "job", feed) if feed else ("entry_point", "train")
     arguments = ("-m", *program, *settings, *plan.own, *trained, *changes)
     return Case(name or f"{model}, {how}", arguments, estimate, cores, round, timed=epochs > 1)
 
 
 def make_data(plan: Plan) -> None:
     """Writes 48 JPEGs of 533x800 pixels, repeated, as plain files and as shards, once."""
-    root = plan.work / "data"
-    plain, done = root / "folder", root / f"complete-{plan.images}"
+    # Not above: jobs import this file, but not the packages of the photographs.
+    from benchmarks.sample_photographs import many_photographs, write_classes
+
+    root, files = plan.work / "data", many_photographs()
+    done = root / f"complete-{plan.images}"
     if done.exists():
         return
     shutil.rmtree(root, ignore_errors=True)
-    root.mkdir(parents=True)
-    files = many_photographs()
-    for number, content in enumerate(files):
-        (root / f"{number}.jpg").write_bytes(content)
     for split, count in (("train", plan.images), ("val", min(plan.images, 512))):
-        for number in range(count):
-            label = number % len(files)
-            folder = plain / split / str(label)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / f"{number}.jpg").hardlink_to(root / f"{label}.jpg")
-    pack(plain, root / "shards", OptimizeConfig())
+        write_classes(root / "folder" / split, files, count, len(files), linked=True)
+    pack(root / "folder", root / "shards", OptimizeConfig())
     done.touch()
+
+
+# -- jobs with other input, and the server
+
+
+class LastEpochFromMemory(TrainingInput):
+    def __init__(self, *of_trainer: Any) -> None:
+        super().__init__(*of_trainer)
+        self._in_memory: list[Batch] = []
+
+    def train_batches(self, epoch: int, step: int) -> Iterator[Batch]:
+        if epoch == self._config.trainer.epochs - 1:
+            steps = self.train_loader.steps_per_epoch - step
+            yield from islice(cycle(self._in_memory), steps)
+            return
+        for batch in super().train_batches(epoch, step):
+            if len(self._in_memory) < KEPT_BATCHES:
+                # The loader reuses its memory.
+                copy = replace(batch, images=batch.images.clone(), labels=batch.labels.clone())
+                pinned = batch.images.is_pinned()
+                self._in_memory.append(copy.pin_memory() if pinned else copy)
+            yield batch
+
+
+class FedByPeer(TrainingInput):
+    peer: ClassVar[str]
+
+    def __init__(self, *of_trainer: Any) -> None:
+        super().__init__(*of_trainer)
+        root = Path(str(self._config.data.root))
+        spec = loader_spec(self._config, self._devices, "train")
+        steps = self.train_loader.steps_per_epoch
+        if self.peer.startswith("dali"):
+            from benchmarks.pipelines.dali_reader import DaliReader
+
+            self.train_loader = DaliReader(root, spec, steps, on_gpu=self.peer == "dali-gpu")
+        else:
+            from benchmarks.pipelines.peers import PeerLoader
+
+            name = {"torchvision": "imagefolder"}.get(self.peer, self.peer)
+            self.train_loader = PeerLoader(name, root, spec, steps)
+
+
+def train_on(feed: str, *overrides: str) -> int:
+    """Trains as `train` does; returns its exit code."""
+    FedByPeer.peer = feed
+    source = LastEpochFromMemory if feed == "memory" else FedByPeer
+    trainer.TrainingInput = source  # type: ignore[attr-defined,assignment]
+    return train.main(overrides)
+
+
+def serve(device: str) -> int:
+    """Measures and prints; returns the exit code. A dry run has a model that costs nothing."""
+    from benchmarks.sample_photographs import photographs
+    from benchmarks.serving.serve_contenders import Clients, server, write_free_model, write_model
+    from benchmarks.serving.serve_speed import CLIENTS, P50, P99, RATE, figures, write_bodies
+
+    on_gpu, speeds, rates = device == "cuda", [], []
+    write, precision, seconds = write_free_model, "fp32", 0.1
+    if on_gpu:
+        write, precision, seconds = write_model, "bf16", 5.0
+    with TemporaryDirectory() as folder, closing(Clients()) as clients:
+        write_bodies(bodies := Path(folder, "bodies"), photographs())
+        with server(write(Path(folder, "run")), precision, on_gpu=on_gpu) as ready:
+            for count in CLIENTS:
+                found = figures([clients.send(ready, bodies / "jpg", count, seconds)])
+                rates.append(found[RATE])
+                latency = f"p50 {found[P50]:.3g} ms, p99 {found[P99]:.3g} ms"
+                speeds.append(f"{count} clients: {found[RATE]:.4g}/s, {latency}")
+    model = "ResNet-18" if on_gpu else "a free model"
+    speed = f"{model} in {precision}, {'; '.join(speeds)}"
+    say(json.dumps({"times one client": rates[-1] / rates[0], "speed": speed}))
+    return 0
 
 
 # -- running
@@ -377,4 +451,7 @@ def main(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["job"]:
+        _, feed, *given = sys.argv[1:]
+        sys.exit(serve(*given) if feed == "serving" else train_on(feed, *given))
     sys.exit(run_program("gpu-check", partial(main, sys.argv[1:])))

@@ -273,17 +273,21 @@ def write_page(results: Results, folder: Path) -> int:
     words = re.findall("[a-z0-9]+", first.gpu.lower().removeprefix("nvidia"))
     others = [] if "goal" in results else [part for part in results if part != "tests"]
     path = (measure.RESULTS if first.gpu else folder) / f"{'-'.join(['gpu', *words, *others])}.md"
-    dry = "" if first.gpu else "A dry run: it says nothing about a GPU.\n\n"
     known = sources_hash() == first.files
     code = f"commit {commit()}" if known else "which this clone no longer has"
     made = f"files {first.files}, {code}; {first.machine}; {first.system}; {first.date}"
     rows = [(promise, f"**{word}**", reason) for promise, word, reason in judge(results)]
     cases = by_case(results)
-    path.write_text(
-        f"# Training on a GPU\n\n{dry}{_figures(cases)}\n{METHOD}\n"
-        f"`make figures ONLY=gpu`; {made}.\n\n{_options(cases)}## Promises\n\n"
-        + measure.table(["promise", "verdict", "found"], rows),
-        encoding="utf-8",
+    measure.write_page(
+        path,
+        "Training on a GPU",
+        "" if first.gpu else "A dry run: it says nothing about a GPU.",
+        _figures(cases),
+        METHOD,
+        f"`make figures ONLY=gpu`; {made}.",
+        _options(cases),
+        "## Promises",
+        measure.table(["promise", "verdict", "found"], rows),
     )
     exit_code = report(results)
     sys.stdout.write(f"{path}\n")
@@ -336,4 +340,4 @@ def _options(cases: Cases) -> str:
             cells = [f"{statistics.median(found.values()):.4g}", f"{mean:.3f} ± {half:.2g}", pays]
         rows.append([option.removeprefix(OPTION), len(shares), *cells])
     head = ["option", "rounds", "images/s", "of those of none", "pays"]
-    return f"## Options\n\n{measure.table(head, rows)}\n" if options else ""
+    return f"## Options\n\n{measure.table(head, rows)}" if options else ""

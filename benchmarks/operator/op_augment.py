@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +12,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torchvision.transforms import v2
-from torchvision.transforms.v2 import functional as F
 
 from benchmarks import measure
-from benchmarks.operator.augment_peers import peers, pillow_views, tensor_views
-from benchmarks.operator.op_resized import BATCH, SIZE, Work, random_boxes, this_operator
+from benchmarks.measure import installed
+from benchmarks.operator.samples import (
+    BATCH,
+    OPENCV,
+    PILLOW,
+    SIZE,
+    TORCHVISION,
+    Library,
+    Work,
+    libraries,
+    on_dali,
+    random_boxes,
+    this_operator,
+)
 from benchmarks.sample_photographs import many_photographs, photographs, tensor
 from custom_op import index_jpeg
 from custom_op.augment_ops import COLUMNS, NUMBERS
@@ -28,14 +40,6 @@ ROUNDS = 31
 TITLE = "RandomResizedCrop 224, flip, augmentation"
 OURS = "this operator, {}"
 PLAIN = OURS.format("no augmentation")
-NAMES = {
-    "Identity": "identity", "ShearX": "shear_x", "ShearY": "shear_y", "TranslateX": "translate_x",
-    "TranslateY": "translate_y", "Rotate": "rotate", "Brightness": "brightness",
-    "Color": "saturation", "Contrast": "contrast", "Sharpness": "sharpness",
-    "Posterize": "posterize", "Solarize": "solarize", "AutoContrast": "autocontrast",
-    "Equalize": "equalize",
-}  # fmt: skip
-"""The operator's names of torchvision's operations."""
 ERASE = v2.RandomErasing(p=0.1, value=0)
 SIMCLR = v2.Compose(
     [
@@ -48,80 +52,108 @@ SIMCLR = v2.Compose(
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy, by torchvision and by the other libraries."""
+    """A policy by torchvision and by this template."""
 
     torchvision: nn.Module
-    word: str
-    operations: int = 1
+    ours: AugmentConfig
+    word: str = ""
+    """What the other libraries know it by; empty: not at all."""
     views: int = 1
     """Of each image. SimCLR's are not erased."""
 
-
-POLICIES = {
-    "TrivialAugmentWide + erasing": Policy(v2.TrivialAugmentWide(), "trivial"),
-    "TrivialAugmentWide, bilinear, + erasing": Policy(
-        v2.TrivialAugmentWide(interpolation="bilinear"), ""
-    ),
-    "RandAugment (2, 9) + erasing": Policy(v2.RandAugment(2, 9), "rand", 2),
-    "SimCLR, two views": Policy(SIMCLR, "simclr", views=2),
-}
-
-
-def drawn(policy: Any) -> list[float]:
-    """Returns one operation from torchvision's space, as a row of the operator's table."""
-    name, (magnitudes_of, signed) = policy._get_random_item(policy._AUGMENTATION_SPACE)
-    magnitudes = magnitudes_of(policy.num_magnitude_bins, SIZE, SIZE)
-    if magnitudes is None:
-        return [NUMBERS[NAMES[name]]]
-    at = getattr(policy, "magnitude", None) or int(torch.randint(len(magnitudes), ()))
-    value = float(magnitudes[at]) * (-1 if signed and torch.rand(()) < 0.5 else 1)
-    if name in ("Brightness", "Color", "Contrast", "Sharpness"):
-        return [NUMBERS[NAMES[name]], 1 + value]
-    if name in ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate"):
-        amount = int(value) if name.startswith("Translate") else value
-        bilinear = policy.interpolation == v2.InterpolationMode.BILINEAR
-        return [NUMBERS[NAMES[name]], amount, bilinear]
-    return [NUMBERS[NAMES[name]], 255 * value if name == "Solarize" else value]
-
-
-def erased() -> list[float]:
-    """RandomErasing with its default rectangle, for one image in ten."""
-    params = ERASE.make_params([torch.zeros(3, SIZE, SIZE, dtype=torch.uint8)])
-    if torch.rand(()) >= 0.1 or params["v"] is None:
-        return [NUMBERS["identity"]]
-    return [NUMBERS["erase"], params["i"], params["j"], params["h"], params["w"]]
-
-
-def drawn_table(policy: Policy) -> Tensor:
-    """Returns the table of a batch: the policy's operations, then the rectangle."""
-    if policy.word == "simclr":
-        augmenter = build_augmenter(AugmentConfig("simclr"), (0.5, 0.5, 0.5))
+    def table(self) -> Tensor:
+        """Returns the operations of a batch, for the operator."""
+        augmenter = build_augmenter(self.ours, (0.5, 0.5, 0.5))
         assert augmenter is not None
         return torch.from_numpy(augmenter.table(0, Samples.of(0, np.arange(BATCH)), SIZE))
-    table = torch.zeros(BATCH, policy.operations + 1, COLUMNS)
-    for image in table:
-        for row in image[:-1]:
-            values = drawn(policy.torchvision)
-            row[: len(values)] = torch.tensor(values)
-        values = erased()
-        image[-1, : len(values)] = torch.tensor(values)
-    return table
+
+
+BILINEAR = {"interpolation": "bilinear"}
+POLICIES = {
+    "TrivialAugmentWide + erasing": Policy(
+        v2.TrivialAugmentWide(), AugmentConfig("trivial", erase=0.1), "trivial"
+    ),
+    "TrivialAugmentWide, bilinear, + erasing": Policy(
+        v2.TrivialAugmentWide(**BILINEAR), AugmentConfig("trivial", BILINEAR, erase=0.1)
+    ),
+    # timm's strengths are of 10, torchvision's of 30.
+    "RandAugment (2, 9) + erasing": Policy(
+        v2.RandAugment(2, 9),
+        AugmentConfig("rand_timm", {"n": 2, "m": 3, "p": 1, "inc": True}, erase=0.1),
+        "rand",
+    ),
+    "SimCLR, two views": Policy(SIMCLR, AugmentConfig("simclr"), "simclr", views=2),
+}
 
 
 def baselines(files: list[bytes], boxes: Tensor, policy: Policy) -> dict[str, Work]:
     """One image at a time, as in a DataLoader worker; they draw while they run."""
-    tensors = [tensor(data) for data in files]
-    finish = ERASE if policy.views == 1 else nn.Identity()
+    found, erase = libraries(), ERASE if policy.views == 1 else nn.Identity()
 
-    def pillow() -> None:
-        for crop in pillow_views(files, boxes):
-            finish(F.pil_to_tensor(policy.torchvision(crop)))
+    def work(library: Library) -> Work:
+        views = library.samples(files, boxes)
+        return lambda: measure.use(erase(library.finish(policy.torchvision(v))) for v in views())
 
-    def torchvision() -> None:
-        for crop in tensor_views(tensors, boxes):
-            finish(policy.torchvision(crop))
+    return {"Pillow + torchvision": work(found[PILLOW]), TORCHVISION: work(found[TORCHVISION])}
 
-    return {"Pillow + torchvision": pillow, "torchvision v2 on tensors": torchvision}
+
+def peers(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    """Returns the libraries that have the policy `word`, without erasing."""
+    found: dict[str, Work] = {}
+    for library in (kornia, albumentations, dali):
+        found |= library(word, files, boxes)
+    return found
+
+
+def kornia(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    """Floats, a whole batch at once; torchvision decodes and crops."""
+    if not installed("kornia"):
+        return {}
+    import kornia.augmentation as K
+    from kornia.augmentation import auto
+
+    policies: dict[str, Callable[[], torch.nn.Module]] = {
+        "trivial": auto.TrivialAugment,
+        "rand": lambda: auto.RandAugment(2, 9),
+        "simclr": lambda: torch.nn.Sequential(
+            K.ColorJitter(0.8, 0.8, 0.8, 0.2, p=0.8),
+            K.RandomGrayscale(p=0.2),
+            K.RandomGaussianBlur((23, 23), (0.1, 2.0), p=0.5),
+        ),
+    }
+    policy, views = policies[word](), libraries()[TORCHVISION].samples(files, boxes)
+    return {"Kornia": lambda: policy(torch.stack(list(views())).float() / 255)}
+
+
+def albumentations(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    """OpenCV decodes and crops, with its area filter. It has no TrivialAugment or RandAugment."""
+    if word != "simclr" or not installed("albumentations"):
+        return {}
+    import albumentations as A
+
+    policy = A.Compose(
+        [
+            A.ColorJitter((0.2, 1.8), (0.2, 1.8), (0.2, 1.8), (-0.2, 0.2), p=0.8),
+            A.ToGray(p=0.2),
+            A.GaussianBlur(blur_limit=(23, 23), sigma_limit=(0.1, 2.0), p=0.5),
+        ]
+    )
+    views = libraries()[OPENCV].samples(files, boxes)
+    return {"Albumentations (OpenCV)": lambda: measure.use(policy(image=view) for view in views())}
+
+
+def dali(word: str, files: list[bytes], boxes: Tensor) -> dict[str, Work]:
+    """On the CPU; no policy of SimCLR."""
+    if word == "simclr" or not installed("nvidia.dali"):
+        return {}
+    from nvidia.dali.auto_aug import rand_augment, trivial_augment
+
+    def augment(images: Any) -> Any:
+        if word == "trivial":
+            return trivial_augment.trivial_augment_wide(images, shape=[SIZE, SIZE])
+        return rand_augment.rand_augment(images, n=2, m=9, shape=[SIZE, SIZE])
+
+    return on_dali(files, len(boxes), augment)
 
 
 def each_operation() -> dict[str, Tensor]:
@@ -146,7 +178,7 @@ def policy_times(files: list[bytes], boxes: Tensor) -> dict[str, float]:
     indexes = [index_jpeg(data) for data in tensors]
     works: dict[str, Work] = {PLAIN: this_operator(tensors, boxes, indexes)}
     for name, policy in POLICIES.items():
-        table, several = drawn_table(policy), boxes.view(-1, policy.views, 4)
+        table, several = policy.table(), boxes.view(-1, policy.views, 4)
         works[OURS.format(name)] = this_operator(
             tensors, boxes, indexes, augment=table, views=policy.views
         )
@@ -192,7 +224,8 @@ def main() -> None:
     method = (
         f"{len(files)} photographs at 533x800, quality 90, 4:2:0, to uint8; this operator has a "
         "side index of each; one thread; CPU time, median of alternating rounds. The operator's "
-        "tables are drawn beforehand, from torchvision's spaces. Goals: TrivialAugmentWide at most "
+        "tables are drawn beforehand, by this template's policies; its RandAugment has timm's "
+        "operations, at the strength of torchvision's. Goals: TrivialAugmentWide at most "
         "1.25 times the time without augmentation, RandAugment 1.4; 8 times faster than Pillow, 6 "
         "times than torchvision on tensors, SimCLR 6 times than Pillow. Times of two views are per "
         "view; every pipeline decodes or parses the image once. Kornia (floats, the whole batch at "

@@ -10,6 +10,7 @@ import random
 import subprocess
 import warnings
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,9 @@ def whole_decoders(files: list[bytes], tensors: list[Tensor]) -> dict[str, Decod
     def cut(pixels: Tensor, corner: tuple[int, int]) -> Tensor:
         return pixels[:, corner[0] : corner[0] + SIZE, corner[1] : corner[1] + SIZE].contiguous()
 
+    def cut_rows(pixels: Any, corner: tuple[int, int]) -> Any:
+        return pixels[corner[0] : corner[0] + SIZE, corner[1] : corner[1] + SIZE].copy()
+
     found: dict[str, Decode] = {
         "Pillow": lambda i, corner: np.asarray(crop_image(files[i], corner)),
         "torchvision": lambda i, corner: cut(decode_jpeg(tensors[i]), corner),
@@ -44,20 +48,12 @@ def whole_decoders(files: list[bytes], tensors: list[Tensor]) -> dict[str, Decod
         import cv2
 
         cv2.setNumThreads(1)
-        arrays = [np.frombuffer(data, np.uint8) for data in files]
-
-        def crop_by_opencv(i: int, corner: Any) -> Any:
-            image = cv2.imdecode(arrays[i], cv2.IMREAD_COLOR_RGB)
-            assert image is not None
-            return image[corner[0] : corner[0] + SIZE, corner[1] : corner[1] + SIZE].copy()
-
-        found["OpenCV"] = crop_by_opencv
+        arrays, rgb = [np.frombuffer(data, np.uint8) for data in files], cv2.IMREAD_COLOR_RGB
+        found["OpenCV"] = lambda i, corner: cut_rows(cv2.imdecode(arrays[i], rgb), corner)
     if measure.installed("simplejpeg"):
         import simplejpeg
 
-        found["simplejpeg"] = lambda i, corner: simplejpeg.decode_jpeg(files[i])[
-            corner[0] : corner[0] + SIZE, corner[1] : corner[1] + SIZE
-        ].copy()
+        found["simplejpeg"] = lambda i, corner: cut_rows(simplejpeg.decode_jpeg(files[i]), corner)
     if measure.installed("torchcodec"):
         from torchcodec import decoders
 
@@ -70,37 +66,31 @@ def main() -> None:
     torch.set_num_threads(1)
     files = many_photographs()
     plain = [tensor(data) for data in files]
+    indexes = [index_jpeg(data) for data in plain]
     height, width = decode_jpeg(plain[0]).shape[1:]
     rng = random.Random(0)
     corners = [(rng.randint(0, height - SIZE), rng.randint(0, width - SIZE)) for _ in range(CROPS)]
-    crops = {
-        (i, corner): tensor(encode(crop_image(data, corner)))
-        for i, data in enumerate(files)
-        for corner in corners
+    places = [(i, corner) for corner in corners for i in range(len(files))]
+    crops = {(i, c): tensor(encode(crop_image(files[i], c))) for i, c in places}
+    own = {(i, c): tensor(own_blocks(files[i], c)) for i, c in places}
+    ours = decode_and_crop_jpeg
+    decoders: dict[str, Decode] = {
+        **whole_decoders(files, plain),
+        PUBLISHED: lambda i, c: crop_skip(plain[i], *c, SIZE, SIZE),
+        # The fastest of these is the bound: memory layout alone changes each of them by up to half.
+        f"{BOUND} crop + skip": lambda i, c: crop_skip(crops[i, c], 0, 0, SIZE, SIZE),
+        f"{BOUND} torchvision": lambda i, c: decode_jpeg(crops[i, c]),
+        f"{BOUND} this operator": lambda i, c: ours(crops[i, c], 0, 0, SIZE, SIZE),
+        OWN_BLOCKS: lambda i, c: ours(own[i, c], c[0] % MCU, c[1] % MCU, SIZE, SIZE),
+        "this operator, plain file": lambda i, c: ours(plain[i], *c, SIZE, SIZE),
+        "this operator, side index": lambda i, c: ours(plain[i], *c, SIZE, SIZE, index=indexes[i]),
     }
-    decoders = whole_decoders(files, plain)
-    decoders[PUBLISHED] = lambda i, c: crop_skip(plain[i], *c, SIZE, SIZE)
-    # The fastest of these is the bound: memory layout alone changes each of them by up to half.
-    decoders[f"{BOUND} crop + skip"] = lambda i, c: crop_skip(crops[i, c], 0, 0, SIZE, SIZE)
-    decoders[f"{BOUND} torchvision"] = lambda i, c: decode_jpeg(crops[i, c])
-    decoders[f"{BOUND} this operator"] = lambda i, c: decode_and_crop_jpeg(
-        crops[i, c], 0, 0, SIZE, SIZE
-    )
-    cut = {(i, c): tensor(own_blocks(data, c)) for i, data in enumerate(files) for c in corners}
-    decoders[OWN_BLOCKS] = lambda i, c: decode_and_crop_jpeg(
-        cut[i, c], c[0] % MCU, c[1] % MCU, SIZE, SIZE
-    )
-    decoders["this operator, plain file"] = lambda i, c: decode_and_crop_jpeg(
-        plain[i], *c, SIZE, SIZE
-    )
-    indexes = [index_jpeg(data) for data in plain]
-    decoders["this operator, side index"] = lambda i, c: decode_and_crop_jpeg(
-        plain[i], *c, SIZE, SIZE, index=indexes[i]
-    )
-    times = measure.cpu_milliseconds(
-        {name: every(decode, len(files), corners) for name, decode in decoders.items()},
-        works=len(files) * len(corners),
-    )
+
+    def every(decode: Decode) -> Callable[[], None]:
+        return lambda: measure.use(starmap(decode, places))
+
+    works = {name: every(decode) for name, decode in decoders.items()}
+    times = measure.cpu_milliseconds(works, works=len(places))
     report(times, len(files))
 
 
@@ -114,15 +104,6 @@ def own_blocks(data: bytes, corner: tuple[int, int]) -> bytes:
     top, left = corner
     command = ["jpegtran", "-crop", f"{SIZE}x{SIZE}+{left}+{top}"]
     return subprocess.run(command, input=data, stdout=subprocess.PIPE, check=True).stdout
-
-
-def every(decode: Decode, count: int, corners: list[tuple[int, int]]) -> Callable[[], None]:
-    def work() -> None:
-        for corner in corners:
-            for i in range(count):
-                decode(i, corner)
-
-    return work
 
 
 def report(times: dict[str, float], files: int) -> None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,6 +21,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
 from omegaconf import OmegaConf
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -29,9 +29,8 @@ from pydantic.dataclasses import dataclass
 from benchmarks.measure import PLOTS, RESULTS, installed, turns
 from benchmarks.pipelines.compare import Compared, compare, references
 from benchmarks.pipelines.images import Images, prepare, write_phone_photographs
-from benchmarks.pipelines.page import PHONES_BATCH, Page
+from benchmarks.pipelines.page import PHONES_BATCH, Page, write_pictures
 from benchmarks.pipelines.peers import PEERS, TURBOLOADER
-from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import DALI_READER, Case, Result
 from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measurement
 from entry_point.config.augment_config import AugmentConfig
@@ -234,15 +233,10 @@ def _run(case: Case) -> Result | None:
 
 
 def _median(results: Sequence[Result]) -> Result:
-    def each(lists: Sequence[list[float]]) -> list[float]:
-        return [statistics.median(values) for values in zip(*lists, strict=True)]
-
-    return Result(
-        each([result.images_per_second for result in results]),
-        each([result.cpu_ms_per_image for result in results]),
-        statistics.median(result.megabytes for result in results),
-        statistics.median(result.idle_megabytes for result in results),
-    )
+    """Returns the median of each figure."""
+    rounds = [asdict(result) for result in results]
+    figures = {name: np.median([one[name] for one in rounds], 0).tolist() for name in rounds[0]}
+    return Result(**figures)
 
 
 def _say(line: str) -> None:

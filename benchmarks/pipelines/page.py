@@ -1,4 +1,4 @@
-"""The pipelines' results: a plot and a Markdown page."""
+"""The pipelines' results: a Markdown page with its plot, and README's picture."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import matplotlib
-
-from benchmarks.measure import color, measured_by
+from benchmarks.measure import draw_bars, measured_by, write_page
 from benchmarks.pipelines.compare import COMPARISON, Compared, compared_table
-from benchmarks.pipelines.run_case import STAGES
+from benchmarks.pipelines.peers import PEERS
+from benchmarks.pipelines.run_case import DALI_READER
 from benchmarks.pipelines.table import (
     DALI_WAYS,
     PEER_WAYS,
@@ -22,16 +21,16 @@ from benchmarks.pipelines.table import (
 )
 from entry_point.job.text import counted
 
-matplotlib.use("Agg")
-from matplotlib import pyplot as plt
-from matplotlib.axes import Axes
-
 TITLE = "Pipeline engines: throughput, CPU time and memory"
 PHONES_BATCH = 8
 PHONES = (
     "36 photographs as phones make them (3000x4000, quality 95, 4:2:0, 3.6 MB each), in batches "
     f"of {PHONES_BATCH}:\n"
 )
+SHOWN = ("threads", DALI_READER, "spdl.io", *PEERS, "pillow")
+"""In README's picture from top to bottom, if they were measured."""
+INK = {"light": "#1f2328", "dark": "#f0f6fc"}
+CPU_TIME = "CPU ms/image (less is better)"
 _PACKAGES = (
     "torchvision",
     "Pillow",
@@ -61,22 +60,19 @@ class Page:
 
     def write(self, stem: Path, plots: Path) -> str:
         """Write STEM.md and PLOTS/<name of STEM>.png; returns the Markdown."""
-        plots.mkdir(parents=True, exist_ok=True)
         picture = plots / f"{stem.name}.png"
-        plot(self.measured, picture)
-        parts = [
-            f"# {TITLE}\n\n**Recommendation.** {advice(self.measured)}\n",
-            f"![{TITLE}]({picture.relative_to(stem.parent)})\n",
+        draw(self.measured, picture)
+        return write_page(
+            stem.with_suffix(".md"),
+            TITLE,
+            f"**Recommendation.** {advice(self.measured)}",
+            f"![{TITLE}]({picture.relative_to(stem.parent)})",
             rates_table(self.measured),
             ratios_table(self.measured),
-        ]
-        if self.phones:
-            parts += [PHONES, rates_table(self.phones), ratios_table(self.phones)]
-        if self.compared:
-            parts += [COMPARISON, compared_table(self.compared)]
-        text = "\n".join([*parts, f"{self._method()}\n"])
-        stem.with_suffix(".md").write_text(text)
-        return text
+            *((PHONES, rates_table(self.phones), ratios_table(self.phones)) if self.phones else ()),
+            *((COMPARISON, compared_table(self.compared)) if self.compared else ()),
+            self._method(),
+        )
 
     def _method(self) -> str:
         return (
@@ -93,41 +89,28 @@ class Page:
         )
 
 
-def plot(measured: Sequence[Measurement], file: Path) -> None:
-    """Throughput by stage, CPU time and memory of the best of each engine; images/s by workers."""
-    plt.rcParams["font.size"] = 11
-    best = best_of_each(measured)
-    names = [f"{one.label}, {one.workers}" for one in best]
-    colors = [color(one.label) for one in best]
-    figure, ((stages, cpu), (memory, scaling)) = plt.subplots(2, 2, figsize=(13, 8.5))
-    _bars_by_stage(stages, best, names)
-    cpu.barh(names, [one.cpu_ms for one in best], color=colors)
-    cpu.set(title="CPU time", xlabel="CPU ms per image (less is better)", yticklabels=[])
-    memory.barh(names, [one.own_megabytes for one in best], color=colors)
-    memory.set(title="Memory of the pipeline", xlabel="MB (less is better)")
-    for bars in (stages, cpu, memory):
-        bars.invert_yaxis()
-    for one in best:
-        same = [each for each in measured if each.way == one.way]
-        workers, rates = [each.workers for each in same], [each.rate for each in same]
-        scaling.plot(workers, rates, marker="o", color=color(one.label))
-    title, unit = "Scaling (colors as on the left)", "workers (threads or processes)"
-    scaling.set(title=title, xlabel=unit, ylabel="images/s", ylim=(0, None))
-    scaling.set_xticks(sorted({one.workers for one in measured}))
-    figure.tight_layout()
-    figure.savefig(file, dpi=75)
-    plt.close(figure)
+def draw(measured: Sequence[Measurement], file: Path) -> None:
+    """The best of each engine: throughput, CPU time and memory."""
+    best = {f"{one.label}, {one.workers}": one for one in best_of_each(measured)}
+    panels = {
+        "images/s (more is better)": {name: one.rate for name, one in best.items()},
+        CPU_TIME: {name: one.cpu_ms for name, one in best.items()},
+        "pipeline MB (less is better)": {name: one.own_megabytes for name, one in best.items()},
+    }
+    draw_bars(file, panels)
 
 
-def _bars_by_stage(axes: Axes, best: Sequence[Measurement], names: Sequence[str]) -> None:
-    """One bar per stage in the engine's color, paler for the earlier stages."""
-    stages = STAGES[: len(best[0].result.images_per_second)]
-    height = 0.8 / len(stages)
-    for number in range(len(stages)):
-        rates = [one.result.images_per_second[number] for one in best]
-        places = [place + number * height for place in range(len(best))]
-        shade = (number + 1) / len(stages)
-        axes.barh(places, rates, height, color=[(color(one.label), shade) for one in best])
-    axes.set_yticks([place + 0.4 - height / 2 for place in range(len(best))], names)
-    title = "Throughput, with the best number of workers"
-    axes.set(title=title, xlabel=f"images/s (more is better): {', '.join(stages)}")
+def write_pictures(
+    measured: Sequence[Measurement], phones: Sequence[Measurement], folder: Path
+) -> None:
+    """Write README's pipelines-light.svg and pipelines-dark.svg: others beside `threads`, each with
+    its best number of workers, and those of `phones` on photographs of 12 megapixels."""
+    best = {one.way: one for one in best_of_each(measured)}
+    shown = [best[way] for way in SHOWN if way in best]
+    panels = {
+        "images/s (more is better)": {one.label: one.rate for one in shown},
+        CPU_TIME: {one.label: one.cpu_ms for one in shown},
+        "images/s, 12 megapixels": {one.label: one.rate for one in phones},
+    }
+    for theme, ink in INK.items():
+        draw_bars(folder / f"pipelines-{theme}.svg", panels, ink=ink)

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from benchmarks.freed_memory import keep_freed_memory
+from benchmarks.measure import keep_freed_memory
 from benchmarks.pipelines import process_tree
 from benchmarks.pipelines.peers import PEERS, PeerLoader
 from entry_point.config.augment_config import AugmentConfig
@@ -129,14 +129,15 @@ def measure(case: Case) -> Result:
     torch.set_num_threads(1)
     keep_freed_memory()
     first, *others = _consumers()
-    result = Result([], [], 0.0, process_tree.private_megabytes())
+    idle_megabytes = process_tree.private_megabytes()
+    stages: list[tuple[float, float, float]] = []
     for drops, consumers in ((True, [first]), (False, others)):
         loader = endless_loader(case, drops)
         batches = loader.epoch(0)
-        for consume in consumers:
-            result = _measure_stage(result, case, batches, consume)
+        stages += [_measure_stage(case, batches, consume) for consume in consumers]
         loader.close()
-    return result
+    rates, cpu_ms, megabytes = zip(*stages, strict=True)
+    return Result(list(rates), list(cpu_ms), max(megabytes), idle_megabytes)
 
 
 def endless_loader(case: Case, drops: bool) -> Loader:
@@ -196,19 +197,15 @@ def _normalized(normalize: Normalize, images: Tensor) -> Tensor:
 
 
 def _measure_stage(
-    result: Result, case: Case, batches: Iterator[Batch], consume: Callable[[Batch], object]
-) -> Result:
+    case: Case, batches: Iterator[Batch], consume: Callable[[Batch], object]
+) -> tuple[float, float, float]:
+    """Returns images per second, CPU milliseconds per image, and the most megabytes."""
     _consume(batches, consume, case.seconds / 2, FEWEST_BATCHES + case.workers)  # warm-up
     cpu, start = process_tree.cpu_seconds(), time.perf_counter()
     images = case.batch_size * _consume(batches, consume, case.seconds, FEWEST_BATCHES)
     seconds = time.perf_counter() - start
     cpu = process_tree.cpu_seconds() - cpu
-    return Result(
-        [*result.images_per_second, images / seconds],
-        [*result.cpu_ms_per_image, 1e3 * cpu / images],
-        max(result.megabytes, _most_memory(batches, consume)),
-        result.idle_megabytes,
-    )
+    return images / seconds, 1e3 * cpu / images, _most_memory(batches, consume)
 
 
 def _consume(

@@ -74,6 +74,11 @@ class Measurement:
         """Memory of the pipeline, without what the process had before."""
         return self.result.megabytes - self.result.idle_megabytes
 
+    @property
+    def figures(self) -> tuple[float, ...]:
+        """What is compared."""
+        return self.rate, self.cpu_ms, self.own_megabytes, self.result.megabytes
+
 
 def best_of_each(measured: Sequence[Measurement]) -> list[Measurement]:
     """Returns each engine with the number of workers that gave the most images per second."""
@@ -106,20 +111,12 @@ def ratios_table(measured: Sequence[Measurement]) -> str:
     """Returns the best of each engine relative to the best of the baseline."""
     best = best_of_each(measured)
     base = next((one for one in best if one.way == BASELINE), best[0])
-    rows = [
-        [
-            one.way,
-            one.workers,
-            f"{one.rate / base.rate:.2f}x",
-            f"{one.cpu_ms / base.cpu_ms:.2f}x",
-            f"{one.own_megabytes / base.own_megabytes:.2f}x",
-            f"{one.result.megabytes / base.result.megabytes:.2f}x",
-        ]
-        for one in best
-    ]
-    head = ["engine", "best workers", f"images/s of {base.way}", "CPU per image", "pipeline MB"]
-    head.append("total MB")
-    return table(head, rows)
+    rows = []
+    for one in best:
+        ratios = [a / b for a, b in zip(one.figures, base.figures, strict=True)]
+        rows.append([one.way, one.workers, *(f"{ratio:.2f}x" for ratio in ratios)])
+    head = ["engine", "best workers", f"images/s of {base.way}", "CPU per image"]
+    return table([*head, "pipeline MB", "total MB"], rows)
 
 
 def advice(measured: Sequence[Measurement]) -> str:

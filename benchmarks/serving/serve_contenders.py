@@ -16,7 +16,6 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import ModuleType
-from typing import cast
 
 import msgspec
 import torch
@@ -26,14 +25,12 @@ from torch import nn
 from benchmarks.pipelines.process_tree import cpu_seconds
 from benchmarks.serving import http_clients
 from benchmarks.serving.http_clients import Order, Sent
-from entry_point.config.train_config import TrainConfig, load_train_config
-from entry_point.data.sources.source import Source
-from entry_point.model_folder import load_model, save_model
-from entry_point.training.models import build_model
-from entry_point.training.tasks.build_task import build_task
+from entry_point.model_folder import load_model
 from tests.entry_point.prediction.predicted import center_crop
+from tests.entry_point.serving import served_model
 
 CLASSES = 1000
+SIZE = ("data.image_size=224", "data.resize=256")
 _LONGEST_STOP_S = 30
 Answer = Callable[[bytes], object]
 """The bytes of an image -> its prediction."""
@@ -150,22 +147,8 @@ def _is_ready(port: int) -> bool:
 
 def write_model(root: Path) -> Path:
     """Returns the model folder of a ResNet-18 with random weights."""
-    config, yaml = load_train_config(["data=folder"])
-    return _write_model(root, CLASSES, build_model(config.model, CLASSES), config, yaml)
-
-
-def export_onnx(folder: Path) -> None:
-    """Write the model in `folder` to `folder`/model.onnx."""
-    model = load_model(folder, torch.device("cpu"))
-    images = torch.zeros(2, 3, model.image_size, model.image_size, dtype=torch.uint8)
-    torch.onnx.export(
-        model.answers,
-        (images,),
-        folder / "model.onnx",
-        input_names=["images"],
-        dynamic_shapes=({0: "batch"},),
-        verbose=False,
-    )
+    names = [f"class {number}" for number in range(CLASSES)]
+    return served_model.write_model(root, *SIZE, "model.name=resnet18", classes=names)
 
 
 FREE_MODEL = """
@@ -182,41 +165,25 @@ class FreeModel(nn.Module):
 
 
 def write_free_model(root: Path) -> Path:
-    """Returns the model folder of a model of ten classes that costs nothing: it looks at one
-    pixel."""
-    config, yaml = load_train_config(["data=folder", "model.name=project.free.FreeModel"])
+    """Returns the model folder of a model that costs nothing: it looks at one pixel."""
     network = nn.Module()
-    network.head = nn.Linear(3, 10)
-    folder = _write_model(root, 10, network, config, yaml)
-    code = folder / "code/project"
-    code.mkdir(parents=True, exist_ok=True)
-    (code / "__init__.py").touch()
-    (code / "free.py").write_text(FREE_MODEL)
-    return folder
+    network.head = nn.Linear(3, len(served_model.CLASSES))
+    settings = (*SIZE, "model.name=project.net.FreeModel")
+    return served_model.write_model(root, *settings, network=network, code=FREE_MODEL)
 
 
-def _write_model(
-    root: Path, classes: int, network: nn.Module, config: TrainConfig, yaml: str
-) -> Path:
-    folder = root / "model"
-    folder.mkdir(parents=True)
-    names = [f"class {number}" for number in range(classes)]
-    source = _Names(names, labels=torch.arange(classes))
-    task = build_task(config, cast(Source, source), torch.device("cpu"))
-    save_model(folder, network.state_dict(), task, names, yaml, {})
-    return folder
-
-
-@dataclass(frozen=True)
-class _Names:
-    """A dataset of one image per class, without the images."""
-
-    classes: list[str]
-    labels: torch.Tensor
-    kind: str = "class"
-
-    def __len__(self) -> int:
-        return len(self.classes)
+def export_onnx(folder: Path) -> None:
+    """Write the model in `folder` to `folder`/model.onnx."""
+    model = load_model(folder, torch.device("cpu"))
+    images = torch.zeros(2, 3, model.image_size, model.image_size, dtype=torch.uint8)
+    torch.onnx.export(
+        model.answers,
+        (images,),
+        folder / "model.onnx",
+        input_names=["images"],
+        dynamic_shapes=({0: "batch"},),
+        verbose=False,
+    )
 
 
 def in_process(answer: Answer, folder: Path, duration: float) -> Round:

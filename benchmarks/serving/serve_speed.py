@@ -11,7 +11,7 @@ import base64
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from itertools import product
@@ -44,6 +44,7 @@ SMALL, LARGE = "533x800", "3000x4000"
 SIZES = {SMALL: (533, 800), LARGE: (3000, 4000)}
 PRECISIONS = ("fp32", "bf16")
 OURS, PLAIN, TORCHSERVE = "this, serve, {}", "Pillow, one at a time", "TorchServe's handler"
+FREE = OURS.format("free model")
 LITSERVE = "LitServe"
 ENGINES = {
     LITSERVE: "torch",
@@ -66,12 +67,33 @@ METHOD = (
 )
 Case = tuple[str, int | None]
 """A contender and its number of clients."""
-Figures = dict[Case, list[Round]]
+Figures = dict[str, float]
+"""By column of the tables."""
+RATE, P50, P99, CPU, CLIENTS_CPU = "requests/s", "p50, ms", "p99, ms", "CPU ms", "clients' CPU ms"
+EVENT_LOOP = "of these, event loop"
+
+
+def figures(rounds: Sequence[Round]) -> Figures:
+    """Returns the medians of the rounds, and the latencies over all of them."""
+    found = {
+        RATE: [one.per_second for one in rounds],
+        CPU: [one.cpu_ms for one in rounds],
+        EVENT_LOOP: [one.loop_cpu_ms for one in rounds],
+        CLIENTS_CPU: [one.client_cpu_ms for one in rounds],
+    }
+    latencies = 1e3 * np.concatenate([one.seconds for one in rounds])
+    percentiles = {P50: np.percentile(latencies, 50), P99: np.percentile(latencies, 99)}
+    medians = {column: np.median(values) for column, values in found.items()}
+    return {column: float(value) for column, value in (medians | percentiles).items()}
+
+
+def alternate(contenders: Mapping[Case, Callable[[], Round]]) -> dict[Case, Figures]:
+    return {case: figures(some) for case, some in measure.alternate(contenders, ROUNDS).items()}
 
 
 def measure_size(
     folder: Path, model: Path, servers: dict[str, Server], clients: Clients
-) -> Figures:
+) -> dict[Case, Figures]:
     """Alternating rounds with the images of `folder`."""
     contenders: dict[Case, Callable[[], Round]] = {}
     for (name, ready), count in product(servers.items(), CLIENTS):
@@ -79,63 +101,35 @@ def measure_size(
         contenders[name, count] = partial(clients.send, ready, bodies, count, SECONDS)
     for name, answer in ((PLAIN, plain(model)), (TORCHSERVE, torchserve())):
         contenders[name, None] = partial(in_process, answer, folder / "jpg", SECONDS)
-    return measure.alternate(contenders, ROUNDS)
+    return alternate(contenders)
 
 
-def measure_free(folder: Path, model: Path, clients: Clients) -> Figures:
+def measure_free(folder: Path, model: Path, clients: Clients) -> dict[Case, Figures]:
     """Rounds of the server with a model that costs nothing."""
     with server(model) as ready:
         clients.send(ready, folder / "jpg", 4, 1)
-        contenders: dict[Case, Callable[[], Round]] = {
-            (OURS.format("free model"), count): partial(
-                clients.send, ready, folder / "jpg", count, SECONDS
-            )
-            for count in FREE_CLIENTS
-        }
-        return measure.alternate(contenders, ROUNDS)
+        send = partial(clients.send, ready, folder / "jpg")
+        return alternate({(FREE, count): partial(send, count, SECONDS) for count in FREE_CLIENTS})
 
 
-def free_rows(found: Figures) -> list[list[object]]:
+def rows(found: Mapping[Case, Figures]) -> list[list[object]]:
     """Returns the table's rows."""
-    return [
-        [
-            count, rate(rounds), latency(rounds, 50), latency(rounds, 99),
-            *(median(rounds, name) for name in ("cpu_ms", "loop_cpu_ms", "client_cpu_ms")),
-        ]
-        for (_, count), rounds in found.items()
-    ]  # fmt: skip
-
-
-def median(rounds: list[Round], name: str) -> float:
-    return float(np.median([getattr(each, name) for each in rounds]))
-
-
-def rate(rounds: list[Round]) -> float:
-    return median(rounds, "per_second")
-
-
-def latency(rounds: list[Round], percent: float) -> float:
-    """In ms."""
-    return float(1e3 * np.percentile(np.concatenate([each.seconds for each in rounds]), percent))
-
-
-def rows(found: Figures) -> list[list[object]]:
-    """Returns the table's rows."""
-    base = rate(found[PLAIN, None])
+    base = found[PLAIN, None][RATE]
     lines: list[list[object]] = []
-    for (name, count), rounds in found.items():
-        speed = [rate(rounds), rate(rounds) / base, latency(rounds, 50), latency(rounds, 99)]
-        clients = ("in process", "") if count is None else (count, median(rounds, "client_cpu_ms"))
-        lines.append([name, clients[0], *speed, median(rounds, "cpu_ms"), clients[1]])
+    for (name, count), one in found.items():
+        clients, cpu = ("in process", "") if count is None else (count, one[CLIENTS_CPU])
+        lines.append(
+            [name, clients, one[RATE], one[RATE] / base, one[P50], one[P99], one[CPU], cpu]
+        )
     return lines
 
 
-def fastest(found: Figures) -> str:
+def fastest(found: Mapping[Case, Figures]) -> str:
     """Returns which contender in float32 answers most requests per second, with any clients."""
     cases = [case for case in found if "bf16" not in case[0]]
-    name, count = max(cases, key=lambda case: rate(found[case]))
+    name, count = max(cases, key=lambda case: found[case][RATE])
     clients = "in process" if count is None else f"with {count} clients"
-    return f"Most requests/s in float32: {name}, {clients}, {rate(found[name, count]):.3g}.\n"
+    return f"Most requests/s in float32: {name}, {clients}, {found[name, count][RATE]:.3g}.\n"
 
 
 def first_requests(folder: Path, model: Path, clients: Clients) -> list[list[object]]:
@@ -149,23 +143,24 @@ def first_requests(folder: Path, model: Path, clients: Clients) -> list[list[obj
     return lines
 
 
-def goals(small: Figures, free: Figures, starts: list[list[object]]) -> list[list[object]]:
+def goals(
+    small: Mapping[Case, Figures], free: Mapping[Case, Figures], starts: list[list[object]]
+) -> list[list[object]]:
     """Returns each goal of the default precision on small photographs, and what was measured."""
-    ours, alone = OURS.format("fp32"), OURS.format("free model")
-    speedup = rate(small[ours, 64]) / rate(small[PLAIN, None])
-    one, others = latency(small[ours, 1], 99), latency(small[PLAIN, None], 99)
+    ours, plain = OURS.format("fp32"), small[PLAIN, None]
+    speedup, one = small[ours, 64][RATE] / plain[RATE], small[ours, 1][P99]
     first = max(float(str(line[-1])) for line in starts)
-    limit = f"at most the plain way's {others:.3g}"
-    loop = median(free[alone, 16], "loop_cpu_ms")
-    per_second, own = rate(free[alone, 16]), latency(free[alone, 1], 50)
+    own, busy = free[FREE, 1][P50], free[FREE, 16]
+    limit = f"at most the plain way's {plain[P99]:.3g}"
     return [
         ["64 clients: of the plain way's requests/s", "at least 2", speedup, _said(speedup >= 2)],
-        ["1 client: p99, ms", limit, one, _said(one <= others)],
+        ["1 client: p99, ms", limit, one, _said(one <= plain[P99])],
         ["first request: of the median", "at most 2", first, _said(first <= 2)],
         ["free model, 1 client: p50, ms", "at most 5", own, _said(own <= 5)],
-        ["free model, 16 clients: event loop, ms", "at most 0.7", loop, _said(loop <= 0.7)],
-        ["free model, 16 clients: requests/s on 2 cores", "at least 800", per_second,
-         _said(per_second >= 800)],
+        ["free model, 16 clients: event loop, ms", "at most 0.7", busy[EVENT_LOOP],
+         _said(busy[EVENT_LOOP] <= 0.7)],
+        ["free model, 16 clients: requests/s on 2 cores", "at least 800", busy[RATE],
+         _said(busy[RATE] >= 800)],
     ]  # fmt: skip
 
 
@@ -173,12 +168,12 @@ def _said(holds: bool) -> str:
     return "met" if holds else "NOT MET"
 
 
-def draw(found: dict[str, Figures]) -> None:
+def draw(found: Mapping[str, Mapping[Case, Figures]]) -> None:
     """The plot: wall-clock milliseconds per request, at 64 clients."""
     values = {
-        f"{name}, {size}": 1e3 / rate(rounds)
-        for size, figures in found.items()
-        for (name, count), rounds in figures.items()
+        f"{name}, {size}": 1e3 / one[RATE]
+        for size, cases in found.items()
+        for (name, count), one in cases.items()
         if count in (CLIENTS[-1], None)
     }
     title = f"{CLIENTS[-1]} clients, ResNet-18 on {os.cpu_count()} CPUs"
@@ -197,7 +192,7 @@ def write_bodies(folder: Path, photos: Iterable[bytes]) -> None:
 
 def main() -> None:
     """Measure, and write the page and its plot."""
-    found: dict[str, Figures] = {}
+    found: dict[str, dict[Case, Figures]] = {}
     with tempfile.TemporaryDirectory() as name, ExitStack() as running:
         model = write_model(Path(name, "run"))
         export_onnx(model)
@@ -215,16 +210,15 @@ def main() -> None:
         for title, folder in folders.items():
             found[title] = measure_size(folder, model, servers, clients)
     draw(found)
-    header = ("contender", "clients", "requests/s", "x plain", "p50, ms", "p99, ms",
-              "CPU ms", "clients' CPU ms")  # fmt: skip
+    header = ("contender", "clients", RATE, "x plain", P50, P99, CPU, CLIENTS_CPU)
     tables = [
-        f"JPEGs of {title} pixels:\n\n{measure.table(header, rows(figures))}\n{fastest(figures)}"
-        for title, figures in found.items()
+        f"JPEGs of {title} pixels:\n\n{measure.table(header, rows(cases))}\n{fastest(cases)}"
+        for title, cases in found.items()
     ]
-    columns = ("clients", "requests/s", "p50, ms", "p99, ms", "CPU ms", "of these, event loop",
-               "clients' CPU ms")  # fmt: skip
+    columns = (RATE, P50, P99, CPU, EVENT_LOOP, CLIENTS_CPU)
+    of_free = [[count, *(one[column] for column in columns)] for (_, count), one in free.items()]
     tables.append(
-        f"JPEGs of {SMALL} pixels, free model:\n\n{measure.table(columns, free_rows(free))}"
+        f"JPEGs of {SMALL} pixels, free model:\n\n{measure.table(('clients', *columns), of_free)}"
     )
     started = ("start", "first request, ms", "median of the next, ms", "ratio")
     tables.append(measure.table(started, starts))

@@ -13,13 +13,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib import pyplot as plt
+from numpy.typing import NDArray
 from PIL import Image
 from sklearn.datasets import load_digits
 from timm.data.auto_augment import rand_augment_transform
@@ -31,7 +32,6 @@ from entry_point.data.plan.order import EpochPlan
 from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.samples import Samples, split_repeats
 
-ROOT = Path(__file__).resolve().parents[2]
 SEEDS = (0, 1, 2)
 VAL = 1000
 HERE, TORCHVISION = "this template", "torchvision's way"
@@ -74,16 +74,10 @@ class Recipe:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+ALL = {"repeats": 4, "augment": True, "mix": True, "apart": True}
 RECIPES = (
     Recipe("crops and flips", 400, 20, 0.9),
-    Recipe(
-        "all of resnet50_torchvision",
-        400,
-        30,
-        0.9,
-        tuple(FULL),
-        {"repeats": 4, "augment": True, "mix": True, "apart": True},
-    ),
+    Recipe("all of resnet50_torchvision", 400, 30, 0.9, tuple(FULL), ALL),
     Recipe("a short run, long averages", 150, 10, 0.99),
 )
 
@@ -122,13 +116,8 @@ def accuracy(recipe: Recipe, data: Path, seed: int, decay: str) -> list[float]:
         command = [sys.executable, "-m", "entry_point", "train", *PLAIN]
         command += [*recipe.overrides, f"data.root={data}", f"optim.ema_decay={decay}"]
         command += [f"trainer.epochs={recipe.epochs}", f"trainer.seed={seed}"]
-        subprocess.run(
-            command,
-            cwd=ROOT,
-            env={**os.environ, "ML_ROOT": folder},
-            stdout=subprocess.DEVNULL,
-            check=True,
-        )
+        environment = {**os.environ, "ML_ROOT": folder}
+        subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, check=True)
         lines = (Path(folder) / "output" / "data" / "metrics.jsonl").read_text().splitlines()
     records = map(json.loads, lines)
     return [record["val_accuracy"] for record in records if "val_accuracy" in record]
@@ -142,28 +131,28 @@ def reference(recipe: Recipe, data: Path, seed: int, loop: str) -> Run:
         options["apart"] = False
     command = [sys.executable, "-m", "benchmarks.training.torchvision_loop", str(data)]
     command.append(json.dumps(options))
-    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     records = [json.loads(line) for line in output.splitlines()]
     raw, averaged = ([record[key] for record in records] for key in ("raw", "averaged"))
     return Run(recipe, loop, raw, averaged)
 
 
-def dealt() -> list[float]:
-    """Images in a batch of 128 with 4 repeats, and percent blended with themselves; of 1 and of 8
-    ranks."""
-    found = []
-    for ranks in (1, 8):
-        plan = EpochPlan(128 * 8 * 4, 128, 0, True, 0, ranks, repeats=4)
-        images = split_repeats(next(plan.batches(0)))[0]
-        found += [len(set(images.tolist())), 100 * float(np.mean(images == np.roll(images, 1)))]
-    return found
+def here(ranks: int) -> NDArray[np.int64]:
+    """Returns the images of a batch of 128 with 4 repeats, on the first of the ranks."""
+    plan = EpochPlan(128 * 8 * 4, 128, 0, True, 0, ranks, repeats=4)
+    return split_repeats(next(plan.batches(0)))[0]
 
 
-def dealt_by_ra_sampler() -> list[float]:
-    """Returns the same by RASampler of references/classification and the roll of v2.MixUp."""
-    found = []
-    for ranks in (1, 8):
-        images = np.repeat(np.arange(128 * 8), 4)[0::ranks][:128]
+def by_ra_sampler(ranks: int) -> NDArray[np.int64]:
+    """Returns the same by RASampler of references/classification."""
+    return np.repeat(np.arange(128 * 8), 4)[0::ranks][:128]
+
+
+def dealt(batch: Callable[[int], NDArray[np.int64]]) -> list[float]:
+    """Returns how many images a batch has, and how many percent the roll of v2.MixUp blends with
+    themselves; of 1 and of 8 ranks."""
+    found: list[float] = []
+    for images in map(batch, (1, 8)):
         found += [len(set(images.tolist())), 100 * float(np.mean(images == np.roll(images, 1)))]
     return found
 
@@ -238,32 +227,26 @@ def write_page(runs: Sequence[Run]) -> None:
     rows = []
     for recipe in RECIPES:
         for loop in LOOPS:
-            of_loop = [run for run in runs if (run.recipe, run.loop) == (recipe, loop)]
-            if not of_loop:
-                continue
-            curves = ([run.raw for run in of_loop], [run.averaged for run in of_loop])
-            rows.append((recipe.name, loop, *map(summary, curves)))
-    batches = {HERE: dealt(), "RASampler": dealt_by_ra_sampler()}
+            some = [run for run in runs if (run.recipe, run.loop) == (recipe, loop)]
+            if some:
+                curves = ([run.raw for run in some], [run.averaged for run in some])
+                rows.append((recipe.name, loop, *map(summary, curves)))
+    batches = {HERE: dealt(here), "RASampler": dealt(by_ra_sampler)}
     rotations = {HERE: rotated(), "timm's rand-m9-mstd0.5-inc1": rotated_by_timm()}
+    accuracies = ["recipe", "loop", "accuracy, raw weights (%)", "averaged weights (%)"]
     blended = "with themselves (%)"
     header = ["", "images, 1 rank", blended, "images, 8 ranks", blended]
-    measure.write(
-        "train-parity",
-        "train",
-        "Recipes here and in a loop written torchvision's way",
-        METHOD,
-        [
-            measure.table(
-                ["recipe", "loop", "accuracy, raw weights (%)", "averaged weights (%)"], rows
-            ),
-            "A batch of 128 with `data.repeats=4`, and how many of its images MixUp or CutMix "
-            "blends with themselves:\n\n"
-            + measure.table(header, [(name, *found) for name, found in batches.items()]),
-            "The median rotation that `experiment=deit_small` draws:\n\n"
-            + measure.table(["", "degrees"], [*rotations.items()]),
-        ],
-        ["torchvision", "timm", "scikit-learn"],
-    )
+    tables = [
+        measure.table(accuracies, rows),
+        "A batch of 128 with `data.repeats=4`, and how many of its images MixUp or CutMix blends "
+        "with themselves:",
+        measure.table(header, [(name, *found) for name, found in batches.items()]),
+        "The median rotation that `experiment=deit_small` draws:",
+        measure.table(["", "degrees"], [*rotations.items()]),
+    ]
+    title = "Recipes here and in a loop written torchvision's way"
+    packages = ["torchvision", "timm", "scikit-learn"]
+    measure.write("train-parity", "train", title, METHOD, tables, packages)
 
 
 if __name__ == "__main__":

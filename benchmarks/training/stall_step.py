@@ -7,64 +7,132 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from benchmarks import measure
+from benchmarks.operator.op_crop_skip import crop_skip
 from benchmarks.pipelines.process_tree import cpu_seconds
-from benchmarks.training.stall_contenders import (
-    BATCH,
-    CONTENDERS,
-    IMAGES,
-    PILLOW,
-    PUBLISHED,
-    THREADS,
-    WORKERS,
-    CropSkip,
-    settings,
-    training_loader,
-    write_data,
-)
-from entry_point.config.train_config import TrainConfig
-from entry_point.data.loader import Loader, open_source
+from benchmarks.sample_photographs import photographs, write_classes
+from custom_op import jpeg_headers
+from entry_point.config.packing_config import OptimizeConfig
+from entry_point.config.train_config import TrainConfig, load_train_config
+from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.loader import Loader, build_loader, open_source
+from entry_point.data.packing.pack import pack
+from entry_point.data.plan.crops import CropPlan
+from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.source import Encoded, Source
 from entry_point.job.devices import Devices
-from entry_point.training.input import device_batches
+from entry_point.training.input import device_batches, loader_spec
 from entry_point.training.learner import Learner
 from entry_point.training.models import Normalize
 from entry_point.training.results.times import COLUMNS, Moment, StallMeter, Times, settled
 from entry_point.training.tasks.build_task import build_task
 
 ROUNDS = 5
-FREE_MODEL = "benchmarks.training.stall_contenders.glance"
+FREE_MODEL = "benchmarks.training.stall_step.glance"
 TITLE = "The stall workload"
+IMAGES, BATCH = 512, 32
+PILLOW = "Pillow + DataLoader, as published"
+PUBLISHED = "crop + skip, as published (DataLoader workers)"
+WORKERS = "this template (workers), transform on the CPU"
+THREADS = "this template (threads), plain files"
+# As published: the transform runs on the CPU, one sample at a time.
+_CPU = ("augment.name=project.stall.StallSample", "augment.per=sample")
+CONTENDERS: Mapping[str, tuple[str, ...]] = {
+    PILLOW: ("pipeline=pillow", *_CPU),
+    PUBLISHED: ("pipeline=workers", *_CPU),
+    WORKERS: ("pipeline=workers", *_CPU),
+    THREADS: ("pipeline=threads",),
+    "this template (threads), shards": ("pipeline=threads", "data.format=shards"),
+}
 
 
-@dataclass
-class Rounds:
-    """One contender's step times and CPU seconds, by round."""
+def write_data(root: Path) -> None:
+    """Write root/folder/train, 533x800 JPEGs of six photographs, and root/shards, packed."""
+    files = photographs()
+    write_classes(root / "folder" / "train", files, IMAGES, len(files))
+    pack(root / "folder", root / "shards", OptimizeConfig())
 
-    times: list[Times]
-    cpu: list[float]
 
-    def milliseconds(self, part: str) -> float:
-        """Returns the mean over the steps of the median round."""
-        column = COLUMNS.index(part)
-        return 1e3 * statistics.median(float(times[:, column].mean()) for times in self.times)
+def settings(name: str, root: Path, model: str, device: str) -> TrainConfig:
+    """Returns the recipe of experiment=stall for one contender."""
+    form = "shards" if "shards" in name else "folder"
+    chosen = [*CONTENDERS[name], f"data.root={root / form}", f"model.name={model}"]
+    trainer = [f"trainer.device={device}", f"trainer.batch_size={BATCH}"]
+    config, _ = load_train_config(["experiment=stall", "data.format=folder", *chosen, *trainer])
+    return config
+
+
+class CropSkip:
+    """Decodes with the published operator: one sample of each image, neither turned nor resized."""
+
+    has_threads = uses_indexes = False
+
+    def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
+        heights, widths, _ = jpeg_headers(encoded.files).numpy().T
+        return heights, widths
+
+    def decode(
+        self, encoded: Encoded, plan: CropPlan, allocate: Allocate
+    ) -> tuple[Tensor, dict[int, str]]:
+        images = empty_images(allocate, len(plan), plan.side)
+        for i, box in enumerate(plan.boxes.tolist()):
+            images[i] = crop_skip(encoded.files[i], *box)
+        return images, {}
+
+    def close(self) -> None: ...
+
+
+def glance(num_classes: int) -> nn.Module:
+    """Returns an almost free model: it reads one pixel in 16 by 16."""
+    return nn.Sequential(
+        nn.MaxPool2d(1, 16),
+        nn.AdaptiveMaxPool2d(4),
+        nn.Flatten(),
+        nn.Linear(48, num_classes),
+    )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """One contender's figures."""
+
+    step: float
+    """Milliseconds, the mean over the steps of the median round; so is `data_wait`."""
+    data_wait: float
+    cpu: float
+    """Milliseconds per image, of the median round."""
+    waiting: float
+    """Percent of the time of all steps."""
+
+    @classmethod
+    def of(cls, rounds: Sequence[tuple[Times, float]]) -> Figures:
+        """Of the times of the steps, and the CPU seconds, of each round."""
+        columns = [COLUMNS.index(part) for part in ("step", "data_wait")]
+        of_steps = [times[:, columns] for times, _ in rounds]
+        step, data_wait = 1e3 * np.median([times.mean(0) for times in of_steps], 0)
+        cpu = 1e3 * statistics.median(seconds for _, seconds in rounds) / IMAGES
+        all_steps, all_waits = np.concatenate(of_steps).sum(0)
+        return cls(float(step), float(data_wait), cpu, 100 * float(all_waits / all_steps))
 
 
 class Training:
     """One contender in training."""
 
-    def __init__(self, config: TrainConfig, loader: Loader, devices: Devices) -> None:
+    def __init__(
+        self, config: TrainConfig, source: Source, loader: Loader, devices: Devices
+    ) -> None:
         self._devices, self.loader = devices, loader
         normalize = Normalize(*config.data.normalization, devices.input_dtype)
         self._normalize = normalize.to(devices.device)
-        source = open_source(config.data, "train", Path())
         self._learner = Learner(
             config,
             devices,
@@ -90,70 +158,50 @@ class Training:
 
 
 def train_in_turns(
-    names: list[str], root: Path, model: str, devices: Devices, rounds: int
-) -> dict[str, Rounds]:
+    names: Sequence[str], root: Path, model: str, devices: Devices, rounds: int
+) -> dict[str, Figures]:
     contenders = {}
     for name in names:
         config = settings(name, root, model, devices.device.type)
-        published = CropSkip() if name == PUBLISHED else None
-        loader = training_loader(config, devices.device, published)
-        contenders[name] = Training(config, loader, devices)
+        source = open_source(config.data, "train", Path())
+        spec = loader_spec(config, devices, "train")
+        spec = replace(spec, epochs=())  # no batch is made ahead while others train
+        loader = build_loader(source, spec, CropSkip() if name == PUBLISHED else None)
+        contenders[name] = Training(config, source, loader, devices)
     epochs = {name: training.epoch for name, training in contenders.items()}
     found = measure.alternate(epochs, rounds + 1)
     for training in contenders.values():
         training.loader.close()
     # The first round warms up.
-    return {name: Rounds(*map(list, zip(*each[1:], strict=True))) for name, each in found.items()}
+    return {name: Figures.of(some[1:]) for name, some in found.items()}
 
 
-def step_table(results: Mapping[str, Rounds]) -> str:
-    header = ["pipeline", "step, ms", "data wait", "CPU ms/image", "x Pillow"]
-    base = results[PILLOW].milliseconds("step")
-    rows = [
-        [
-            name,
-            *(round(rounds.milliseconds(p), 2) for p in ("step", "data_wait")),
-            round(1e3 * statistics.median(rounds.cpu) / IMAGES, 2),
-            round(base / rounds.milliseconds("step"), 2),
-        ]
-        for name, rounds in results.items()
-    ]
-    return measure.table(header, rows)
-
-
-def wait_table(results: Mapping[str, Rounds], model: str) -> str:
-    """Returns the share of data wait where the model is slower than the pipeline."""
-    rows = []
-    for name, rounds in results.items():
-        times = np.concatenate(rounds.times)
-        wait, step = (times[:, COLUMNS.index(part)].sum() for part in ("data_wait", "step"))
-        rows.append(
-            [model, name, round(rounds.milliseconds("step"), 1), f"{100 * wait / step:.2f}"]
-        )
-    return measure.table(["model", "pipeline", "step, ms", "data wait, % (goal: 1)"], rows)
-
-
-def measure_device(device: torch.device, root: Path) -> tuple[list[str], dict[str, Rounds]]:
+def measure_device(device: torch.device, root: Path) -> tuple[list[str], dict[str, Figures]]:
     """Tables for one device, and the results of the almost free model."""
     gpu = device.type == "cuda"
     model, rounds = ("resnet50", ROUNDS) if gpu else ("shufflenet_v2_x0_5", 3)
     devices = Devices(device, torch.bfloat16 if gpu else None)
     free = train_in_turns(list(CONTENDERS), root, FREE_MODEL, devices, ROUNDS)
-    bound = train_in_turns([THREADS], root, model, devices, rounds)
-    ratios = measure.table(
-        ["ratio of step times", "measured", "goal"],
-        [
-            [f"{PILLOW} / {WORKERS}", _ratio(free, PILLOW, WORKERS), 1.3],
-            [f"{PILLOW} / {THREADS}", _ratio(free, PILLOW, THREADS), 3],
-            [f"{PUBLISHED} / {THREADS}", _ratio(free, PUBLISHED, THREADS), ""],
-        ],
-    )
-    title = f"## {devices.describe()}\n"
-    return [title, step_table(free), ratios, wait_table(bound, model)], free
-
-
-def _ratio(results: Mapping[str, Rounds], slower: str, faster: str) -> float:
-    return round(results[slower].milliseconds("step") / results[faster].milliseconds("step"), 2)
+    bound = train_in_turns([THREADS], root, model, devices, rounds)[THREADS]
+    steps: list[list[object]] = []
+    for name, one in free.items():
+        values = (one.step, one.data_wait, one.cpu, free[PILLOW].step / one.step)
+        steps.append([name, *(round(value, 2) for value in values)])
+    pairs: list[tuple[str, str, object]] = [
+        (PILLOW, WORKERS, 1.3), (PILLOW, THREADS, 3), (PUBLISHED, THREADS, ""),
+    ]  # fmt: skip
+    ratios = [
+        [f"{slower} / {faster}", round(free[slower].step / free[faster].step, 2), goal]
+        for slower, faster, goal in pairs
+    ]
+    waits = [[model, THREADS, round(bound.step, 1), f"{bound.waiting:.2f}"]]
+    tables = [
+        f"## {devices.describe()}",
+        measure.table(["pipeline", "step, ms", "data wait", "CPU ms/image", "x Pillow"], steps),
+        measure.table(["ratio of step times", "measured", "goal"], ratios),
+        measure.table(["model", "pipeline", "step, ms", "data wait, % (goal: 1)"], waits),
+    ]
+    return tables, free
 
 
 def main() -> None:
@@ -169,7 +217,7 @@ def main() -> None:
             some, free = measure_device(device, root)
             tables += some
     label = f"ms per step of {BATCH} images on the {devices[-1].type.upper()}, model almost free"
-    steps = {name: rounds.milliseconds("step") for name, rounds in free.items()}
+    steps = {name: one.step for name, one in free.items()}
     measure.bars("stall", f"{TITLE}: random crop, random mask, YCbCr", label, steps)
     measure.write(
         "stall",

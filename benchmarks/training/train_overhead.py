@@ -86,10 +86,10 @@ def resume_seconds(data: Path) -> dict[str, float]:
     """Returns the seconds to the first step of a ResNet-18 run that resumes from its checkpoint,
     and those of its imports, measured alone."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "entry_point", "train", "data=folder"]
-        command += [f"data.root={data}", "data.image_size=64", "data.resize=72"]
-        command += ["trainer.batch_size=16", "trainer.report=false", "pipeline.num_workers=1"]
-        command += ["trainer.log_every_steps=1"]
+        settings = ["data=folder", f"data.root={data}", "data.image_size=64", "data.resize=72"]
+        settings += ["trainer.batch_size=16", "trainer.report=false", "trainer.log_every_steps=1"]
+        settings += ["pipeline.num_workers=1"]
+        command = [sys.executable, "-m", "entry_point", "train", *settings]
         environment = {**os.environ, "ML_ROOT": folder, "PYTHONUNBUFFERED": "1"}
         began = time.perf_counter()
         imports = [sys.executable, "-c", "import entry_point.training.trainer"]
@@ -110,7 +110,7 @@ def resume_seconds(data: Path) -> dict[str, float]:
 def main(data: Path) -> None:
     """Measure with the JPEGs in data/train and data/val."""
     torch.set_num_threads(1)
-    cheap = step_milliseconds(data, "benchmarks.training.stall_contenders.glance", steps=200)
+    cheap = step_milliseconds(data, "benchmarks.training.stall_step.glance", steps=200)
     loop = cheap["real"] - cheap["bare"]
     resnet = step_milliseconds(data, "resnet18", steps=4)
     steps = [
@@ -123,22 +123,21 @@ def main(data: Path) -> None:
     parts = resume_seconds(data)
     resume = [(part, round(seconds, 1)) for part, seconds in parts.items()]
     resume.append(("total without imports (goal: 5)", round(parts["total"] - parts["imports"], 1)))
-    measure.write(
-        "train-overhead",
-        "train",
-        "The overhead of the training loop",
+    method = (
         f"A batch of {BATCH} at {SIZE}x{SIZE} in memory, one thread. By hand: normalization, "
         "forward, backward, optimizer and schedule on the same uint8 batch. The loop also "
         "measures, votes on stopping, guards the loss and logs. Its overhead is measured with an "
         "almost free model and compared with ResNet-18's step, which varies by more than the "
         f"overhead. CPU time, median of {ROUNDS} alternating rounds. The second table has the "
         "time from the start of a ResNet-18 run that resumes from a checkpoint to its first step, "
-        "in wall-clock time.",
-        [
-            measure.table(["step", "value"], steps),
-            measure.table(["resume, seconds", "value"], resume),
-        ],
+        "in wall-clock time."
     )
+    tables = [
+        measure.table(["step", "value"], steps),
+        measure.table(["resume, seconds", "value"], resume),
+    ]
+    title = "The overhead of the training loop"
+    measure.write("train-overhead", "train", title, method, tables)
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ def test_dalis_reader_gives_each_class_its_images(photo_folder: Path) -> None:
 
 
 def test_dalis_reader_feeds_a_job(tmp_path: Path, photo_folder: Path) -> None:
-    job = [sys.executable, "-m", "benchmarks.gpu.gpu_jobs", "dali-cpu"]
+    job = [sys.executable, "-m", "benchmarks.gpu.gpu_check", "job", "dali-cpu"]
     job += [f"data.root={photo_folder}"]
     environment = {**os.environ, "ML_ROOT": str(tmp_path)}
     subprocess.run([*job, *TINY], env=environment, check=True, timeout=120)

@@ -19,9 +19,8 @@ from benchmarks.pipelines import bench
 from benchmarks.pipelines.bench import cases, read_config, write_formats
 from benchmarks.pipelines.compare import Compared
 from benchmarks.pipelines.images import Images, prepare
-from benchmarks.pipelines.page import Page
+from benchmarks.pipelines.page import Page, write_pictures
 from benchmarks.pipelines.peers import PEERS
-from benchmarks.pipelines.picture import write_pictures
 from benchmarks.pipelines.run_case import Case, Result, endless_loader
 from benchmarks.pipelines.table import ON_FILES, ON_INDEXED, Measurement, advice
 from entry_point.config.config_errors import ConfigError

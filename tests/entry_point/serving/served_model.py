@@ -63,22 +63,25 @@ def write_model(
     network: nn.Module | None = None,
     code: str | None = None,
     reached: str | None = None,
+    classes: list[str] = CLASSES,
 ) -> Path:
     """The model folder of a run on 32 pixels, with a small network unless `overrides` name one.
 
     `kind`: of the labels. `network`: another than that of the configuration. `code`: of the file
     `project/net.py` in the folder, for what `overrides` name of it. `reached`: by the run.
+    `classes`: others need the kind `class`.
     """
     folder = root / "model"
     folder.mkdir(parents=True)
     named = any(each.startswith("model.name=") for each in overrides)
     settings = [*SMALL, *(() if named else NETWORK), *overrides]
     config, yaml = load_train_config(settings)
-    task = task_of(labels(kind, CLASSES, LABELS[kind]), *settings)
+    values = torch.arange(len(classes)) if kind == "class" else LABELS[kind]
+    task = task_of(labels(kind, classes, values), *settings)
     torch.manual_seed(0)
     network = network or build_model(config.model, task.outputs, image_size=32)
     own = read_code(config)
-    save_model(folder, network.state_dict(), task, CLASSES, yaml, own, reached)
+    save_model(folder, network.state_dict(), task, classes, yaml, own, reached)
     if code is not None:
         (folder / "code/project").mkdir(parents=True, exist_ok=True)
         (folder / "code/project/__init__.py").touch()
