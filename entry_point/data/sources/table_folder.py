@@ -17,7 +17,7 @@ from typing import NamedTuple
 from entry_point.data.errors import DataError
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
-from entry_point.data.sources.splits import split_called
+from entry_point.data.sources.splits import splits_called
 from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
@@ -51,17 +51,18 @@ def find_tables(tree: Tree) -> list[Table]:
             names = (name for name in tree.at(lists).files if name.endswith(".lst"))
             found += [tree.root / lists / name for name in names]
         tables += [Table(split, file, f"{top}/") for file in found]
-    for name in tree.at().files:
-        file, suffix = tree.root / name, Path(name).suffix.lower()
-        if suffix in TABLE_SUFFIXES or _lists_images(file, suffix):
-            tables.append(Table(split_called(file.stem) or "", file))
-    return tables
+    files = [tree.root / name for name in tree.at().files]
+    files = [file for file in files if _is_table(file)]
+    called = splits_called([file.stem for file in files])
+    return [*tables, *(Table(called.get(file.stem, ""), file) for file in files)]
 
 
-def _lists_images(file: Path, suffix: str) -> bool:
-    """Returns whether a text file, which may hold anything, is a list of images."""
+def _is_table(file: Path) -> bool:
+    """Returns whether it is one by its name, or a text file, which may hold anything, that lists
+    images."""
+    suffix = file.suffix.lower()
     if suffix not in LIST_SUFFIXES or not file.is_file():
-        return False
+        return suffix in TABLE_SUFFIXES
     with file.open(encoding="utf-8", errors="replace") as text:
         return bool(IMAGE_END.search(text.readline(_LOOKED_AT)))
 

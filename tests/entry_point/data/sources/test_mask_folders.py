@@ -65,6 +65,7 @@ LAYOUTS = [
         for train in ("train", "Training")
         for val in ("val", "valid", "validation", "dev", "VAL")
     ),
+    *(of_splits(*each, "train2017", "val2017") for each in (APART, BELOW)),
     *(of_splits(f"{{}}/{images}/*.jpg", "{}/masks/*.png") for images in IMAGES),
     *(of_splits("images/{}/*.webp", f"{masks}/{{}}/*.png") for masks in MASKS),
     *({"all": pairs(f"{i}/*.jpg", f"{m}/*.png")} for i, m in zip(IMAGES, MASKS, strict=True)),

@@ -45,6 +45,29 @@ def test_two_tables_of_one_split_are_refused(
 
 
 @pytest.mark.parametrize(
+    "tables",
+    [
+        ("train.csv", "val.csv"),
+        ("train_labels.csv", "val_labels.csv"),
+        ("labels_train.jsonl", "labels_valid.jsonl"),
+        ("train2017.csv", "val2017.csv"),
+    ],
+)
+def test_a_table_for_each_split_tells_it_by_a_word_of_its_name(
+    tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    dataset = opened(write_tables(tmp_path, *tables), format="manifest")
+    assert counts(dataset) == {"train": 6, "val": 6}
+    assert "by the names of the tables" in dataset.found
+
+
+def test_one_table_of_a_split_beside_others_tells_it(tmp_path: Path) -> None:
+    root = write_tables(tmp_path, "train.csv", "sample_submission.csv")
+    found = opened(root, format="manifest", val_fraction=0.4).found
+    assert "(by the names of the tables; val by a hash" in found
+
+
+@pytest.mark.parametrize(
     ("tables", "other"),
     [
         (("train.csv", "val.csv"), "labels.csv"),
