@@ -2,7 +2,8 @@
 
 labels.csv                                one table; a column or a hash tells the splits
 train.csv, val.csv                        a table for each split, with paths from the root
-train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder; Roboflow's _classes.csv
+train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder; Roboflow's _classes.csv; or
+                                          any name of the only table beside images
 train_lst/a.lst, validation_lst/b.lst     SageMaker's image classification, beside train/
 """
 
@@ -46,7 +47,10 @@ def find_tables(tree: Tree) -> list[Table]:
     """Returns all tables in a folder and those for its folders of splits. Raises DataError."""
     tables = list[Table]()
     for split, top in split_folders(tree).items():
-        found = [tree.root / top / name for name in SPLIT_TABLES if name in tree.at(top).files]
+        look = tree.at(top)
+        names = [name for name in look.files if Path(name).suffix.lower() in TABLE_SUFFIXES]
+        is_only = len(names) == 1 and len(look.folders) < 2
+        found = [tree.root / top / name for name in names if is_only or name in SPLIT_TABLES]
         if (lists := f"{top}_lst") in tree.at().folders:
             names = (name for name in tree.at(lists).files if name.endswith(".lst"))
             found += [tree.root / lists / name for name in names]

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.config.data_config import DataConfig
+from entry_point.data.loader import open_source
 from tests.entry_point.data.sources.small_datasets import (
     counts,
     keys,
@@ -59,6 +61,27 @@ def test_a_table_for_each_split_tells_it_by_a_word_of_its_name(
     dataset = opened(write_tables(tmp_path, *tables), format="manifest")
     assert counts(dataset) == {"train": 6, "val": 6}
     assert "by the names of the tables" in dataset.found
+
+
+@pytest.mark.parametrize("folders", [("train", "val"), ("train", "validation")])
+@pytest.mark.parametrize("images", ["", "images/"])
+@pytest.mark.parametrize("name", ["labels.csv", "list.jsonl", "{split}.parquet"])
+def test_the_only_table_in_the_folder_of_a_split_may_have_any_name(
+    tmp_path: Path, folders: tuple[str, ...], images: str, name: str
+) -> None:
+    """As SageMaker's channels train and validation have."""
+    for folder in folders:
+        names = [f"{images}{folder}{i}.jpg" for i in range(6)]
+        write(tmp_path / folder, *names)
+        rows = [{"path": each, "label": "ab"[i % 2]} for i, each in enumerate(names)]
+        labeled_tables.write(tmp_path / folder / name.format(split=folder), rows)
+    assert counts(opened(tmp_path)) == {"train": 6, "val": 6}
+    source = open_source(DataConfig(), "val", tmp_path)
+    assert Path(source.key(0)) == tmp_path / folders[1] / f"{images}{folders[1]}0.jpg"
+    for folder in folders:
+        for label in "ab":
+            write(tmp_path / folder / label, "0.jpg")
+    assert opened(tmp_path).data.format == "folder"
 
 
 def test_one_table_of_a_split_beside_others_tells_it(tmp_path: Path) -> None:
