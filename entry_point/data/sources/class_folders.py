@@ -95,8 +95,11 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     levels = find_levels(tree)
     tops, found = [*levels.tops.values()], list[_ClassFolder]()
     for place, top in enumerate(tops):
-        folders, skipped = _class_folders(tree.below(top))
-        found += (_ClassFolder.walked(tree.below(top), place, name, skipped) for name in folders)
+        folders, skipped = tree.at(top).folders, [*tree.at(top).files]
+        for name in folders:
+            if not is_class_name(name):
+                raise DataError(f"{root / top / name}: {CLASS_NAME}: rename it")
+            found.append(_ClassFolder.walked(tree.below(top), place, name, skipped))
         warn_of_skipped(root / top, skipped)
     found = _without_other_tests(root, levels, found)
     classes = _require_classes(tree, tops, found)
@@ -108,9 +111,6 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     labels = np.repeat(np.array([number[folder.name] for folder in held], np.int64), counts)
     top_of = np.repeat(np.array([folder.top for folder in held], np.int8), counts)
     _tell(tree, levels)
-    if not names:
-        endings = ", ".join(IMAGE_SUFFIXES)
-        raise DataError(f"{root} holds no images; their names end in one of {endings}")
     words = Words("the folders", list(levels.tops), top_of)
     if levels.splits_inside:
         words = _words_inside(names)
@@ -125,14 +125,6 @@ def count_classes(tree: Tree) -> int:
     """
     tops = find_levels(tree).tops
     return len({name for top in tops.values() for name in tree.at(top).folders})
-
-
-def _class_folders(tree: Tree) -> tuple[list[str], list[str]]:
-    """Returns the class folders, and the files beside them."""
-    for name in (names := tree.at()).folders:
-        if not is_class_name(name):
-            raise DataError(f"{tree.root / name}: {CLASS_NAME}: rename it")
-    return names.folders, [*names.files]
 
 
 def _without_other_tests(

@@ -57,8 +57,7 @@ def read_labels(rows: Rows, settings: TableConfig) -> Labels:
     `settings.kind` says what cells are; without it, they do themselves: see TableConfig.
     """
     cells = rows.labels
-    if isinstance(cells, Labels):
-        return cells
+    assert isinstance(cells, Cells)
     columns = list(cells.columns)
     if columns[0].is_empty():
         return Labels("class", list(cells.order), np.zeros(0, np.int32))
