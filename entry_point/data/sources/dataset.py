@@ -110,9 +110,8 @@ def open_dataset(
         return _packed(data, root)
     rows = _read(data, tree, labeled)
     if labeled and not len(rows):
-        raise DataError(
-            f"{root} holds no images; names of images end in {', '.join(IMAGE_SUFFIXES)}"
-        )
+        endings = ", ".join(IMAGE_SUFFIXES)
+        raise DataError(f"{root} holds no images; their names end in one of {endings}")
     labels = _labels(rows, data)
     splits = named(rows.words if labeled else Words.none(len(rows)))
     if for_training:
