@@ -261,6 +261,13 @@ def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
     for form in ("auto", "folder", "parquet", "manifest"):
         message = refusal(saved, format=form)
         assert "Arrow files" in message and f"load_from_disk('{saved}').to_parquet" in message
+    cache = tmp_path / "cache"  # as in ~/.cache/huggingface/datasets
+    cache.mkdir()
+    (cache / "dataset_info.json").write_text('{"builder_name": "cats"}')
+    (cache / "cats-train.arrow").write_bytes(b"ARROW1")
+    for form in ("auto", "folder", "parquet", "manifest"):
+        message = refusal(cache, format=form)
+        assert f"Dataset.from_file('{cache}/cats-train.arrow').to_parquet" in message
 
 
 @pytest.mark.parametrize("write_form", [_tars, _parquet])
