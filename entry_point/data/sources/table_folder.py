@@ -52,7 +52,7 @@ def find_tables(tree: Tree) -> list[Table]:
         is_only = len(names) == 1 and len(look.folders) < 2
         found = [tree.root / top / name for name in names if is_only or name in SPLIT_TABLES]
         if (lists := f"{top}_lst") in tree.at().folders:
-            names = (name for name in tree.at(lists).files if name.endswith(".lst"))
+            names = [name for name in tree.at(lists).files if name.endswith(".lst")]
             found += [tree.root / lists / name for name in names]
         tables += [Table(split, file, f"{top}/") for file in found]
     files = [tree.root / name for name in tree.at().files]
