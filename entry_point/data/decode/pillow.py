@@ -38,10 +38,6 @@ MOST_PIXELS = MAX_PIXELS
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
 """Pillow refuses more than twice this, also where it allocates before `open_image` can look."""
 warnings.filterwarnings("ignore", module=r"PIL\.")
-_NEARLY_BLACK = (
-    "a gray image of 16 bits has no value above 4095, so it is nearly black: if its values have 12 "
-    "bits, set data.gray_bits=12"
-)
 _BITS_PER_SAMPLE, _EXTRA_SAMPLES = 258, 338
 """Tags of TIFF."""
 
@@ -232,7 +228,8 @@ def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
         bits = gray_bits if explains_itself else 12
         values, scale = np.asarray(image, dtype=np.float32), (2**bits - 1) / 255
         if bits == 16 and 255 < values.max() < 4096:
-            say_once(logging.WARNING, _NEARLY_BLACK)
+            message = "a gray image of 16 bits has no value above 4095, so it is nearly black: if "
+            say_once(logging.WARNING, f"{message}its values have 12 bits, set data.gray_bits=12")
         levels = np.rint(values / scale).clip(max=255)
         return Image.fromarray(levels.astype(np.uint8)).convert("RGB"), f"{bits} bits became 8"
     if image.mode in ("I", "F"):

@@ -169,9 +169,8 @@ def refuse_arrow_files(tree: Tree) -> None:
     arrow = [name for name in files if name.endswith(".arrow")]
     is_saved = not {"state.json", "dataset_dict.json"}.isdisjoint(files)
     if arrow or "dataset_dict.json" in files:
-        call = (
-            f"load_from_disk('{root}')" if is_saved else f"Dataset.from_file('{root / arrow[0]}')"
-        )
+        call = f"load_from_disk('{root}')"
+        call = call if is_saved else f"Dataset.from_file('{root / arrow[0]}')"
         raise DataError(
             f"{root} holds Arrow files of Hugging Face's datasets: write Parquet files, "
             f"{call}.to_parquet('FOLDER/train.parquet') and the same for each split, and set "

@@ -29,7 +29,7 @@ VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
 SPLIT_OF = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """What a folder, a table or a file is called, in lower case."""

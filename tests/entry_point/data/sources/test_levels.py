@@ -39,6 +39,7 @@ def of_splits(*folders: str) -> list[str]:
         (of_splits("seg_train", "seg_test"), ["train", "test"]),
         ([*of_splits("seg_train/seg_train", "seg_test/seg_test"), "seg_pred"], ["train", "test"]),
         (of_splits("training_set", "validation_set"), ["train", "val"]),
+        (of_splits("train", "eval"), ["train", "val"]),
         ([*of_splits("Training", "Testing"), "docs"], ["train", "test"]),
         ([*of_splits("train", "valid", "train_augmented")], ["train", "val"]),
         (of_splits("imgs/train", "imgs/val"), ["train", "val"]),
