@@ -7,6 +7,7 @@ upright, with 8 bits for each of red, green and blue.
 
 from __future__ import annotations
 
+import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from entry_point.data.metadata import (
 )
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
+from entry_point.data.sources.side_index_store import say_once
 from entry_point.data.sources.source import Encoded
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "PPM", "TIFF")
@@ -224,8 +226,11 @@ def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
     # Pillow reads PGM, and before release 11 also PNG, of 16 bits as 32-bit integers.
     if image.mode.startswith("I;16") or (image.mode == "I" and image.format in ("PNG", "PPM")):
         bits = gray_bits if explains_itself else 12
-        scale = (2**bits - 1) / 255
-        levels = np.rint(np.asarray(image, dtype=np.float32) / scale).clip(max=255)
+        values, scale = np.asarray(image, dtype=np.float32), (2**bits - 1) / 255
+        if bits == 16 and 255 < values.max() < 4096:
+            message = "a gray image of 16 bits has no value above 4095, so it is nearly black: if "
+            say_once(logging.WARNING, f"{message}its values have 12 bits, set data.gray_bits=12")
+        levels = np.rint(values / scale).clip(max=255)
         return Image.fromarray(levels.astype(np.uint8)).convert("RGB"), f"{bits} bits became 8"
     if image.mode in ("I", "F"):
         raise UnusableImageError(

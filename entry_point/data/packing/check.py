@@ -6,6 +6,7 @@ import zlib
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -88,7 +89,8 @@ def check_dataset(config: CheckConfig) -> Checked:
         total, images = len(source), ((source, i) for i in range(len(source)))
         if (store := _made_beforehand(source)) is not None:
             checked.tried(store.file, store.require_sound)
-    for found in in_threads(_check, images, total, "checking"):
+    check = partial(_check, dataset.data.gray_bits)
+    for found in in_threads(check, images, total, "checking"):
         checked.images += 1
         if isinstance(found, Damage):
             checked.damage.append(found)
@@ -98,7 +100,7 @@ def check_dataset(config: CheckConfig) -> Checked:
     return checked
 
 
-def _check(image: tuple[Source, int]) -> Damage | NDArray[np.float64]:
+def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.float64]:
     """Returns the damage of an image, or its `look`."""
     source, i = image
     key = source.place(i) + source.key(i)
@@ -107,7 +109,7 @@ def _check(image: tuple[Source, int]) -> Damage | NDArray[np.float64]:
         if jpeg := is_jpeg(file):
             pixels = decode_and_crop_jpeg(file, 0, 0, *jpeg_size(file)).permute(1, 2, 0).numpy()
         else:
-            pixels = np.asarray(read_photo(file))
+            pixels = np.asarray(read_photo(file, gray_bits=gray_bits))
         _check_targets(source, i, file)
         _check_index(source, i, file)
         return look(pixels, jpeg)

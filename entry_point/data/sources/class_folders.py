@@ -8,6 +8,7 @@ reading is possible; else the error says what was seen, and what to type.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Collection, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -29,9 +30,9 @@ from entry_point.data.sources.folder import (
     is_photo,
     warn_of_skipped,
 )
-from entry_point.data.sources.mask_folders import looks_like_masks
+from entry_point.data.sources.mask_folders import OF_PHOTOS, looks_like_masks
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, Files, Labels, PathList, Rows, Words
-from entry_point.data.sources.splits import split_called, words_of_files
+from entry_point.data.sources.splits import split_called, splits_called
 from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
@@ -40,8 +41,9 @@ _LOOKED_AT = 10
 """Folders of a level that are looked into to find out what they hold."""
 _DEEPEST = 8
 """Folders above the classes that hold only one folder each."""
-_OF_IMAGES = ("images", "imgs", "img", "image", "jpegimages", "photos", "pictures")
-"""A folder of these names, alone, is no class: it holds the images of all."""
+_OF_IMAGES = (*OF_PHOTOS, "photos", "pictures")
+"""A folder of these names, alone or as images_1 and images_2, is no class: it holds the images of
+all."""
 _INSTEAD = (
     "put images into {root}/<class>/, or list them with their labels in a table "
     "(data.root=labels.csv)"
@@ -93,11 +95,15 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     levels = find_levels(tree)
     tops, found = [*levels.tops.values()], list[_ClassFolder]()
     for place, top in enumerate(tops):
-        folders, skipped = _class_folders(tree.below(top))
-        found += (_ClassFolder.walked(tree.below(top), place, name, skipped) for name in folders)
+        folders, skipped = tree.at(top).folders, [*tree.at(top).files]
+        for name in folders:
+            if not is_class_name(name):
+                raise DataError(f"{root / top / name}: {CLASS_NAME}: rename it")
+            found.append(_ClassFolder.walked(tree.below(top), place, name, skipped))
         warn_of_skipped(root / top, skipped)
     found = _without_other_tests(root, levels, found)
     classes = _require_classes(tree, tops, found)
+    _refuse_photos_and_masks(root, found)
     number = {name: i for i, name in enumerate(classes)}
     held = [folder for folder in found if folder.images]
     names = [*chain.from_iterable(folder.images for folder in held)]
@@ -105,9 +111,6 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     labels = np.repeat(np.array([number[folder.name] for folder in held], np.int64), counts)
     top_of = np.repeat(np.array([folder.top for folder in held], np.int8), counts)
     _tell(tree, levels)
-    if not names:
-        endings = ", ".join(IMAGE_SUFFIXES)
-        raise DataError(f"{root} holds no images; their names end in one of {endings}")
     words = Words("the folders", list(levels.tops), top_of)
     if levels.splits_inside:
         words = _words_inside(names)
@@ -122,14 +125,6 @@ def count_classes(tree: Tree) -> int:
     """
     tops = find_levels(tree).tops
     return len({name for top in tops.values() for name in tree.at(top).folders})
-
-
-def _class_folders(tree: Tree) -> tuple[list[str], list[str]]:
-    """Returns the class folders, and the files beside them."""
-    for name in (names := tree.at()).folders:
-        if not is_class_name(name):
-            raise DataError(f"{tree.root / name}: {CLASS_NAME}: rename it")
-    return names.folders, [*names.files]
 
 
 def _without_other_tests(
@@ -168,7 +163,10 @@ def _require_classes(tree: Tree, tops: Sequence[str], found: Sequence[_ClassFold
                 f"{printable(', '.join(again[:3]))}, which are classes beside it, too: move it out "
                 f"of {root}"
             )
-    if len(filled) == 1 and (only := min(filled)).lower() in _OF_IMAGES:
+    alike = {re.sub(r"\d+", "", name).lower() for name in filled}
+    is_part = len(filled) > 1 and {*_OF_IMAGES} & {*re.findall("[a-z]+", min(alike))}
+    if len(alike) == 1 and (is_part or min(alike) in _OF_IMAGES):
+        only = printable(", ".join(sorted(filled)[:3]))
         beside = f" and other files in {printable(', '.join(others[:5]))}" if others else ""
         raise DataError(
             f"{root} has no class folders, but images in {only}{beside}: "
@@ -178,6 +176,28 @@ def _require_classes(tree: Tree, tops: Sequence[str], found: Sequence[_ClassFold
         line = "%s: no classes, because they hold files but no images: %s"
         log.warning(line, root, printable(", ".join(others[:5])))
     return [name for name in classes if not filled or name not in others]
+
+
+def _refuse_photos_and_masks(root: Path, found: Sequence[_ClassFolder]) -> None:
+    """Raise DataError for two classes that seem to be photos and their masks: as many of each,
+    whose names differ by an ending, or one of which is called `images`."""
+    held = [folder for folder in found if folder.top == 0 and folder.images]
+    if len(held) != 2 or len(held[0].images) != len(held[1].images):
+        return
+    photos, masks = (
+        [name[len(folder.name) : name.rindex(".")] for name in folder.images] for folder in held
+    )
+    if len("".join(photos)) > len("".join(masks)):
+        photos, masks = masks, photos
+    longer = (len("".join(masks)) - len("".join(photos))) // len(masks)
+    is_alike = longer > 0 and {name + masks[0][-longer:] for name in photos} == {*masks}
+    if is_alike or any(folder.name.lower() in OF_PHOTOS for folder in held):
+        both = printable(" and ".join(folder.name for folder in held))
+        raise DataError(
+            f"{root}: {both} hold as many images each: if one holds the masks of the other, list "
+            "both in a table with the columns path,mask (data.root=masks.csv), see docs/data.md; "
+            "if they are classes, list them in one with path,label"
+        )
 
 
 def _tell(tree: Tree, levels: Levels) -> None:
@@ -246,20 +266,15 @@ def find_levels(tree: Tree) -> Levels:
 def _split_folders(tree: Tree, names: Sequence[str]) -> dict[str, str]:
     """Split -> its folder; none if the folders are classes. Raises DataError.
 
-    They are splits if one is `train`, or all are splits by their names; and if two are by a word of
-    their names, as seg_train and seg_test, or train and test1.
+    They are splits if one is `train`, or all are splits.
     """
-    root, found = tree.root, {name: split for name in names if (split := split_called(name))}
-    by_word = {name: word for name, word in words_of_files(names, skip=True)[0].items() if word}
-    is_exact = "train" in found.values() or len(found) == len(names)
-    if not is_exact or len(by_word) == len(names) > len(found):
-        found = by_word
-        if len({*found.values()}) < 2 or "train" not in found.values():
-            return {}
+    root, found = tree.root, splits_called(names)
+    if "train" not in found.values() and len(found) < len(names):
+        return {}
     others = [name for name in names if name not in found]
     if not any(tree.at(name).folders for name in found):
         beside = [name for name in others[:_LOOKED_AT] if tree.at(name).has_images]
-        if beside and is_exact and len(found) > 1:
+        if beside and len(found) > 1 and all(map(split_called, found)):
             raise DataError(
                 f"{root}: {' and '.join(found)} may be splits, or classes as "
                 f"{printable(beside[0])}: they hold images themselves; rename them if they are "

@@ -32,7 +32,7 @@ from entry_point.data.sources import looking
 from entry_point.data.sources.dataset_description import SPLITS, is_packed, read_dataset
 from entry_point.data.sources.folder import Tree, folded
 from entry_point.data.sources.masks import MaskSource
-from entry_point.data.sources.rows import KINDS, Files, Labels, Ranges, Rows, Words
+from entry_point.data.sources.rows import IMAGE_SUFFIXES, KINDS, Files, Labels, Ranges, Rows, Words
 from entry_point.data.sources.shards import ShardSource
 from entry_point.data.sources.source import RangeSource, Source, UprightSizes
 from entry_point.data.sources.splits import WHOLE, Splits, divided, named
@@ -110,7 +110,8 @@ def open_dataset(
         return _packed(data, root)
     rows = _read(data, tree, labeled)
     if labeled and not len(rows):
-        raise DataError(f"{root} holds no images")
+        endings = ", ".join(IMAGE_SUFFIXES)
+        raise DataError(f"{root} holds no images; their names end in one of {endings}")
     labels = _labels(rows, data)
     splits = named(rows.words if labeled else Words.none(len(rows)))
     if for_training:

@@ -57,8 +57,7 @@ def read_labels(rows: Rows, settings: TableConfig) -> Labels:
     `settings.kind` says what cells are; without it, they do themselves: see TableConfig.
     """
     cells = rows.labels
-    if isinstance(cells, Labels):
-        return cells
+    assert isinstance(cells, Cells)
     columns = list(cells.columns)
     if columns[0].is_empty():
         return Labels("class", list(cells.order), np.zeros(0, np.int32))
@@ -239,13 +238,16 @@ class _Reader(NamedTuple):
             columns = [columns[0].list.get(place) for place in range(lengths[0])]
             several = len(columns) != 1
             names = [f"{names[0]} {i}" for i in range(len(columns))] if several else names
+        if kind != "numbers" and all(map(_is_sign, columns)):
+            columns = [_as_numbers(column).clip(0).cast(pl.String) for column in columns]
         values = np.empty((len(columns[0]), len(columns)), np.float32)
         for i, column in enumerate(columns):
             values[:, i] = self._checked(names[i], column, kind, several=len(columns) > 1)
         if kind is None and np.isin(values, (0, 1)).all():
             kind = "class" if (values.sum(1) == 1).all() else "labels"
             log.info(
-                "%s: %s hold only 0 and 1, %s: data.table.kind=%s; set another if that is wrong",
+                "%s: %s hold only 0 (or -1) and 1, %s: data.table.kind=%s; set another if that is "
+                "wrong",
                 *(printable(str(self.cells.place)), counted(len(columns), "column")),
                 *("one 1 in each row" if kind == "class" else "any number of 1 in a row", kind),
             )
@@ -304,6 +306,11 @@ def _as_numbers(column: pl.Series) -> pl.Series:
     if is_text.any():
         texts = texts.str.to_lowercase().replace({"true": "1", "false": "0"})
     return texts.cast(pl.Float64, strict=False)
+
+
+def _is_sign(column: pl.Series) -> bool:
+    """Returns whether all cells are -1 or 1, as some programs write labels."""
+    return _as_numbers(column).is_in([-1.0, 1.0]).fill_null(False).all()
 
 
 def _without_comma(number: str) -> str:

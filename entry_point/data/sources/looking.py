@@ -164,14 +164,17 @@ def _refuse_boxes(seen: Glance) -> None:
 
 
 def refuse_arrow_files(tree: Tree) -> None:
-    """Raise DataError, with the way out, for a folder that `save_to_disk` wrote."""
-    root = tree.root
-    known = [root / name for name in ("state.json", "dataset_dict.json")]
-    if any(file.is_file() for file in known) and Glance(tree).holds(".arrow"):
+    """Raise DataError, with the way out, for a folder that Hugging Face's datasets wrote."""
+    root, files = tree.root, tree.at().files if tree.root.is_dir() else []
+    arrow = [name for name in files if name.endswith(".arrow")]
+    is_saved = not {"state.json", "dataset_dict.json"}.isdisjoint(files)
+    if arrow or "dataset_dict.json" in files:
+        call = f"load_from_disk('{root}')"
+        call = call if is_saved else f"Dataset.from_file('{root / arrow[0]}')"
         raise DataError(
-            f"{root} holds Arrow files, as save_to_disk of Hugging Face's datasets writes them: "
-            f"write Parquet files, load_from_disk('{root}').to_parquet('FOLDER/train.parquet') and "
-            "the same for each split, and set data.root=FOLDER"
+            f"{root} holds Arrow files of Hugging Face's datasets: write Parquet files, "
+            f"{call}.to_parquet('FOLDER/train.parquet') and the same for each split, and set "
+            "data.root=FOLDER"
         )
 
 

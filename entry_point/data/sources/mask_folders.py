@@ -27,7 +27,7 @@ from entry_point.data.sources.folder import (
     warn_of_skipped,
 )
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
-from entry_point.data.sources.splits import split_called
+from entry_point.data.sources.splits import split_called, splits_called
 from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
@@ -60,8 +60,10 @@ _CITYSCAPES = _Pattern(
     name="Cityscapes",
 )
 _VOC = _Pattern(["jpegimages"], ["segmentationclass"], name="Pascal VOC")
+OF_PHOTOS = ("images", "imgs", "img", "image", "img_dir", *_VOC.images)
+"""Folders of photos beside those of masks, in lower case."""
 _APART = _Pattern(
-    ["images", "imgs", "img", "image", "img_dir", *_VOC.images],
+    OF_PHOTOS,
     ["masks", "mask", "labels", "annotations", "ann_dir", *_VOC.masks],
 )
 _BESIDE = _Pattern([], [], endings=["_mask", "-mask"], name="beside each other")
@@ -125,7 +127,7 @@ def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
     """Returns the first pattern that the folders of splits, or else the root, follow."""
     if not tree.root.is_dir():
         return None
-    splits = [name for name in tree.at().folders if split_called(name)]
+    splits = splits_called(tree.at().folders)
     for pattern in (_CITYSCAPES, _VOC, _APART, _BESIDE):
         tops = [""] if pattern in _DATASETS else [*splits, ""]
         pairs = {top: pair for top in tops if (pair := _find_pair(pattern, tree.below(top)))}
@@ -135,7 +137,7 @@ def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
             for top in splits if first else [""]:
                 # A split that lacks such folders is named when its images are listed.
                 images, masks = (join(top, name, "") for name in pairs.get(top, pairs[first]))
-                places.append(_Place(images, masks, split_called(top) or ""))
+                places.append(_Place(images, masks, splits.get(top, "")))
             return pattern, places
     return None
 
@@ -181,9 +183,10 @@ def _list_images(tree: Tree, pattern: _Pattern, place: _Place) -> Iterator[MaskP
         if place.split != "test":
             raise DataError(none)
         log.warning("%s: not used", none)
+    called = splits_called({part for name in names for part in name.split("/")[:-1]})
     for name in names:
         stem = name[: name.rindex(".")].removesuffix(pattern.photo)
-        split = place.split or next(filter(None, map(split_called, name.split("/")[:-1])), "")
+        split = place.split or next(filter(None, map(called.get, name.split("/")[:-1])), "")
         yield MaskPair(f"{place.images}{name}", f"{place.masks}{stem}", split)
 
 

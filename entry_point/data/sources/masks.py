@@ -44,7 +44,7 @@ _MODES = ("1", "L", "P")
 _SCALED = {"L;2": 85, "L;4": 17}
 """What Pillow multiplies gray values of 2 and 4 bits by."""
 _LOOKED_AT = 256
-"""Masks in which the second class of two is looked for."""
+"""Masks in which another class than the first is looked for."""
 
 
 class MaskSource(RangeSource):
@@ -61,8 +61,7 @@ class MaskSource(RangeSource):
         assert rows.masks is not None
         self._masks = rows.masks
         self._numbers: NDArray[np.uint8] | None = None
-        if len(self.classes) == 2:
-            _require_second_class(self)
+        _require_second_class(self)
 
     def renumber(self, classes: Sequence[str]) -> None:
         self._numbers = np.arange(256, dtype=np.uint8)
@@ -154,7 +153,7 @@ def _read_mask(file: str) -> NDArray[np.uint8]:
 
 
 def _require_second_class(source: MaskSource) -> None:
-    """Refuse masks of 0 and 255, as programs for two classes write them: 255 is of no class.
+    """Refuse masks of only 0 and 255, as programs for two classes write them: 255 is of no class.
 
     A model that always answers the first class would be right everywhere.
     """
@@ -162,7 +161,7 @@ def _require_second_class(source: MaskSource) -> None:
     for index in np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT), dtype=int):
         with suppress(DataError):  # told when it is drawn
             found[_read_mask(source.mask_file(index))] = True
-        if found[1]:
+        if found[1:IGNORED].any():
             return
     if found[0] and found[IGNORED]:
         raise DataError(

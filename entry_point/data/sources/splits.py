@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,7 +29,7 @@ VAL_FRACTION = 0.1
 """Of a dataset without splits, where nothing else is asked for."""
 SPLIT_OF = {
     **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+    **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
 """What a folder, a table or a file is called, in lower case."""
@@ -41,7 +41,22 @@ def split_called(word: str) -> str | None:
     return SPLIT_OF.get(word.strip().lower())
 
 
-def words_of_files(files: Sequence[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
+def splits_called(names: Collection[str]) -> dict[str, str]:
+    """Returns the split of each of these folders or files that is called as one.
+
+    Where no name is `train`, or that is the only split and all have a word of one, a word of their
+    names counts if they are of two splits and one is `train`: seg_train and seg_test, or train and
+    test1.
+    """
+    found = {name: split for name in names if (split := split_called(name))}
+    words, _ = words_of_files(names, skip=False)
+    by_word = {name: word for name, word in words.items() if word}
+    is_exact = "train" in found.values() and (len(found) > 1 or len(by_word) < len(names))
+    is_by_word = "train" in by_word.values() and len({*by_word.values()}) > 1
+    return by_word if is_by_word and not is_exact else found
+
+
+def words_of_files(files: Collection[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
     """Returns the split that each file's path names, "" for none; and how many files are left out.
 
     A word of a path names a split; the last such word counts.

@@ -42,11 +42,12 @@ from entry_point.data.sources.rows import (
     Rows,
     Words,
 )
-from entry_point.data.sources.splits import SPLIT_OF, split_called
+from entry_point.data.sources.splits import SPLIT_OF, split_called, splits_called
 from entry_point.data.sources.table_files import (
     CSV_SUFFIXES,
     METADATA,
     TableFile,
+    first_row,
     open_table,
     read_columns,
 )
@@ -172,7 +173,7 @@ def _read_tables(
         files.append(file)
         if frame.schema != frames[0].schema:
             raise DataError(f"{file}: its columns are of other types than those of {files[0]}")
-    if len(tables) > 1:
+    if tables[0].split:
         apart = any(table.start for table in tables)
         told_by = "the folders of the tables" if apart else "the names of the tables"
     frame = pl.concat(frames)
@@ -180,7 +181,10 @@ def _read_tables(
     places = Places(files, starts, frame["row"].to_numpy())
     frame = frame.with_columns(below(folder, places, frame[name]) for name in columns.paths)
     if not told_by and data.val_fraction is None:
-        return _Listed(frame, places, _words_of_paths(frame["path"]))
+        words = _words_of_paths(frame["path"])
+        if not words.told_by and columns.split is None:
+            _name_column_of_splits(open_table(files[0]), columns)
+        return _Listed(frame, places, words)
     return _Listed(frame, places, _words(told_by, frame["word"], left_out))
 
 
@@ -208,6 +212,16 @@ def _words(told_by: str, words: pl.Series, left_out: Mapping[str, int]) -> Words
     return Words(told_by, different.to_list(), codes, left_out)
 
 
+def _name_column_of_splits(table: TableFile, columns: _Columns) -> None:
+    """Warn of a column by another name that may tell splits: nothing else does."""
+    read = {*columns.paths.values(), *columns.labels}
+    for name, cell in first_row(table).items():
+        if name not in read and split_called(str(cell)):
+            line = "%s: its column %s has %s in the first row: set data.table.split=%s if it tells "
+            line += "splits"
+            log.warning(line, table.file, quoted(name), quoted(cell), name)
+
+
 def _words_of_paths(paths: pl.Series) -> Words:
     """Returns what the folders in paths tell if each names a split, as in `train/cat/1.jpg`.
 
@@ -215,16 +229,15 @@ def _words_of_paths(paths: pl.Series) -> Words:
     as in `/mnt/dev/photos/train/`, and one below a class.
     """
     folders = paths.str.extract("(?s)^(.*)/").fill_null("")
-    names = {
-        folder: [split_called(name) or "" for name in folder.split("/")]
-        for folder in folders.unique().to_list()
-    }
-    levels = [level for level in zip(*names.values(), strict=False) if all(level)]
-    if levels:
-        level = next((each for each in levels if len({*each}) > 1), levels[-1])
+    names = {folder: folder.split("/") for folder in folders.unique().to_list()}
+    levels = zip(*names.values(), strict=False)
+    told = [[splits_called({*level}).get(name, "") for name in level] for level in levels]
+    if told := [level for level in told if all(level)]:
+        level = next((each for each in told if len({*each}) > 1), told[-1])
         meant = dict(zip(names, level, strict=True))
     else:
-        meant = {f: next(filter(None, reversed(splits)), "") for f, splits in names.items()}
+        splits = ((folder, map(split_called, reversed(parts))) for folder, parts in names.items())
+        meant = {folder: next(filter(None, words), "") for folder, words in splits}
     if not all(meant.values()):
         return Words.none(len(paths))
     words = folders.replace_strict(meant, return_dtype=pl.String)

@@ -12,6 +12,7 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO, TypeVar
 
@@ -68,6 +69,18 @@ def open_table(file: Path) -> TableFile:
     if not table.names:
         raise DataError(f"{file} is empty: it must hold a table of paths and labels")
     return table
+
+
+def first_row(table: TableFile) -> dict[str, Any]:
+    """Returns the cells of a table's first row by their columns; of Parquet, those of text."""
+    file = table.file
+    if file.suffix.lower() == ".parquet":
+        texts = [name for name, kind in pl.read_parquet_schema(file).items() if kind == pl.String]
+        return pl.read_parquet(file, columns=texts, n_rows=1, glob=False).row(0, named=True)
+    if file.suffix.lower() not in CSV_SUFFIXES:
+        return next(_json_rows(file, dict))
+    rows = islice(_csv_rows(file), int(table.has_header), None)
+    return dict(zip(table.names, next(rows), strict=True))
 
 
 def read_columns(table: TableFile, columns: list[str]) -> pl.DataFrame:

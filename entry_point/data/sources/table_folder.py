@@ -2,7 +2,8 @@
 
 labels.csv                                one table; a column or a hash tells the splits
 train.csv, val.csv                        a table for each split, with paths from the root
-train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder; Roboflow's _classes.csv
+train/metadata.csv, val/metadata.csv      Hugging Face's imagefolder; Roboflow's _classes.csv; or
+                                          any name of the only table beside images
 train_lst/a.lst, validation_lst/b.lst     SageMaker's image classification, beside train/
 """
 
@@ -17,7 +18,7 @@ from typing import NamedTuple
 from entry_point.data.errors import DataError
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
-from entry_point.data.sources.splits import split_called
+from entry_point.data.sources.splits import splits_called
 from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
@@ -46,22 +47,26 @@ def find_tables(tree: Tree) -> list[Table]:
     """Returns all tables in a folder and those for its folders of splits. Raises DataError."""
     tables = list[Table]()
     for split, top in split_folders(tree).items():
-        found = [tree.root / top / name for name in SPLIT_TABLES if name in tree.at(top).files]
+        look = tree.at(top)
+        names = [name for name in look.files if Path(name).suffix.lower() in TABLE_SUFFIXES]
+        is_only = len(names) == 1 and len(look.folders) < 2
+        found = [tree.root / top / name for name in names if is_only or name in SPLIT_TABLES]
         if (lists := f"{top}_lst") in tree.at().folders:
-            names = (name for name in tree.at(lists).files if name.endswith(".lst"))
+            names = [name for name in tree.at(lists).files if name.endswith(".lst")]
             found += [tree.root / lists / name for name in names]
         tables += [Table(split, file, f"{top}/") for file in found]
-    for name in tree.at().files:
-        file, suffix = tree.root / name, Path(name).suffix.lower()
-        if suffix in TABLE_SUFFIXES or _lists_images(file, suffix):
-            tables.append(Table(split_called(file.stem) or "", file))
-    return tables
+    files = [tree.root / name for name in tree.at().files]
+    files = [file for file in files if _is_table(file)]
+    called = splits_called([file.stem for file in files])
+    return [*tables, *(Table(called.get(file.stem, ""), file) for file in files)]
 
 
-def _lists_images(file: Path, suffix: str) -> bool:
-    """Returns whether a text file, which may hold anything, is a list of images."""
+def _is_table(file: Path) -> bool:
+    """Returns whether it is one by its name, or a text file, which may hold anything, that lists
+    images."""
+    suffix = file.suffix.lower()
     if suffix not in LIST_SUFFIXES or not file.is_file():
-        return False
+        return suffix in TABLE_SUFFIXES
     with file.open(encoding="utf-8", errors="replace") as text:
         return bool(IMAGE_END.search(text.readline(_LOOKED_AT)))
 

@@ -1,8 +1,7 @@
 """Images in the tar files of others (data=webdataset), with their labels beside them.
 
-As the `webdataset` package writes them: the members of a sample follow each other and share a key,
-their name up to its first dot. One is an image, and one of .cls, .txt or .json holds the label. All
-headers are read once, at the start; then images are read in any order, each with one read.
+As the `webdataset` package writes them, see tar_samples.py. All headers are read once, at the
+start; then images are read in any order, each with one read.
 """
 
 from __future__ import annotations

@@ -123,10 +123,13 @@ def test_a_large_profile_changes_no_number_of_a_mask(own: Path) -> None:
 
 
 @pytest.mark.parametrize("split", ["train", "val"])
-@pytest.mark.parametrize("second", [1, 255])
-def test_masks_of_0_and_255_are_not_two_classes(own: Path, second: int, split: str) -> None:
+@pytest.mark.parametrize(("second", "names"), [(1, 2), (255, 1), (255, 2), (255, 3)])
+def test_masks_of_0_and_255_are_not_two_classes(
+    own: Path, second: int, names: int, split: str
+) -> None:
     """Nor to evaluate with."""
-    (own / "classes.txt").write_text("\ufeffground\nshape\n", encoding="utf-8")
+    text = "\ufeff" + "\n".join(["ground", "shape", "edge"][:names])
+    (own / "classes.txt").write_text(text, encoding="utf-8")
     for file in (own / split / "masks").rglob("*.png"):
         mask = np.array(Image.open(file))
         Image.fromarray(np.where(mask % 255, second, mask).astype(np.uint8)).save(file)

@@ -15,9 +15,10 @@ from PIL import Image, features
 
 from entry_point.config.data_config import DataConfig
 from entry_point.data.batch import Batch
-from entry_point.data.decode.pillow import FORMATS, read_photo
+from entry_point.data.decode.pillow import FORMATS, read_photo, rgb
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.metadata import UnusableImageError
+from entry_point.data.sources import side_index_store
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.decode.image_files import chunk, file_of, shown, tensor, turned
@@ -94,6 +95,25 @@ def test_values_of_12_bits_in_16_are_those_of_8_bits_where_a_setting_says_so(
     )
     with closing(predicted) as loader:
         assert torch.equal(next(iter(loader.epoch(0))).images, narrow.images[:1])
+
+
+@pytest.mark.parametrize(
+    ("largest", "bits", "is_said"), [(4095, 16, True), (4096, 16, False), (4095, 12, False)]
+)
+def test_values_of_12_bits_that_would_be_nearly_black_are_said_once(
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    largest: int,
+    bits: int,
+    is_said: bool,
+) -> None:
+    monkeypatch.setattr(side_index_store, "_said", {})
+    levels = np.linspace(0, largest, 64).astype(np.uint16).reshape(8, 8)
+    for _ in range(2):
+        rgb(Image.fromarray(levels), bits)
+        rgb(Image.fromarray(levels // 4096), bits)  # black is nothing to say
+    line = "has no value above 4095, so it is nearly black: if its values have 12 bits, set data."
+    assert caplog.text.count(line) == is_said
 
 
 def test_a_mixed_folder_keeps_the_side_indexes_of_its_jpegs(mixed_folder: Path) -> None:

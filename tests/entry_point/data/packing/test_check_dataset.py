@@ -1,6 +1,7 @@
 """`make check-dataset` finds damage, says where it is, and reads the rest."""
 
 import json
+import logging
 import re
 import tarfile
 from pathlib import Path
@@ -37,6 +38,17 @@ def test_one_flipped_bit_in_a_shard_is_found(
     rows = index(shards)
     _flip(_first_shard(shards, "train"), int(rows["offset"][0] + rows["length"][0] // 2))
     assert f"{rows['key'][0]}: checksum differs" in damage_log(shards, caplog)
+
+
+def test_the_pixels_are_those_of_gray_bits(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    for name in ("a/0.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir()
+        Image.fromarray(np.full((16, 16), 4095, np.uint16)).save(tmp_path / name)
+    assert check_dataset([f"root={tmp_path}", "data.gray_bits=12"]) == ExitCode.FINISHED
+    assert "data.mean=[1.0,1.0,1.0] data.std=[0.0,0.0,0.0]" in caplog.text
 
 
 @pytest.mark.parametrize("place", ["name", "label"])

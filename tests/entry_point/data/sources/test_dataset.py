@@ -37,6 +37,7 @@ from tests.entry_point.data.sources.small_datasets import (
     write,
     write_tar,
 )
+from tests.entry_point.data.sources.table import labeled_tables
 
 
 def _tars(root: Path) -> Path:
@@ -175,16 +176,36 @@ def test_what_is_missing_for_training_names_the_way_out(tmp_path: Path) -> None:
     assert found["train"] + found["val"] == 40 and found["test"] == 40
 
 
+@pytest.mark.parametrize(
+    "folders", [("train", "val"), ("train2017", "val2017"), ("seg_train", "seg_valid")]
+)
 def test_folders_in_the_paths_of_a_table_tell_splits(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, folders: tuple[str, str]
 ) -> None:
-    splits(tmp_path, "train", "val")
-    names = [f"{split}/{name}" for split in ("train", "val") for name in NAMES]
+    splits(tmp_path, *folders)
+    names = [f"{folder}/{name}" for folder in folders for name in NAMES]
     file = table(tmp_path / "labels.csv", labeled(*names))
     with caplog.at_level(logging.INFO):
         assert counts(opened(file)) == {"train": 40, "val": 40}
     assert "by the folders in their paths" in caplog.text
-    assert counts(opened(file, val_fraction=0.5))["train"] not in (0, 40)
+    assert counts(opened(file, val_fraction=0.4))["train"] not in (0, 40)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(("name", "val"), [("set", "valid"), ("Usage", "PrivateTest")])
+def test_a_column_that_may_tell_splits_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, suffix: str, name: str, val: str
+) -> None:
+    write(tmp_path, *NAMES)
+    cells = ("Training", val)
+    rows = [{"path": n, "label": n[:3], name: cells["1" in n]} for n in NAMES]
+    file = labeled_tables.write(tmp_path / f"labels{suffix}", rows)
+    opened(file)
+    line = f"{file}: its column '{name}' has 'Training' in the first row: set data.table.split="
+    assert f"{line}{name} if it tells splits" in caplog.text
+    caplog.clear()
+    assert counts(opened(file, table={"split": name}, for_training=False))["train"] == 18
+    assert line not in caplog.text
 
 
 def test_a_class_called_as_a_split_is_no_split_of_a_table(tmp_path: Path) -> None:
@@ -240,6 +261,13 @@ def test_parquet_of_paths_and_saved_arrow_files_name_the_call_that_mends_them(
     for form in ("auto", "folder", "parquet", "manifest"):
         message = refusal(saved, format=form)
         assert "Arrow files" in message and f"load_from_disk('{saved}').to_parquet" in message
+    cache = tmp_path / "cache"  # as in ~/.cache/huggingface/datasets
+    cache.mkdir()
+    (cache / "dataset_info.json").write_text('{"builder_name": "cats"}')
+    (cache / "cats-train.arrow").write_bytes(b"ARROW1")
+    for form in ("auto", "folder", "parquet", "manifest"):
+        message = refusal(cache, format=form)
+        assert f"Dataset.from_file('{cache}/cats-train.arrow').to_parquet" in message
 
 
 @pytest.mark.parametrize("write_form", [_tars, _parquet])

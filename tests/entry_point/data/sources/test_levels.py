@@ -39,7 +39,9 @@ def of_splits(*folders: str) -> list[str]:
         (of_splits("seg_train", "seg_test"), ["train", "test"]),
         ([*of_splits("seg_train/seg_train", "seg_test/seg_test"), "seg_pred"], ["train", "test"]),
         (of_splits("training_set", "validation_set"), ["train", "val"]),
+        (of_splits("train", "eval"), ["train", "val"]),
         ([*of_splits("Training", "Testing"), "docs"], ["train", "test"]),
+        ([*of_splits("train", "valid", "train_augmented")], ["train", "val"]),
         (of_splits("imgs/train", "imgs/val"), ["train", "val"]),
         (of_splits("archive/dataset/train", "archive/dataset/val"), ["train", "val"]),
         (of_splits("train/train", "val/val"), ["train", "val"]),
@@ -117,6 +119,8 @@ def test_a_class_called_as_a_split_beside_others_is_a_class(
         (["a/sea", "a/wood", "b/sea", "b/wood"], "a, b hold no images themselves, only folders"),
         (["sea", "wood", "copy/sea", "copy/wood"], "copy holds the folders sea, wood, which are"),
         (["images"], "no class folders, but images in images"),
+        (["HAM_images_part_1", "HAM_images_part_2"], "no class folders, but images in HAM_images_"),
+        (["images_1/images", "images_2/images"], "no class folders, but images in images_1, image"),
         (["train/train/sea", "train/val/sea", "val/sea"], r"no classes, but train and val: set da"),
     ],
 )
@@ -165,6 +169,22 @@ SYSTEMS = (
     *("lost+found", "$RECYCLE.BIN", "System Volume Information", "#recycle", "@eaDir", "@Recycle"),
     *("__MACOSX", ".ipynb_checkpoints", ".git", ".Trash-1000", ".@__thumb", "#snapshot", "@tmp"),
 )
+
+
+@pytest.mark.parametrize(
+    ("images", "masks"),
+    [
+        ("train/*.jpg", "train_masks/*_mask.gif"),  # Carvana
+        ("Training_Data/*.jpg", "Training_GroundTruth/*_segmentation.png"),  # ISIC
+        ("image/*.png", "gt/*.png"),
+        ("training/images/*_training.tif", "training/1st_manual/*_manual1.gif"),  # DRIVE
+    ],
+)
+def test_photos_and_their_masks_are_no_classes(tmp_path: Path, images: str, masks: str) -> None:
+    names = [each.replace("*", str(i)) for each in (images, masks) for i in range(20)]
+    message = refusal(write(tmp_path, *names))
+    assert "hold as many images each: if one holds the masks of the other" in message
+    assert "a table with the columns path,mask" in message
 
 
 def test_folders_of_systems_are_neither_classes_nor_images(

@@ -63,8 +63,9 @@ LAYOUTS = [
         of_splits(*patterns, train, val)
         for patterns in (APART, BESIDE, BELOW)
         for train in ("train", "Training")
-        for val in ("val", "valid", "validation", "dev", "VAL")
+        for val in ("val", "valid", "validation", "dev", "eval", "VAL")
     ),
+    *(of_splits(*each, "train2017", "val2017") for each in (APART, BELOW)),
     *(of_splits(f"{{}}/{images}/*.jpg", "{}/masks/*.png") for images in IMAGES),
     *(of_splits("images/{}/*.webp", f"{masks}/{{}}/*.png") for masks in MASKS),
     *({"all": pairs(f"{i}/*.jpg", f"{m}/*.png")} for i, m in zip(IMAGES, MASKS, strict=True)),

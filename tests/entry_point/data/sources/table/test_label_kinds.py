@@ -159,12 +159,23 @@ def test_one_hot_columns_are_one_class(yes_no: tuple[Any, Any], kind: Any) -> No
 def test_the_reading_of_zeros_and_ones_is_said(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     assert read([1, 0, 1], [0, 1, 1]).kind == "labels"
-    assert "T: 2 columns hold only 0 and 1, any number of 1 in a row: data.table.kind=labels" in (
-        caplog.text
+    assert (
+        "T: 2 columns hold only 0 (or -1) and 1, any number of 1 in a row: data.table.kind=labels"
+        in (caplog.text)
     )
     assert read([1, 0], [0.5, 1]).kind == "numbers"
     for kind in ("labels", "numbers"):
         assert read([1, 0], [0, 1], kind=kind).values.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize("kind", [None, "labels"])
+def test_columns_of_minus_one_and_one_are_labels(kind: Any) -> None:
+    """As those of CelebA."""
+    found = read([-1, 1, 1], [-1, 1, -1], names=["Smiling", "Male"], kind=kind)
+    assert (found.kind, found.values.tolist()) == ("labels", [[0, 0], [1, 1], [1, 0]])
+    with pytest.raises(DataError, match=r"'a' is '-1': must be 0 or 1, or set .*kind=numbers"):
+        read([-1, 1, 0], [0, 1, 1], kind="labels")  # -1 may be what nobody knows
+    assert read([-1, 1], [1, 1], kind="numbers").values.tolist() == [[-1, 1], [1, 1]]
 
 
 def test_a_row_of_no_or_two_classes_is_named() -> None:

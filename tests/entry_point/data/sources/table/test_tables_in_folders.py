@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from entry_point.config.data_config import DataConfig
+from entry_point.data.loader import open_source
 from tests.entry_point.data.sources.small_datasets import (
     counts,
     keys,
@@ -42,6 +44,50 @@ def test_two_tables_of_one_split_are_refused(
 ) -> None:
     message = refusal(write_tables(tmp_path, train, first, second), format="manifest")
     assert f"{first} and {tmp_path}/{second} are both tables for val: remove or rename" in message
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        ("train.csv", "val.csv"),
+        ("train_labels.csv", "val_labels.csv"),
+        ("labels_train.jsonl", "labels_valid.jsonl"),
+        ("train2017.csv", "val2017.csv"),
+    ],
+)
+def test_a_table_for_each_split_tells_it_by_a_word_of_its_name(
+    tmp_path: Path, tables: tuple[str, str]
+) -> None:
+    dataset = opened(write_tables(tmp_path, *tables), format="manifest")
+    assert counts(dataset) == {"train": 6, "val": 6}
+    assert "by the names of the tables" in dataset.found
+
+
+@pytest.mark.parametrize("folders", [("train", "val"), ("train", "validation")])
+@pytest.mark.parametrize("images", ["", "images/"])
+@pytest.mark.parametrize("name", ["labels.csv", "list.jsonl", "{split}.parquet"])
+def test_the_only_table_in_the_folder_of_a_split_may_have_any_name(
+    tmp_path: Path, folders: tuple[str, ...], images: str, name: str
+) -> None:
+    """As SageMaker's channels train and validation have."""
+    for folder in folders:
+        names = [f"{images}{folder}{i}.jpg" for i in range(6)]
+        write(tmp_path / folder, *names)
+        rows = [{"path": each, "label": "ab"[i % 2]} for i, each in enumerate(names)]
+        labeled_tables.write(tmp_path / folder / name.format(split=folder), rows)
+    assert counts(opened(tmp_path)) == {"train": 6, "val": 6}
+    source = open_source(DataConfig(), "val", tmp_path)
+    assert Path(source.key(0)) == tmp_path / folders[1] / f"{images}{folders[1]}0.jpg"
+    for folder in folders:
+        for label in "ab":
+            write(tmp_path / folder / label, "0.jpg")
+    assert opened(tmp_path).data.format == "folder"
+
+
+def test_one_table_of_a_split_beside_others_tells_it(tmp_path: Path) -> None:
+    root = write_tables(tmp_path, "train.csv", "sample_submission.csv")
+    found = opened(root, format="manifest", val_fraction=0.4).found
+    assert "(by the names of the tables; val by a hash" in found
 
 
 @pytest.mark.parametrize(
