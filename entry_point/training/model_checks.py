@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import entry_point
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.devices import HostCopy
+from entry_point.job.text import listed
 from entry_point.training.tasks.regression import Standardized
 from entry_point.training.tasks.task import Task
 
@@ -70,6 +71,17 @@ def taking_samples(
             key, advice = "model.kwargs", "they always have 3 channels: correct it, or the model"
         message = f"{type(model).__name__} does not take samples of {shape} ({reason}{place})"
         raise ConfigError(key, message=f"{message}; {advice}") from error
+
+
+def refuse_late_weights(name: str, before: Collection[str], model: nn.Module) -> None:
+    """Raise ConfigError for weights that the first batch has added to those `before`: the optimizer
+    lacks them, and so does a new model, into which a program would load them."""
+    if late := [key for key in model.state_dict() if key not in before]:
+        message = (
+            f"creates {listed(late)} with its first batch: no optimizer trains them, and no "
+            "program could load them; create them in __init__"
+        )
+        raise ConfigError("model.name", name, message)
 
 
 def _is_foreign(file: str) -> bool:

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.util import find_spec
 from itertools import compress
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from entry_point.config.checking import check_config
 from entry_point.config.commands import convert_command, index_command
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import FORMATS, DataConfig
-from entry_point.config.resolve import call, resolve
+from entry_point.config.resolve import call, require_package, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
@@ -198,12 +197,8 @@ def _read(data: DataConfig, tree: Tree, labeled: bool) -> Rows:
     """Returns what the reader of the format says. Readers are imported when used: some are slow
     to."""
     name, known = data.format, FORMATS[data.format]
-    if known.package and find_spec(known.package) is None:
-        message = (
-            f"needs the package {known.package}: run `make setup EXTRAS={name}`, or build the "
-            f"image with `make image EXTRAS={name}`"
-        )
-        raise ConfigError("data.format", name, message)
+    if known.package:
+        require_package("data.format", name, known.package, known.package, name)
     reader = resolve("data.format", f"entry_point.data.sources.{known.reader}", {})
     rows: Rows = reader(tree, data, labeled)
     return rows

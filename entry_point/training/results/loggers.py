@@ -6,7 +6,6 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -62,34 +61,23 @@ def open_loggers(run: LoggedRun) -> list[Logger]:
     return opened
 
 
-def require_package(logger: str, module: str, package: str) -> None:
-    """Raise ConfigError unless the optional package of a logger is installed."""
-    if find_spec(module) is None:
-        raise ConfigError(
-            "loggers",
-            logger,
-            f"needs the package {package}: run `make setup EXTRAS={logger}`, or build the image "
-            f"with `make image EXTRAS={logger}`",
-        )
-
-
 class _Guarded:
     """Feeds a logger in a thread: neither its errors nor a slow server delay the training."""
 
     def __init__(self, name: str, guarded: Any) -> None:
         self._name, self._logger = name, guarded
         self._calls: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
-        """A method and its arguments; None at the end."""
+        """A method's name and its arguments; None at the end."""
         self._thread = threading.Thread(target=self._feed, name=f"logger {name}", daemon=True)
         self._thread.start()
 
     def log(self, record: Record) -> None:
         if self._thread.is_alive():
-            self._calls.put((self._logger.log, {**record}))  # yours may take parts out
+            self._calls.put(("log", {**record}))  # yours may take parts out
 
     def show(self, name: str, figure: Figure) -> None:
         if hasattr(self._logger, "show"):
-            self._calls.put((self._logger.show, name, figure))
+            self._calls.put(("show", name, figure))
 
     def close(self) -> None:
         self._calls.put(None)
@@ -104,7 +92,7 @@ class _Guarded:
     def _feed(self) -> None:
         try:
             for method, *arguments in iter(self._calls.get, None):
-                method(*arguments)
+                getattr(self._logger, method)(*arguments)
             self._logger.close()
         except Exception as error:
             _say_failed(self._name, error)

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
+from entry_point.config.resolve import require_package
 from entry_point.training.results.log import Record
-from entry_point.training.results.loggers import LoggedRun, require_package
+from entry_point.training.results.loggers import LoggedRun
 
 
 class WandbLogger:
@@ -20,7 +21,7 @@ class WandbLogger:
     """
 
     def __init__(self, run: LoggedRun, **init: Any) -> None:
-        require_package("wandb", module="wandb", package="wandb")
+        require_package("loggers", "wandb", "wandb", "wandb", "wandb")
         self._run, self._init = run, init
 
     def log(self, record: Record) -> None:
