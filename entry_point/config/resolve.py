@@ -40,9 +40,9 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
         raise ConfigError(key, name, message)
 
 
-def require_package(key: str, name: str, module: str, package: str, extra: str) -> None:
+def require_package(key: str, name: str, package: str, extra: str) -> None:
     """Raise ConfigError unless the optional package that `name` needs is installed."""
-    if find_spec(module) is None:
+    if find_spec(package) is None:
         message = (
             f"needs the package {package}: run `make setup EXTRAS={extra}`, or build the image "
             f"with `make image EXTRAS={extra}`"

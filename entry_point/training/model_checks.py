@@ -26,11 +26,8 @@ _OF_SHAPES = re.compile(
 )
 _OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
 """In errors that mention a size and mean another thing."""
-_BOUNDED = {
-    **{"Softmax": "softmax", "Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Tanh": "tanh"},
-    **{"Hardsigmoid": "hardsigmoid", "Hardtanh": "hardtanh"},
-}
-_OF_ONE_SIGN = {"LogSoftmax": "log_softmax", "Relu": "relu", "Softplus": "softplus"}
+_BOUNDED = ("Softmax", "Sigmoid", "LogSigmoid", "Tanh", "Hardsigmoid", "Hardtanh")
+_OF_ONE_SIGN = ("LogSoftmax", "Relu", "Softplus")
 """By torch's names of their gradients: functions whose values are no logits. A softmax after those
 of one sign can still be right; after a log_softmax it changes nothing."""
 _UNCHANGED = (
@@ -105,18 +102,19 @@ class Ending:
         """Returns what is wrong with a softmax or the like at the end: the task's head takes values
         without bounds. None for logits, and for a head of your own. Waits for the device.
         """
+        wrong = (*_BOUNDED, *_OF_ONE_SIGN)
         if isinstance(task.head, nn.Softmax):
-            why, bounded = "and the task applies a softmax itself: it learns slowly", _BOUNDED
+            why, wrong = "and the task applies a softmax itself: it learns slowly", _BOUNDED
         elif isinstance(task.head, nn.Sigmoid):
             why = "and the task applies a sigmoid itself: it learns slowly"
-            bounded = _BOUNDED | _OF_ONE_SIGN
         elif isinstance(task.head, Standardized):
             why = "and the task's standardized numbers have both signs and any size"
-            bounded = _BOUNDED | _OF_ONE_SIGN
         else:
             return None
-        function = "softmax" if HostCopy(self._are_shares).wait() else bounded.get(self._function)
-        return function and f"ends in a {function}, {why}; return logits, the values without it"
+        function = "Softmax" if HostCopy(self._are_shares).wait() else self._function
+        if function not in wrong:
+            return None
+        return f"ends in a {function.lower()}, {why}; return logits, the values without it"
 
 
 def _are_shares(outputs: Tensor) -> Tensor:

@@ -52,6 +52,8 @@ def build_model(
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
         model = _construct(config, image_size, torchvision_builder(config.name), named)
+    for buffer in model.buffers():  # torch loads nothing into those that meshgrid or expand makes
+        buffer.data = buffer.contiguous()
     # Within the model: a module around it would rename the weights.
     model.register_forward_hook(partial(_take_logits, config.name))
     if config.weights is not None:
@@ -187,7 +189,7 @@ def timm_model(
 def require_timm_model(name: str) -> str:
     """Returns timm's name of `timm/NAME`, which may end with the tag of published weights, as in
     `resnet18.a1_in1k`. Raises ConfigError without timm, an optional package, or such a model."""
-    require_package("model.name", name, "timm", "timm", "timm")
+    require_package("model.name", name, "timm", "timm")
     import timm
 
     wanted = name.removeprefix(TIMM)

@@ -198,7 +198,7 @@ def _read(data: DataConfig, tree: Tree, labeled: bool) -> Rows:
     to."""
     name, known = data.format, FORMATS[data.format]
     if known.package:
-        require_package("data.format", name, known.package, known.package, name)
+        require_package("data.format", name, known.package, name)
     reader = resolve("data.format", f"entry_point.data.sources.{known.reader}", {})
     rows: Rows = reader(tree, data, labeled)
     return rows

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.resolve import call, resolve
+from entry_point.config.resolve import resolve
 from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import Logger, Record
@@ -40,20 +39,14 @@ class LoggedRun:
 
 
 def open_loggers(run: LoggedRun) -> list[Logger]:
-    """Open every logger of the run's config; one that cannot be opened is left out, in one line.
-
-    Raises:
-        ConfigError: a name in `loggers` is no logger, or it does not take its `logger_kwargs`.
-    """
+    """Open every logger of the run's config, which `require_named_parts` has checked; one that
+    cannot be opened is left out, in one line."""
     run.folder.create()
     opened: list[Logger] = []
     for name in run.config.loggers:
         build, word = resolve("loggers", LOGGERS.get(name, name), {}), name.rpartition(".")[2]
-        kwargs = run.config.logger_kwargs.get(word, {})
         try:
-            made = call(f"logger_kwargs.{word}", build, kwargs, run)
-        except ConfigError:
-            raise
+            made = build(run, **run.config.logger_kwargs.get(word, {}))
         except Exception as error:
             _say_failed(name, error)
         else:

@@ -10,7 +10,6 @@ from functools import cached_property
 from typing import Any
 
 from entry_point.config.commands import flat
-from entry_point.config.resolve import require_package
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 
@@ -30,7 +29,6 @@ class MlflowLogger:
         experiment: str | None = None,
         run_id: str | None = None,
     ) -> None:
-        require_package("loggers", "mlflow", "mlflow", "mlflow-skinny", "mlflow")
         self._run, self._experiment, self._id = run, experiment, run_id
         local = str(run.folder.output_data / "mlflow")
         self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or local

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
-from entry_point.config.resolve import require_package
 from entry_point.training.results.log import Record
 from entry_point.training.results.loggers import LoggedRun
 
@@ -21,7 +20,6 @@ class WandbLogger:
     """
 
     def __init__(self, run: LoggedRun, **init: Any) -> None:
-        require_package("loggers", "wandb", "wandb", "wandb", "wandb")
         self._run, self._init = run, init
 
     def log(self, record: Record) -> None:

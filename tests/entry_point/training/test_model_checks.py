@@ -167,7 +167,7 @@ ENDS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(1),
     "softmax in bf16": lambda x: x.bfloat16().softmax(1),
     "pair of a sigmoid": lambda x: torch.stack([x[:, 0].sigmoid(), 1 - x[:, 0].sigmoid()], 1),
-    "log_softmax": lambda x: x.log_softmax(1),
+    "logsoftmax": lambda x: x.log_softmax(1),
     "sigmoid, reshaped": lambda x: x.sigmoid().unsqueeze(1).squeeze(1).bfloat16().float(),
     "logsigmoid": functional.logsigmoid,
     "tanh": lambda x: x.tanh(),
@@ -189,7 +189,7 @@ def outputs(task: str) -> Tensor:
 def test_a_function_that_the_task_applies_itself_is_named(task: str, end: str) -> None:
     found = Ending(ENDS[end](outputs(task))).describe(TASKS[task])
     wrong = BOUNDED if task in ("classification", "segmentation") else BOUNDED | {
-        "log_softmax", "relu", "softplus"
+        "logsoftmax", "relu", "softplus"
     }  # fmt: skip
     assert (found is not None) is (end in wrong)
     if found is not None:

@@ -11,6 +11,8 @@ import pytest
 
 from entry_point.config import resolve
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.train_config import TrainConfig
+from entry_point.training.named_parts import require_named_parts
 from tests.entry_point.training import forked
 from tests.entry_point.training.results import mlflow_server
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
@@ -141,10 +143,10 @@ def test_without_the_package_the_line_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(resolve, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
-        log_to(tmp_path, ["mlflow"], [])
+        require_named_parts(TrainConfig(loggers=["mlflow"]), tmp_path)
     assert str(caught.value) == (
-        "loggers=mlflow: needs the package mlflow-skinny: run `make setup EXTRAS=mlflow`, or "
-        "build the image with `make image EXTRAS=mlflow`"
+        "loggers=mlflow: needs the package mlflow: run `make setup EXTRAS=mlflow`, or build the "
+        "image with `make image EXTRAS=mlflow`"
     )
 
 
