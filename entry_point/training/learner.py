@@ -83,8 +83,10 @@ class Learner:
             self._without_exchange = self._forward.no_sync
         self._name, self._is_compiled = config.model.name, mode is not None
         self._size_key = "data.progressive" if config.data.progressive else "data.image_size"
-        self._weights: set[str] | None = {*self.model.state_dict()}
-        """Their names; None after the first batch."""
+        self._weights: dict[str, torch.Size] | None = {
+            name: value.shape for name, value in self.model.state_dict().items()
+        }
+        """Their shapes; None after the first batch."""
         self._endings: Sequence[Ending] = ()
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -70,13 +70,14 @@ def taking_samples(
         raise ConfigError(key, message=f"{message}; {advice}") from error
 
 
-def refuse_late_weights(name: str, before: Collection[str], model: nn.Module) -> None:
-    """Raise ConfigError for weights that the first batch has added to those `before`: the optimizer
-    lacks them, and so does a new model, into which a program would load them."""
-    if late := [key for key in model.state_dict() if key not in before]:
+def refuse_late_weights(name: str, before: Mapping[str, torch.Size], model: nn.Module) -> None:
+    """Raise ConfigError for weights that the first batch has added to those of the shapes `before`,
+    or resized: the optimizer lacks them, and no new model, as programs build it, can load them."""
+    weights = model.state_dict()
+    if late := [key for key, value in weights.items() if before.get(key) != value.shape]:
         message = (
-            f"creates {listed(late)} with its first batch: no optimizer trains them, and no "
-            "program could load them; create them in __init__"
+            f"creates or resizes {listed(late)} with its first batch: no optimizer trains it, and "
+            "no program could load it; create it in __init__"
         )
         raise ConfigError("model.name", name, message)
 

@@ -255,25 +255,30 @@ def test_a_softmax_in_evaluation_alone_is_named_too(caplog: pytest.LogCaptureFix
 
 
 class Late(nn.Module):
-    """Creates a layer or a buffer once it knows its inputs' size."""
+    """Creates a layer or a buffer once it knows its inputs' size, or lets one grow."""
 
     def __init__(self, num_classes: int, what: str) -> None:
         super().__init__()
         self.net, self.what = tiny_net(num_classes), what
+        self.register_buffer("bank", torch.zeros(0))
 
     def forward(self, images: Tensor) -> Tensor:
         if self.what == "scale.weight" and not hasattr(self, "scale"):
             self.scale = nn.Linear(4, 4)
         if self.what == "grid" and not hasattr(self, "grid"):
             self.register_buffer("grid", torch.zeros(images.shape[-1]))
+        if self.what == "bank":
+            self.bank = torch.cat([self.bank, torch.zeros(len(images))])
         logits: Tensor = self.net(images)
         return self.scale(logits) if self.what == "scale.weight" else logits
 
 
-@pytest.mark.parametrize("what", ["scale.weight", "grid"])
+@pytest.mark.parametrize("what", ["scale.weight", "grid", "bank"])
 def test_weights_that_the_first_batch_creates_are_refused(what: str) -> None:
     own = learner(f"model.name={HERE}Late", f"model.kwargs.what={what}")
-    with pytest.raises(ConfigError, match=rf"Late: creates {what}.* create them in __init__"):
+    with pytest.raises(
+        ConfigError, match=rf"Late: creates or resizes {what}.* create it in __init__"
+    ):
         own.loss(*batch(), 0)
 
 
