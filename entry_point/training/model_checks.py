@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -103,7 +103,7 @@ class Ending:
         """Returns what is wrong with a softmax or the like at the end: the task's head takes values
         without bounds. None for logits, and for a head of your own. Waits for the device.
         """
-        wrong = (*_BOUNDED, *_OF_ONE_SIGN)
+        wrong: Sequence[str] = (*_BOUNDED, *_OF_ONE_SIGN)
         if isinstance(task.head, nn.Softmax):
             why, wrong = "and the task applies a softmax itself: it learns slowly", _BOUNDED
         elif isinstance(task.head, nn.Sigmoid):

@@ -257,6 +257,8 @@ def test_a_softmax_in_evaluation_alone_is_named_too(caplog: pytest.LogCaptureFix
 class Late(nn.Module):
     """Creates a layer or a buffer once it knows its inputs' size, or lets one grow."""
 
+    bank: Tensor
+
     def __init__(self, num_classes: int, what: str) -> None:
         super().__init__()
         self.net, self.what = tiny_net(num_classes), what
