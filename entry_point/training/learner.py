@@ -87,7 +87,7 @@ class Learner:
             name: value.shape for name, value in self.model.state_dict().items()
         }
         """Their shapes; None after the first batch."""
-        self._endings: Sequence[Ending] = ()
+        self._endings: list[Ending] = []
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
@@ -130,11 +130,12 @@ class Learner:
             refuse_unused(self._name, [name for name, p in self._trained if p.grad is None])
         if self._weights is not None:
             refuse_late_weights(self._name, self._weights, self.model)
-            self._weights = None
-            self.model.eval()
-            with torch.no_grad(), self._devices.autocast():
-                self._endings = Ending(outputs), Ending(self.model(some_images))
-            self.model.train()
+            self._weights, self._endings = None, [Ending(outputs)]
+            if not self._is_compiled:  # which would be compiled once more for the change of mode
+                self.model.eval()
+                with torch.no_grad(), self._devices.autocast():
+                    self._endings.append(Ending(self.model(some_images)))
+                self.model.train()
         return total
 
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
@@ -176,10 +177,11 @@ class Learner:
                     full_name(self._task),
                     listed(learning),
                 )
-            in_training, in_evaluation = (each.describe(self._task) for each in self._endings)
-            if problem := in_training or (in_evaluation and f"in evaluation it {in_evaluation}"):
+            in_training, *others = (each.describe(self._task) for each in self._endings)
+            in_evaluation = [f"in evaluation it {each}" for each in others if each]
+            if problem := in_training or " ".join(in_evaluation):
                 logger.warning("model.name=%s: %s", self._name, problem)
-            self._endings = ()
+            self._endings = []
         norm = self._norm
         if norm is None:
             weights = self.model.parameters()
