@@ -29,6 +29,12 @@ class Unopened(Failing):
         raise PermissionError(13, "Permission denied", str(run.folder.root))
 
 
+class Empty:
+    """Has no methods."""
+
+    def __init__(self, run: LoggedRun) -> None: ...
+
+
 class Emptying(Failing):
     """Takes out of a record what it has used."""
 

@@ -29,6 +29,10 @@ def out_of_range(_root: Path, _split: str) -> FileSource:
     return FileSource(["a.jpg"], [2], ["a", "b"])
 
 
+def named_twice(_root: Path, _split: str) -> FileSource:
+    return FileSource(["a.jpg"], [0], ["a", "a"])
+
+
 def wrong_shape(_root: Path, _split: str) -> FileSource:
     return FileSource(["a.jpg"], [[1.0]], ["a", "b"], "labels")
 
@@ -55,6 +59,15 @@ class Bytes(FileSource):
 
     def read(self, index: int) -> Any:
         return Path(self.file(index)).read_bytes()
+
+
+class OfNumpy(FileSource):
+    """Has the names that `np.unique` finds."""
+
+    def __init__(self, root: Path, split: str) -> None:
+        files = sorted((root / split).glob("*/*.jpg"))
+        names, numbers = np.unique([("even", "odd")[i % 2] for i in range(len(files))], False, True)
+        super().__init__(files, numbers, list(names))
 
 
 class Pixels(Bytes):

@@ -234,10 +234,10 @@ class DataConfig:
         if self.crop == "center" and self.resize < self.image_size:
             message = f"must be at least data.image_size={self.image_size}"
             raise ConfigError("data.resize", self.resize, message)
-        starts = [pair[0] for pair in self.progressive]
         if not all(len(pair) == 2 and 1 <= pair[1] <= SIZE_LIMIT for pair in self.progressive):
             message = f"must be pairs of an epoch and a size of at most {SIZE_LIMIT}"
             raise ConfigError("data.progressive", self.progressive, message)
+        starts = [start for start, _ in self.progressive]
         if starts and (starts[0] != 0 or starts != sorted(set(starts))):
             message = "must start at epoch 0, with ascending epochs, as in [[0,128],[10,160]]"
             raise ConfigError("data.progressive", self.progressive, message)

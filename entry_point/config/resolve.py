@@ -6,6 +6,7 @@ import importlib
 import inspect
 import traceback
 from collections.abc import Callable, Collection, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +37,16 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
     if name not in known and not is_path:
         words = f"one of {', '.join(known)}, or " if known else ""
         message = f"must be {words}a dotted path to your own code{near(name, known)}"
+        raise ConfigError(key, name, message)
+
+
+def require_package(key: str, name: str, package: str, extra: str) -> None:
+    """Raise ConfigError unless the optional package that `name` needs is installed."""
+    if find_spec(package) is None:
+        message = (
+            f"needs the package {package}: run `make setup EXTRAS={extra}`, or build the image "
+            f"with `make image EXTRAS={extra}`"
+        )
         raise ConfigError(key, name, message)
 
 

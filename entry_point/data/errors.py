@@ -6,7 +6,7 @@ import math
 import os
 import traceback
 
-from entry_point.job.program import ReadError, UserError
+from entry_point.job.program import UserError
 
 
 class DataError(UserError, RuntimeError):
@@ -16,7 +16,7 @@ class DataError(UserError, RuntimeError):
 def picklable(error: Exception) -> Exception:
     """Returns the error, or a RuntimeError with its reason and traceback: not every exception
     survives pickling."""
-    if isinstance(error, (DataError, ReadError)):
+    if isinstance(error, UserError):
         return error
     reason = "".join(traceback.format_exception_only(error))
     return RuntimeError(f"{reason}{''.join(traceback.format_exception(error))}".rstrip())

@@ -29,6 +29,7 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_weights, load_state
 from entry_point.training.model_checks import (
     Ending,
+    refuse_late_weights,
     refuse_other_model,
     taking_samples,
 )
@@ -82,8 +83,11 @@ class Learner:
             self._without_exchange = self._forward.no_sync
         self._name, self._is_compiled = config.model.name, mode is not None
         self._size_key = "data.progressive" if config.data.progressive else "data.image_size"
-        self._is_first_batch = True
-        self._ending: Ending | None = None
+        self._weights: dict[str, torch.Size] | None = {
+            name: value.shape for name, value in self.model.state_dict().items()
+        }
+        """Their shapes; None after the first batch."""
+        self._endings: list[Ending] = []
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
@@ -124,6 +128,14 @@ class Learner:
             total += loss.detach()
         if self._all_used:  # else the other ranks wait for gradients that this one lacks
             refuse_unused(self._name, [name for name, p in self._trained if p.grad is None])
+        if self._weights is not None:
+            refuse_late_weights(self._name, self._weights, self.model)
+            self._weights, self._endings = None, [Ending(outputs)]
+            if not self._is_compiled:  # which would be compiled once more for the change of mode
+                self.model.eval()
+                with torch.no_grad(), self._devices.autocast():
+                    self._endings.append(Ending(self.model(some_images)))
+                self.model.train()
         return total
 
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
@@ -135,8 +147,6 @@ class Learner:
                     with torch.no_grad():
                         self.model(images)  # its own error says more than the compiler's
                 raise
-        if self._is_first_batch:
-            self._is_first_batch, self._ending = False, Ending(outputs)
         return outputs
 
     def update(self) -> None:
@@ -159,7 +169,7 @@ class Learner:
         The first time, warns of a model that does not answer with logits, and of a task that has
         parameters to learn.
         """
-        if self._ending is not None:
+        if self._endings:
             if learning := _parts_with_gradients(self._task):
                 logger.warning(
                     "task.name=%s: the loss has gradients for the parameters of %s, which no "
@@ -167,9 +177,11 @@ class Learner:
                     full_name(self._task),
                     listed(learning),
                 )
-            if problem := self._ending.describe(self._task):
+            in_training, *others = (each.describe(self._task) for each in self._endings)
+            in_evaluation = [f"in evaluation it {each}" for each in others if each]
+            if problem := in_training or " ".join(in_evaluation):
                 logger.warning("model.name=%s: %s", self._name, problem)
-            self._ending = None
+            self._endings = []
         norm = self._norm
         if norm is None:
             weights = self.model.parameters()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 import entry_point
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.devices import HostCopy
+from entry_point.job.text import listed
 from entry_point.training.tasks.regression import Standardized
 from entry_point.training.tasks.task import Task
 
@@ -25,11 +26,8 @@ _OF_SHAPES = re.compile(
 )
 _OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
 """In errors that mention a size and mean another thing."""
-_BOUNDED = {
-    **{"Softmax": "softmax", "Sigmoid": "sigmoid", "LogSigmoid": "logsigmoid", "Tanh": "tanh"},
-    **{"Hardsigmoid": "hardsigmoid", "Hardtanh": "hardtanh"},
-}
-_OF_ONE_SIGN = {"LogSoftmax": "log_softmax", "Relu": "relu", "Softplus": "softplus"}
+_BOUNDED = ("Softmax", "Sigmoid", "LogSigmoid", "Tanh", "Hardsigmoid", "Hardtanh")
+_OF_ONE_SIGN = ("LogSoftmax", "Relu", "Softplus")
 """By torch's names of their gradients: functions whose values are no logits. A softmax after those
 of one sign can still be right; after a log_softmax it changes nothing."""
 _UNCHANGED = (
@@ -72,6 +70,18 @@ def taking_samples(
         raise ConfigError(key, message=f"{message}; {advice}") from error
 
 
+def refuse_late_weights(name: str, before: Mapping[str, torch.Size], model: nn.Module) -> None:
+    """Raise ConfigError for weights that the first batch has added to those of the shapes `before`,
+    or resized: the optimizer lacks them, and no new model, as programs build it, can load them."""
+    weights = model.state_dict()
+    if late := [key for key, value in weights.items() if before.get(key) != value.shape]:
+        message = (
+            f"creates or resizes {listed(late)} with its first batch: no optimizer trains it, and "
+            "no program could load it; create it in __init__"
+        )
+        raise ConfigError("model.name", name, message)
+
+
 def _is_foreign(file: str) -> bool:
     """Returns whether code is an installed package's, or of the training program itself."""
     path = Path(file)
@@ -93,18 +103,19 @@ class Ending:
         """Returns what is wrong with a softmax or the like at the end: the task's head takes values
         without bounds. None for logits, and for a head of your own. Waits for the device.
         """
+        wrong: Sequence[str] = (*_BOUNDED, *_OF_ONE_SIGN)
         if isinstance(task.head, nn.Softmax):
-            why, bounded = "and the task applies a softmax itself: it learns slowly", _BOUNDED
+            why, wrong = "and the task applies a softmax itself: it learns slowly", _BOUNDED
         elif isinstance(task.head, nn.Sigmoid):
             why = "and the task applies a sigmoid itself: it learns slowly"
-            bounded = _BOUNDED | _OF_ONE_SIGN
         elif isinstance(task.head, Standardized):
             why = "and the task's standardized numbers have both signs and any size"
-            bounded = _BOUNDED | _OF_ONE_SIGN
         else:
             return None
-        function = "softmax" if HostCopy(self._are_shares).wait() else bounded.get(self._function)
-        return function and f"ends in a {function}, {why}; return logits, the values without it"
+        function = "Softmax" if HostCopy(self._are_shares).wait() else self._function
+        if function not in wrong:
+            return None
+        return f"ends in a {function.lower()}, {why}; return logits, the values without it"
 
 
 def _are_shares(outputs: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import torchvision
 from torch import nn
 
 from entry_point.config.config_errors import ConfigError, near, shown
-from entry_point.config.resolve import TIMM, call, check_call, resolve
+from entry_point.config.resolve import TIMM, call, check_call, require_package, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
 from entry_point.training.weights import load_weights, weights_file
@@ -53,6 +52,8 @@ def build_model(
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
         model = _construct(config, image_size, torchvision_builder(config.name), named)
+    for buffer in model.buffers():  # torch loads nothing into those that meshgrid or expand makes
+        buffer.data = buffer.contiguous()
     # Within the model: a module around it would rename the weights.
     model.register_forward_hook(partial(_take_logits, config.name))
     if config.weights is not None:
@@ -188,13 +189,7 @@ def timm_model(
 def require_timm_model(name: str) -> str:
     """Returns timm's name of `timm/NAME`, which may end with the tag of published weights, as in
     `resnet18.a1_in1k`. Raises ConfigError without timm, an optional package, or such a model."""
-    if find_spec("timm") is None:
-        raise ConfigError(
-            "model.name",
-            name,
-            "needs the package timm: run `make setup EXTRAS=timm`, or build the image "
-            "with `make image EXTRAS=timm`",
-        )
+    require_package("model.name", name, "timm", "timm")
     import timm
 
     wanted = name.removeprefix(TIMM)

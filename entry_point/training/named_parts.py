@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from entry_point.config.config_errors import ConfigError
-from entry_point.config.resolve import check_call, resolve
+from entry_point.config.resolve import check_call, require_package, resolve
 from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.training.models import require_model
 from entry_point.training.optim import SCHEDULES, optimizers
@@ -37,6 +37,8 @@ def require_named_parts(config: TrainConfig, channels: Path) -> None:
     if augment.name is not None and augment.own:
         check_call("augment.kwargs", resolve("augment.name", augment.name, {}), augment.kwargs)
     for name in config.loggers:
+        if name in LOGGERS:
+            require_package("loggers", name, name, name)
         build, word = resolve("loggers", LOGGERS.get(name, name), {}), name.rpartition(".")[2]
         kwargs = config.logger_kwargs.get(word, {})
         check_call(f"logger_kwargs.{word}", build, kwargs, None)

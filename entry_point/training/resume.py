@@ -63,7 +63,7 @@ def job_settings(
     identity = {
         **typed_settings(config),
         **dict(zip(("data.mean", "data.std"), map(list, config.data.normalization), strict=True)),
-        **{f"class {number}": name for number, name in enumerate(train.classes)},
+        **{f"class {number}": str(name) for number, name in enumerate(train.classes)},
         "training images": len(train),
         STEPS: steps_per_epoch,
     }

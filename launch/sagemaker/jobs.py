@@ -15,6 +15,7 @@ from botocore import exceptions, xform_name
 from entry_point.job.archive import unpack_file
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import PER_JOB, RunFolder
+from entry_point.job.whole_file import naming
 from launch import say
 from launch.aws_cli import run_aws
 from launch.sagemaker.aws import ATTEMPTS, aws_client
@@ -305,6 +306,8 @@ def _fetch_checkpoints(uri: str, run: RunFolder) -> list[str]:
 
 def _fetch_archive(s3: Any, uri: str, target: Path) -> list[str]:
     """Download and unpack a tar.gz; returns an empty list if S3 does not have it."""
+    from boto3.exceptions import Boto3Error  # which takes long to import
+
     if target.is_dir() and any(target.iterdir()):
         return [f"{target}{_WAS_HERE}"]
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -313,12 +316,15 @@ def _fetch_archive(s3: Any, uri: str, target: Path) -> list[str]:
         archive, unpacked = Path(temporary) / "archive", Path(temporary) / "unpacked"
         unpacked.mkdir()
         try:
-            s3.download_file(bucket, key, str(archive))
+            with naming(archive):
+                s3.download_file(bucket, key, str(archive))
             unpack_file(archive, unpacked)
         except exceptions.ClientError as error:
             if error.response["Error"]["Code"] == "404":
                 return []
             raise
+        except Boto3Error as error:  # the connection breaks off again and again
+            raise UserError(f"{uri}: cannot be downloaded: {error}; try again") from error
         except tarfile.TarError as error:
             raise UserError(f"{uri}: cannot be unpacked safely: {error}") from error
         # POSIX renames onto an empty folder.

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from importlib.util import find_spec
 from itertools import compress
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from entry_point.config.checking import check_config
 from entry_point.config.commands import convert_command, index_command
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import FORMATS, DataConfig
-from entry_point.config.resolve import call, resolve
+from entry_point.config.resolve import call, require_package, resolve
 from entry_point.data.errors import DataError
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
@@ -199,12 +199,8 @@ def _read(data: DataConfig, tree: Tree, labeled: bool) -> Rows:
     """Returns what the reader of the format says. Readers are imported when used: some are slow
     to."""
     name, known = data.format, FORMATS[data.format]
-    if known.package and find_spec(known.package) is None:
-        message = (
-            f"needs the package {known.package}: run `make setup EXTRAS={name}`, or build the "
-            f"image with `make image EXTRAS={name}`"
-        )
-        raise ConfigError("data.format", name, message)
+    if known.package:
+        require_package("data.format", name, known.package, name)
     reader = resolve("data.format", f"entry_point.data.sources.{known.reader}", {})
     rows: Rows = reader(tree, data, labeled)
     return rows
@@ -397,42 +393,37 @@ def _own(data: DataConfig, root: Path) -> Dataset:
         if split == WHOLE:
             return Several({name: source(name) for name in SPLITS[:2]})
         own = call("data.kwargs", opener, data.kwargs, root, split)
-        _check(data.format, own, split)
+        if problem := _problem(own, split):
+            raise ConfigError("data.format", data.format, problem)
         return own
 
     return Dataset(data, root, SPLITS[:2], "those of train and val", source)
 
 
-def _check(path: str, source: object, split: str) -> None:
-    """Raise ConfigError unless your own source has what `Source` asks for."""
+def _problem(source: object, split: str) -> str | None:
+    """Returns what your own source lacks of what `Source` asks for; None for nothing."""
     if not isinstance(source, Source):
-        message = f"must return a Source; {type(source).__name__} is not one"
-        raise ConfigError("data.format", path, message)
+        return f"must return a Source; {type(source).__name__} is not one"
     if missing := [name for name in ("classes", "labels") if not hasattr(source, name)]:
-        message = f"must return a source that has {' and '.join(missing)}"
-        raise ConfigError("data.format", path, message)
+        return f"must return a source that has {' and '.join(missing)}"
     if source.kind not in KINDS:
-        raise ConfigError("data.format", path, f"its kind must be one of {', '.join(KINDS)}")
+        return f"its kind must be one of {', '.join(KINDS)}"
     if not len(source):
-        raise DataError(f"data.format={path}: the split {split} holds no images")
+        return f"the split {split} holds no images"
+    if twice := [name for name, count in Counter(source.classes).items() if count > 1]:
+        return f"its classes must differ; {twice[0]} occurs twice"
     if source.kind == "targets":
-        if type(source).targets is Source.targets:
-            raise ConfigError("data.format", path, "must return a source that has targets()")
-        return
-    labels = source.labels
-    is_class = source.kind == "class"
+        has_none = type(source).targets is Source.targets
+        return "must return a source that has targets()" if has_none else None
+    labels, is_class = source.labels, source.kind == "class"
     shape = (len(source),) if is_class else (len(source), len(source.classes))
     types = (torch.int32, torch.int64) if is_class else (torch.float32,)
     if not isinstance(labels, torch.Tensor) or labels.shape != shape or labels.dtype not in types:
-        message = f"its labels must be a tensor of shape {shape} and type {types[-1]}"
-        raise ConfigError("data.format", path, message)
+        return f"its labels must be a tensor of shape {shape} and type {types[-1]}"
     if not is_class and not labels.isfinite().all():
         image, column = (~labels.isfinite()).nonzero()[0].tolist()
         found = f"{source.classes[column]}={float(labels[image, column])}"
-        message = f"its labels must be finite; {source.key(image)} has {found}"
-        raise ConfigError("data.format", path, message)
+        return f"its labels must be finite; {source.key(image)} has {found}"
     if is_class and not 0 <= int(labels.min()) <= int(labels.max()) < len(source.classes):
-        message = (
-            f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"
-        )
-        raise ConfigError("data.format", path, message)
+        return f"its labels must be from 0 to {len(source.classes) - 1}, positions in its classes"
+    return None

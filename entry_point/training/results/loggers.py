@@ -6,12 +6,10 @@ import logging
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from entry_point.config.config_errors import ConfigError
-from entry_point.config.resolve import call, resolve
+from entry_point.config.resolve import resolve
 from entry_point.config.train_config import LOGGERS, TrainConfig
 from entry_point.job.run_folder import RunFolder
 from entry_point.training.results.log import Logger, Record
@@ -41,36 +39,19 @@ class LoggedRun:
 
 
 def open_loggers(run: LoggedRun) -> list[Logger]:
-    """Open every logger of the run's config; one that cannot be opened is left out, in one line.
-
-    Raises:
-        ConfigError: a name in `loggers` is no logger, or it does not take its `logger_kwargs`.
-    """
+    """Open every logger of the run's config, which `require_named_parts` has checked; one that
+    cannot be opened is left out, in one line."""
     run.folder.create()
     opened: list[Logger] = []
     for name in run.config.loggers:
         build, word = resolve("loggers", LOGGERS.get(name, name), {}), name.rpartition(".")[2]
-        kwargs = run.config.logger_kwargs.get(word, {})
         try:
-            made = call(f"logger_kwargs.{word}", build, kwargs, run)
-        except ConfigError:
-            raise
+            made = build(run, **run.config.logger_kwargs.get(word, {}))
         except Exception as error:
             _say_failed(name, error)
         else:
             opened.append(_Guarded(name, made))
     return opened
-
-
-def require_package(logger: str, module: str, package: str) -> None:
-    """Raise ConfigError unless the optional package of a logger is installed."""
-    if find_spec(module) is None:
-        raise ConfigError(
-            "loggers",
-            logger,
-            f"needs the package {package}: run `make setup EXTRAS={logger}`, or build the image "
-            f"with `make image EXTRAS={logger}`",
-        )
 
 
 class _Guarded:
@@ -79,17 +60,17 @@ class _Guarded:
     def __init__(self, name: str, guarded: Any) -> None:
         self._name, self._logger = name, guarded
         self._calls: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
-        """A method and its arguments; None at the end."""
+        """A method's name and its arguments; None at the end."""
         self._thread = threading.Thread(target=self._feed, name=f"logger {name}", daemon=True)
         self._thread.start()
 
     def log(self, record: Record) -> None:
         if self._thread.is_alive():
-            self._calls.put((self._logger.log, {**record}))  # yours may take parts out
+            self._calls.put(("log", {**record}))  # yours may take parts out
 
     def show(self, name: str, figure: Figure) -> None:
         if hasattr(self._logger, "show"):
-            self._calls.put((self._logger.show, name, figure))
+            self._calls.put(("show", name, figure))
 
     def close(self) -> None:
         self._calls.put(None)
@@ -104,7 +85,7 @@ class _Guarded:
     def _feed(self) -> None:
         try:
             for method, *arguments in iter(self._calls.get, None):
-                method(*arguments)
+                getattr(self._logger, method)(*arguments)
             self._logger.close()
         except Exception as error:
             _say_failed(self._name, error)

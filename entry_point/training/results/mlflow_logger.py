@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cached_property
 from typing import Any
 
 from entry_point.config.commands import flat
 from entry_point.training.results.log import Record
-from entry_point.training.results.loggers import LoggedRun, require_package
+from entry_point.training.results.loggers import LoggedRun
 
 
 class MlflowLogger:
@@ -27,14 +29,13 @@ class MlflowLogger:
         experiment: str | None = None,
         run_id: str | None = None,
     ) -> None:
-        require_package("mlflow", module="mlflow", package="mlflow-skinny")
         self._run, self._experiment, self._id = run, experiment, run_id
         local = str(run.folder.output_data / "mlflow")
         self._uri = uri or os.environ.get("MLFLOW_TRACKING_URI") or local
 
     def log(self, record: Record) -> None:
         values = {name: value for name, value in record.items() if name not in ("epoch", "step")}
-        self._connected.log_metrics(values, step=int(record["step"]))
+        self._connected.log_metrics(_renamed(values), step=int(record["step"]))
 
     def close(self) -> None:
         if "_connected" in vars(self):
@@ -53,5 +54,10 @@ class MlflowLogger:
             mlflow.set_experiment(self._experiment)
         started = mlflow.start_run(self._id, run_name=None if self._id else self._run.name)
         if not started.data.params:  # which never change
-            mlflow.log_params(flat(asdict(self._run.config)))
+            mlflow.log_params(_renamed(flat(asdict(self._run.config))))
         return mlflow
+
+
+def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the values under names that MLflow takes: `*` of a pattern becomes `_`."""
+    return {re.sub(r"[^\w./: -]", "_", name): value for name, value in values.items()}

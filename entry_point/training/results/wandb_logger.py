@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from entry_point.training.results.log import Record
-from entry_point.training.results.loggers import LoggedRun, require_package
+from entry_point.training.results.loggers import LoggedRun
 
 
 class WandbLogger:
@@ -20,7 +20,6 @@ class WandbLogger:
     """
 
     def __init__(self, run: LoggedRun, **init: Any) -> None:
-        require_package("wandb", module="wandb", package="wandb")
         self._run, self._init = run, init
 
     def log(self, record: Record) -> None:

@@ -35,8 +35,9 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     task: Task = call(
         "task.kwargs", build, settings.kwargs, train=train, config=config, device=device
     )
-    members = [*Task.__annotations__, *(name for name in vars(Task) if not name.startswith("_"))]
-    _check_complete(settings.name, [name for name in members if not hasattr(task, name)])
+    members = {**Task.__annotations__, **vars(Task)}
+    missing = [name for name in members if name[0] != "_" and not hasattr(task, name)]
+    _check_complete(settings.name, missing)
     _check_kind(settings.name, task.takes, train)
     return task
 

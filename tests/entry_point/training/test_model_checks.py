@@ -167,7 +167,7 @@ ENDS: dict[str, Callable[[Tensor], Tensor]] = {
     "softmax": lambda x: x.softmax(1),
     "softmax in bf16": lambda x: x.bfloat16().softmax(1),
     "pair of a sigmoid": lambda x: torch.stack([x[:, 0].sigmoid(), 1 - x[:, 0].sigmoid()], 1),
-    "log_softmax": lambda x: x.log_softmax(1),
+    "logsoftmax": lambda x: x.log_softmax(1),
     "sigmoid, reshaped": lambda x: x.sigmoid().unsqueeze(1).squeeze(1).bfloat16().float(),
     "logsigmoid": functional.logsigmoid,
     "tanh": lambda x: x.tanh(),
@@ -189,7 +189,7 @@ def outputs(task: str) -> Tensor:
 def test_a_function_that_the_task_applies_itself_is_named(task: str, end: str) -> None:
     found = Ending(ENDS[end](outputs(task))).describe(TASKS[task])
     wrong = BOUNDED if task in ("classification", "segmentation") else BOUNDED | {
-        "log_softmax", "relu", "softplus"
+        "logsoftmax", "relu", "softplus"
     }  # fmt: skip
     assert (found is not None) is (end in wrong)
     if found is not None:
@@ -227,6 +227,61 @@ def test_the_first_batch_says_it_once(end: str, caplog: pytest.LogCaptureFixture
     assert len(said) == (0 if end == "none" else 1)
     if said:
         assert said[0].startswith(f"model.name={HERE}ending: ends in a {end}, and the task applies")
+
+
+class EndsInEvaluation(nn.Module):
+    """Answers with probabilities once it is trained, as many tutorials have it."""
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        self.net = tiny_net(num_classes)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return logits if self.training else logits.softmax(1)
+
+
+def test_a_softmax_in_evaluation_alone_is_named_too(caplog: pytest.LogCaptureFixture) -> None:
+    own = learner(f"model.name={HERE}EndsInEvaluation", "optim.accumulate=2")
+    with caplog.at_level(logging.WARNING):
+        own.loss(*batch(), 0)
+        own.record()
+    (said,) = caplog.messages
+    assert "EndsInEvaluation: in evaluation it ends in a softmax, and the task applies" in said
+    assert own.model.training
+
+
+# -- weights that no optimizer and no program knows
+
+
+class Late(nn.Module):
+    """Creates a layer or a buffer once it knows its inputs' size, or lets one grow."""
+
+    bank: Tensor
+
+    def __init__(self, num_classes: int, what: str) -> None:
+        super().__init__()
+        self.net, self.what = tiny_net(num_classes), what
+        self.register_buffer("bank", torch.zeros(0))
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.what == "scale.weight" and not hasattr(self, "scale"):
+            self.scale = nn.Linear(4, 4)
+        if self.what == "grid" and not hasattr(self, "grid"):
+            self.register_buffer("grid", torch.zeros(images.shape[-1]))
+        if self.what == "bank":
+            self.bank = torch.cat([self.bank, torch.zeros(len(images))])
+        logits: Tensor = self.net(images)
+        return self.scale(logits) if self.what == "scale.weight" else logits
+
+
+@pytest.mark.parametrize("what", ["scale.weight", "grid", "bank"])
+def test_weights_that_the_first_batch_creates_are_refused(what: str) -> None:
+    own = learner(f"model.name={HERE}Late", f"model.kwargs.what={what}")
+    with pytest.raises(
+        ConfigError, match=rf"Late: creates or resizes {what}.* create it in __init__"
+    ):
+        own.loss(*batch(), 0)
 
 
 # -- a model that was edited between two starts

@@ -11,9 +11,9 @@ import torch
 import torchvision
 from safetensors.torch import save_file
 
+from entry_point.config import resolve
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import ModelConfig
-from entry_point.training import models
 from entry_point.training.models import build_model
 from tests.own_models import tiny_net
 
@@ -149,7 +149,7 @@ def test_kwargs_reach_every_kind_of_model() -> None:
 
 
 def test_without_timm_the_line_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(models, "find_spec", lambda _name: None)
+    monkeypatch.setattr(resolve, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
         build_model(ModelConfig("timm/resnet18"), 7)
     assert str(caught.value) == (

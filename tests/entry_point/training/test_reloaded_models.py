@@ -59,6 +59,15 @@ def test_a_model_of_each_kind_is_what_it_was_after_each_file(name: str, tmp_path
     shutil.rmtree(tmp_path)
 
 
+def test_buffers_whose_elements_share_their_memory_are_loaded() -> None:
+    name = "tests.own_models.grid_net"
+    saved = build_model(ModelConfig(name), 3)
+    saved.get_buffer("rows").add_(1)
+    loaded = build_model(ModelConfig(name), 3)
+    load_state(loaded, saved.state_dict())
+    assert_same(loaded, saved)
+
+
 def assert_same(one: torch.nn.Module, other: torch.nn.Module) -> None:
     state = other.state_dict()
     assert all(torch.equal(value, state[key]) for key, value in one.state_dict().items())

@@ -1,11 +1,14 @@
 """The job commands: launch, list, status, stop, logs, download, resume."""
 
+import errno
 import io
+import re
 import tarfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import IncompleteReadError
 
 from entry_point.job.run_folder import PER_JOB, RunFolder
 from entry_point.job.run_lock import holding
@@ -275,6 +278,29 @@ def test_an_archive_that_is_unsafe_or_none_is_refused(
     assert "model.tar.gz: cannot be unpacked safely: " in line
     assert not list(tmp_path.rglob("*evil*"))
     assert not (tmp_path / "runs" / "the-job" / "model").exists()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), r"runs/.*: No space left on device"),
+        (IncompleteReadError(actual_bytes=1, expected_bytes=9), r"s3://.*model\.tar\.gz: .*again"),
+    ],
+)
+def test_a_download_that_breaks_off_is_one_line_and_leaves_nothing(
+    error: Exception,
+    line: str,
+    ended: Any,  # noqa: ARG001
+    terminal: Terminal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object, **_named: object) -> bytes:
+        raise error
+
+    monkeypatch.setattr("botocore.response.StreamingBody.read", fail)
+    assert re.fullmatch(line, terminal.refusal(sagemaker.main, "download", "the-job"))
+    assert not [*(tmp_path / "runs" / "the-job").iterdir()]
 
 
 @pytest.mark.parametrize("command", ["download", "predict", "deploy"])

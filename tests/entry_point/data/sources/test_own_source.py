@@ -1,15 +1,19 @@
 """Your own source by its dotted path: project/sources.py, and what is wrong with a source."""
 
+import pickle
 from pathlib import Path
 
 import pytest
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
+from entry_point.data.errors import picklable
 from entry_point.data.loader import open_source
 from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.source import read_image
 from entry_point.data.sources.splits import WHOLE
+from entry_point.training.resume import read_identity
+from tests.entry_point.training import forked
 
 OWN = "project.sources.by_file_name"
 
@@ -25,6 +29,7 @@ OWN = "project.sources.by_file_name"
         ("out_of_range", "its labels must be from 0 to 1, positions in its classes"),
         ("wrong_shape", "its labels must be a tensor of shape (1, 2) and type torch.float32"),
         ("not_finite", "its labels must be finite; b.jpg has y=nan"),
+        ("named_twice", "its classes must differ; a occurs twice"),
         ("of_no_kind", "its kind must be one of class, labels, numbers"),
         ("absent", "tests.own_sources has no absent"),
     ],
@@ -58,6 +63,21 @@ def test_what_read_returns_in_place_of_a_files_bytes_is_named(
     must = r"read\(\) must return the bytes of an image's file, uint8 \(bytes,\), as .*, not "
     with pytest.raises(ConfigError, match=f"^data.format=tests.own_sources.{name}: {must}{found}"):
         read_image(source, 0)
+
+
+def test_what_read_returns_is_named_by_a_worker_too() -> None:
+    """The error goes from one process to another."""
+    error = ConfigError("data.format", "own", "read() must return bytes")
+    assert str(pickle.loads(pickle.dumps(picklable(error)))) == str(error)
+
+
+def test_classes_of_numpy_are_read_from_a_checkpoint_again(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    job = ["data.format=tests.own_sources.OfNumpy", "trainer.epochs=1"]
+    assert forked.run(tmp_path, photo_folder, job) == 0, (tmp_path / "log").read_text()
+    (newest,) = (tmp_path / "checkpoints").glob("step-*.pt")
+    assert read_identity(newest)["class 1"] == "odd"
 
 
 def test_the_files_of_all_splits_keep_their_paths(photo_folder: Path) -> None:

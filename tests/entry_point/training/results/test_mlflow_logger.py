@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from entry_point.config import resolve
 from entry_point.config.config_errors import ConfigError
-from entry_point.training.results import loggers
+from entry_point.config.train_config import TrainConfig
+from entry_point.training.named_parts import require_named_parts
 from tests.entry_point.training import forked
 from tests.entry_point.training.results import mlflow_server
 from tests.entry_point.training.results.logging_runs import log_to, losses, warnings_in
@@ -139,10 +141,21 @@ def test_a_server_that_is_not_there_costs_one_line(
 def test_without_the_package_the_line_says_how_to_get_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loggers, "find_spec", lambda _name: None)
+    monkeypatch.setattr(resolve, "find_spec", lambda _name: None)
     with pytest.raises(ConfigError) as caught:
-        log_to(tmp_path, ["mlflow"], [])
+        require_named_parts(TrainConfig(loggers=["mlflow"]), tmp_path)
     assert str(caught.value) == (
-        "loggers=mlflow: needs the package mlflow-skinny: run `make setup EXTRAS=mlflow`, or "
-        "build the image with `make image EXTRAS=mlflow`"
+        "loggers=mlflow: needs the package mlflow: run `make setup EXTRAS=mlflow`, or build the "
+        "image with `make image EXTRAS=mlflow`"
     )
+
+
+def test_names_that_mlflow_does_not_take_are_changed(tmp_path: Path, photo_folder: Path) -> None:
+    overrides = ["loggers=[mlflow]", "trainer.epochs=1", "optim.groups={6.*:{lr:0.5}}"]
+    assert forked.run(tmp_path / "job", photo_folder, overrides) == 0
+    _, run = only_run(str(tmp_path / "job" / "output" / "data" / "mlflow"))
+    assert run.data.params["optim.groups.6._.lr"] == "0.5"
+    assert {"loss", "val_accuracy"} <= run.data.metrics.keys()
+    log_to(tmp_path, ["mlflow"], [{"epoch": 0, "step": 1, "val_mAP@0.5": 0.25}])
+    _, run = only_run(str(tmp_path / "output" / "data" / "mlflow"))
+    assert run.data.metrics == {"val_mAP_0.5": 0.25}

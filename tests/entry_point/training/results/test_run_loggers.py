@@ -86,6 +86,7 @@ def test_the_logger_in_project_writes_every_number_of_a_resumed_run_once(tmp_pat
         ("Failing", "the server is gone"),
         ("Unopened", "[Errno 13] Permission denied: '{root}'"),
         ("Unclosable", "TimeoutError()"),
+        ("Empty", "'Empty' object has no attribute 'log'"),
     ],
 )
 def test_a_logger_that_fails_says_so_once_and_stops_nothing(
