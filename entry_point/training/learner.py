@@ -82,7 +82,7 @@ class Learner:
         if isinstance(self._forward, DistributedDataParallel):
             self._without_exchange = self._forward.no_sync
         self._name, self._is_compiled = config.model.name, mode is not None
-        self._size_key = "data.progressive" if config.data.progressive else "data.image_size"
+        self._is_progressive = bool(config.data.progressive)
         self._weights: dict[str, torch.Size] | None = {
             name: value.shape for name, value in self.model.state_dict().items()
         }
@@ -131,7 +131,8 @@ class Learner:
         if self._weights is not None:
             refuse_late_weights(self._name, self._weights, self.model)
             self._weights, self._endings = None, [Ending(outputs)]
-            if not self._is_compiled:  # which would be compiled once more for the change of mode
+            # A compiled model would be compiled once more, and sizes may be for training only.
+            if not self._is_compiled and not self._is_progressive:
                 self.model.eval()
                 with torch.no_grad(), self._devices.autocast():
                     self._endings.append(Ending(self.model(some_images)))
@@ -139,7 +140,8 @@ class Learner:
         return total
 
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
-        with taking_samples(self.model, images, self._size_key):
+        size_key = "data.progressive" if self._is_progressive else "data.image_size"
+        with taking_samples(self.model, images, size_key):
             try:
                 outputs: torch.Tensor = self._forward(images)
             except RuntimeError:
