@@ -67,6 +67,16 @@ def test_a_value_may_follow_another_setting() -> None:
         (["data.balance=classes", "task.class_weights=[1,4]"], r"set one of them to null$"),
         (["data.balance=classes", "task.loss=focal"], None),
         (["task.class_weights=auto", "task.loss=focal"], None),
+        (
+            ["optim.schedule=step"],
+            r"^optim\.schedule=step: .* set optim\.schedule_kwargs\.every=1\.7 ",
+        ),
+        (["optim.schedule=step", "optim.schedule_kwargs.every=4"], None),
+        (
+            ["data.progressive=[[0,96],[5,128]]"],
+            r"^data\.progressive=\[\[0,96\],\[5,128\]\]: .* epoch 5",
+        ),
+        (["data.progressive=[[0,96],[4,128]]"], None),
         (["optim.name=adam"], r"^optim\.lr=0\.03: .* set optim\.lr=0\.001, or optim=adamw$"),
         (["optim.name=torch.optim.AdamW"], r"^optim\.lr=0\.03: "),
         (["optim=adamw"], None),
