@@ -1,12 +1,16 @@
-"""Errors in datasets, and errors on their way from one process to another."""
+"""Errors in datasets, what is said of them once, and their way from one process to another."""
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import traceback
 
 from entry_point.job.program import UserError
+
+log = logging.getLogger(__name__)
+_said: dict[str, object] = {}
 
 
 class DataError(UserError, RuntimeError):
@@ -20,6 +24,14 @@ def picklable(error: Exception) -> Exception:
         return error
     reason = "".join(traceback.format_exception_only(error))
     return RuntimeError(f"{reason}{''.join(traceback.format_exception(error))}".rstrip())
+
+
+def say_once(level: int, message: str) -> None:
+    """Log a message that several threads may have at the same moment, once per process."""
+    mine = object()
+    # setdefault is atomic; functools.cache lets two threads call the function.
+    if _said.setdefault(message, mine) is mine:
+        log.log(level, "%s", message)
 
 
 def share_to_skip(damaged: int, images: int) -> float | None:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from custom_op import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
+from entry_point.data.errors import say_once
 from entry_point.data.metadata import (
     BoundedFile,
     TooManyPixelsError,
@@ -28,7 +29,6 @@ from entry_point.data.metadata import (
 )
 from entry_point.data.plan.crops import CropPlan
 from entry_point.data.plan.samples import Ints
-from entry_point.data.sources.side_index_store import say_once
 from entry_point.data.sources.source import Encoded
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "PPM", "TIFF")

@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, say_once
 from entry_point.data.patience import patiently
 from entry_point.data.sources.file_bytes import opened
 from entry_point.job.program import ReadError
@@ -64,7 +64,6 @@ _REMEDY = '`make dataset ARGS="source=FOLDER output_format=index"` makes the ind
 _NONE = torch.empty(0, dtype=torch.uint8)
 
 log = logging.getLogger(__name__)
-_said: dict[str, object] = {}
 
 
 class SideIndexStore:
@@ -290,14 +289,6 @@ def _as_os_errors(file: Path) -> Iterator[None]:
     except sqlite3.Error as error:
         is_full = getattr(error, "sqlite_errorcode", 0) == sqlite3.SQLITE_FULL
         raise OSError(errno.ENOSPC if is_full else errno.EIO, str(error), str(file)) from error
-
-
-def say_once(level: int, message: str) -> None:
-    """Log a message that several threads may have at the same moment, once per process."""
-    mine = object()
-    # setdefault is atomic; functools.cache lets two threads call the function.
-    if _said.setdefault(message, mine) is mine:
-        log.log(level, "%s", message)
 
 
 def _uri(file: Path) -> str:

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import full_name
-from entry_point.data.errors import DataError
+from entry_point.data.errors import DataError, say_once
 from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
@@ -36,7 +36,6 @@ from entry_point.data.sources.side_index_store import (
     FOLDER_INDEX,
     OLD_FOLDER_INDEX,
     SideIndexStore,
-    say_once,
 )
 from entry_point.job.text import printable
 

@@ -14,11 +14,11 @@ import torch
 from PIL import Image, features
 
 from entry_point.config.data_config import DataConfig
+from entry_point.data import errors
 from entry_point.data.batch import Batch
 from entry_point.data.decode.pillow import FORMATS, read_photo, rgb
 from entry_point.data.loader import build_prediction_loader
 from entry_point.data.metadata import UnusableImageError
-from entry_point.data.sources import side_index_store
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
 from entry_point.data.sources.source import FileSource
 from tests.entry_point.data.decode.image_files import chunk, file_of, shown, tensor, turned
@@ -107,7 +107,7 @@ def test_values_of_12_bits_that_would_be_nearly_black_are_said_once(
     bits: int,
     is_said: bool,
 ) -> None:
-    monkeypatch.setattr(side_index_store, "_said", {})
+    monkeypatch.setattr(errors, "_said", {})
     levels = np.linspace(0, largest, 64).astype(np.uint16).reshape(8, 8)
     for _ in range(2):
         rgb(Image.fromarray(levels), bits)

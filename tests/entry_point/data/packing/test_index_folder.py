@@ -21,6 +21,7 @@ from PIL import Image
 from torch import Tensor
 
 from custom_op import index_jpeg
+from entry_point.data import errors
 from entry_point.data.errors import DataError
 from entry_point.data.sources import side_index_store
 from entry_point.data.sources.side_index_store import (
@@ -38,7 +39,7 @@ from tests.photographs import write_photo_folder
 
 @pytest.fixture(autouse=True)
 def no_line_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_index_store, "_said", {})
+    monkeypatch.setattr(errors, "_said", {})
     monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
 
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from custom_op import index_jpeg
+from entry_point.data import errors
 from entry_point.data.sources import side_index_store
 from entry_point.data.sources.side_index_store import SideIndexStore
 from entry_point.data.sources.source import RangeSource
@@ -34,7 +35,7 @@ from tests.photographs import write_photo_folder
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
-    monkeypatch.setattr(side_index_store, "_said", {})
+    monkeypatch.setattr(errors, "_said", {})
     return tmp_path / "cache"
 
 
