@@ -271,9 +271,10 @@ def dataset_settings(
 ) -> DataConfig:
     """Returns the settings of a dataset as a program without the group `data` takes them, and
     `more` of that group; raises ConfigError. Damaged images stop none of these programs."""
-    for key in more.keys() & {*OF_SAMPLES} - {"access"}:
-        message = "changes nothing here: it is of samples for training and `make evaluate`; drop it"
-        raise ConfigError(f"data.{key}", more[key], message)
+    for key in OF_SAMPLES:
+        if key in more and key != "access":
+            message = "changes nothing here, only samples of training and `make evaluate`; drop it"
+            raise ConfigError(f"data.{key}", more[key], message)
     return changed({"max_bad_fraction": 1.0, **given, "table": asdict(table)}, more)
 
 

@@ -252,15 +252,16 @@ class TrainConfig:
             )
         every = self.optim.schedule_kwargs.get("every", 30)
         if self.optim.schedule == "step" and isinstance(every, int | float) and every >= epochs:
+            advised = f"optim.schedule_kwargs.every={round(epochs / 3, 1):g}"
             lines.append(
                 f"optim.schedule=step: the learning rate falls every {every:g} epochs, so never "
-                f"with trainer.epochs={epochs}; set optim.schedule_kwargs.every={epochs / 3:.2g} "
-                "or less, or more epochs"
+                f"with trainer.epochs={epochs}; set {advised} or less, or more epochs"
             )
         if late := [start for start, _ in self.data.progressive if start >= epochs]:
             lines.append(
                 f"data.progressive={shown(self.data.progressive)}: the run ends with "
-                f"trainer.epochs={epochs}, before epoch {late[0]}; set other epochs, or more"
+                f"trainer.epochs={epochs}, before epoch {late[0]}; begin its sizes earlier, or set "
+                "more epochs"
             )
         if "adam" in self.optim.name.lower() and self.optim.lr == OptimConfig.lr:
             lines.append(

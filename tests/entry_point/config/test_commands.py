@@ -121,7 +121,7 @@ def test_each_setting_of_data_is_of_the_dataset_or_of_samples() -> None:
 def test_a_setting_of_samples_is_refused_where_none_are_made(
     name: str, schema: type, given: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"^{given}: changes nothing here: .*; drop it$"):
+    with pytest.raises(ConfigError, match=f"^{given}: changes nothing here, .*; drop it$"):
         load_config(name, schema, ["root=x", given] if name == "check_dataset" else [given])
 
 

@@ -104,6 +104,19 @@ def test_the_advice_on_a_long_warmup_and_on_two_cures_settles_it() -> None:
         assert load_train_config([*given, *advised, cure])[0].doubts() == []
 
 
+def test_the_advice_on_a_schedule_that_never_falls_settles_it() -> None:
+    for epochs in (1, 5, 400):
+        given = [
+            "optim.schedule=step",
+            "optim.schedule_kwargs.every=400",
+            f"trainer.epochs={epochs}",
+            "optim.warmup_epochs=0",
+        ]
+        (line,) = load_train_config(given)[0].doubts()
+        (advised,) = re.findall(r"set (optim\.schedule_kwargs\.every=[\d.]+) ", line)
+        assert load_train_config([*given, advised])[0].doubts() == []
+
+
 def test_a_pattern_of_paths_needs_no_quotes() -> None:
     pattern = "/data/photos-{train,val}-{000..146}.tar"
     for given in (pattern, f"'{pattern}'"):
