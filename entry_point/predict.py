@@ -15,7 +15,7 @@ import logging
 import re
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Pat
     """Returns a hash of all that decides what is predicted, except for the images' content."""
     # The folder, too: others may have files of the same names.
     where = f"{source.resolve()} {config.images and Path(config.images).resolve()}"
-    what = f"{fingerprint(images)} {config.output} {where}"
+    what = f"{fingerprint(images)} {config.output} {where}{config.data.get('gray_bits', '')}"
     made_from = sha256(what.encode(errors="backslashreplace"))
     code = sorted((model / CODE).rglob("*.py"))
     for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
@@ -184,8 +184,9 @@ def _rows(
 ) -> Iterator[pl.DataFrame]:
     """Yields the rows of each batch; adds a line for each damaged image to `damaged`."""
     model, config, images = table.model, prediction.config, prediction.images
-    left = prediction.places
-    data, size = model.config.data, config.batch_size
+    left, data, size = prediction.places, model.config.data, config.batch_size
+    if "gray_bits" in config.data:
+        data = replace(data, gray_bits=config.data["gray_bits"])
     loader = build_prediction_loader(images, left, data, config.pipeline, size, model.device)
     # The loader warns of each damaged image: `run` lists them at the end.
     log = logging.getLogger("entry_point.data.loader")

@@ -16,7 +16,7 @@ from entry_point.config.train_config import ModelConfig
 from entry_point.job.program import NO_ROOM, ExitCode, UserError
 from entry_point.job.run_folder import PRETRAINED
 from entry_point.training.models import require_model
-from entry_point.training.published_weights import published
+from entry_point.training.published_weights import Published, published
 
 
 def fetch(names: Sequence[str]) -> int:
@@ -27,11 +27,7 @@ def fetch(names: Sequence[str]) -> int:
     """
     if not names:
         raise UserError("name a model, as in: make weights ARGS=resnet50")
-    for name in names:
-        require_model(check_config({"name": name}, ModelConfig, "model"))
-        found = published(name)
-        if found is None:
-            raise ConfigError("model.name", name, "has no published weights")
+    for name, found in [(name, _published(name)) for name in names]:
         file = Path(PRETRAINED, found.file)
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -50,6 +46,14 @@ def fetch(names: Sequence[str]) -> int:
             f'ARGS="experiment=finetune model.name={name} data.root=DIR"\n'
         )
     return ExitCode.FINISHED
+
+
+def _published(name: str) -> Published:
+    require_model(check_config({"name": name}, ModelConfig, "model"))
+    found = published(name)
+    if found is None:
+        raise ConfigError("model.name", name, "has no published weights")
+    return found
 
 
 if __name__ == "__main__":

@@ -162,5 +162,9 @@ def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[
             raise ConfigError("optim.schedule", config.schedule, message)
         return float(value)  # NumPy's is read from no checkpoint
 
-    shape(0)  # an error ends the job before it trains
+    try:
+        shape(0)  # an error ends the job before it trains
+    except (TypeError, ArithmeticError) as error:
+        message = f"{config.schedule} cannot be computed ({error}); change or drop them"
+        raise ConfigError("optim.schedule_kwargs", config.schedule_kwargs, message) from error
     return shape

@@ -166,8 +166,8 @@ def summary(job: Job, description: dict[str, Any]) -> Iterator[str]:
 
 
 def _state(job: Job, description: dict[str, Any]) -> str:
-    detail = description.get("SecondaryStatus")
-    return job.state(description) + (f" ({detail})" if detail else "")
+    state, detail = job.state(description), description.get("SecondaryStatus")
+    return state if detail in (None, state) else f"{state} ({detail})"
 
 
 def checkpoints_uri(description: dict[str, Any]) -> str | None:

@@ -55,7 +55,11 @@ def require_objects(s3: Any, uri: str, key: str) -> None:
     is_folder = prefix.endswith("/") or not prefix
     # The console marks a folder with an empty object of its name.
     if "KeyCount" in found and not (others if is_folder else names):
-        raise UserError(f"{key}={uri}: S3 has no object there; `aws s3 ls {uri}` lists them")
+        above = "".join(prefix.rstrip("/").rpartition("/")[:2])
+        raise UserError(
+            f"{key}={uri}: S3 has no object there; `aws s3 ls s3://{bucket}/{above}` shows what it "
+            "has"
+        )
     if f"{prefix}/" in names and others and not is_folder:
         raise UserError(
             f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: {key}={uri}/"

@@ -5,6 +5,7 @@ import shutil
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -186,6 +187,23 @@ def test_predict_takes_the_settings_of_data_that_messages_name(
     named = [f"data.root={table}", "data.table.path=name", f"data.images={images}"]
     assert run(model, tmp_path / "another.csv", tmp_path / "output", *named) == 0
     assert [row["path"] for row in rows(tmp_path / "output")] == ["a/0.jpg"]
+
+
+def test_gray_images_are_read_with_the_bits_that_are_named(model: Path, tmp_path: Path) -> None:
+    gray = np.random.default_rng(1).integers(0, 256, (40, 40), np.uint8)
+    files = {"8.png": gray, "12.png": gray.astype(np.uint16) * 16 + gray // 16}
+    (folder := tmp_path / "images").mkdir()
+    for name, pixels in files.items():
+        Image.fromarray(pixels).save(folder / name)
+
+    def scores(output: str, *more: str) -> list[list[float]]:
+        assert run(model, folder, tmp_path / output, *more) == 0
+        return [row["scores"] for row in rows(tmp_path / output)]
+
+    of_12, of_8 = scores("named", "data.gray_bits=12")
+    assert of_12 == pytest.approx(of_8, abs=1e-5)
+    assert scores("unnamed")[0] != pytest.approx(of_8, abs=1e-5)
+    assert run(model, folder, tmp_path / "unnamed", "data.gray_bits=12") == ExitCode.USAGE
 
 
 def test_a_folder_without_images_is_an_error(

@@ -170,11 +170,16 @@ def test_kwargs_reach_the_optimizer() -> None:
             "must return a torch.optim.Optimizer, not tuple",
         ),
         ("schedule=tests.own_optimizers.text", "must return a finite number, not '0.0 of 5' at ep"),
+        (
+            "schedule=step optim.schedule_kwargs.every=0",
+            "schedule_kwargs={every:0}: step cannot be computed (float division by zero)",
+        ),
+        ("schedule=step optim.schedule_kwargs.every=soon", "step cannot be computed (unsupported"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(overrides: str, error: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config, _ = load_train_config([f"optim.{overrides}"])
+        config, _ = load_train_config(f"optim.{overrides}".split())
         optimizer = build_optimizer(config.optim, tiny_net(4), CPU)
         LambdaLR(optimizer, rate_factor(config.optim, 10, config.trainer.epochs))
     assert str(caught.value).startswith("optim.") and error in str(caught.value)

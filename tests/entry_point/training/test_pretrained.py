@@ -170,6 +170,14 @@ def test_timms_weights_are_fetched_from_its_hub(served: tuple[Path, str], elsewh
     assert all(torch.equal(state[key], published[key]) for key in state if "fc" not in key)
 
 
+def test_a_misspelt_name_is_told_before_the_weights_of_another_are_fetched(
+    published: Path, elsewhere: Path
+) -> None:
+    assert published.exists()
+    assert commands.weights(["resnet18", "resnet81"]) == ExitCode.USAGE
+    assert not [*elsewhere.iterdir()]
+
+
 @pytest.mark.parametrize(
     ("name", "line"),
     [

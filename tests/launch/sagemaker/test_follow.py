@@ -52,8 +52,8 @@ def test_each_line_is_shown_once_and_the_summary_at_the_end(aws: Aws, watched: W
         "InProgress (Training)",
         "algo-1 first [line]",
         "algo-2 second",
-        "Completed (Completed)",
-        "the-job: Completed (Completed)",
+        "Completed",
+        "the-job: Completed",
         "trained 90 s, billed 90 s",
     ]
 

@@ -31,8 +31,9 @@ def test_an_empty_or_ambiguous_prefix_is_refused(aws: Aws, bucket: Any, terminal
     key = "job.channels.training"
     launch = (*LAUNCH, "data=folder", f"{key}.mode=File")
     for prefix, said in {
-        "photo/": "S3 has no object there",
+        "photo/": f"S3 has no object there; `aws s3 ls s3://{BUCKET}/` shows what it has",
         "marked/": "S3 has no object there",
+        "photos/a/b/": f"S3 has no object there; `aws s3 ls s3://{BUCKET}/photos/a/` shows",
         "photos": f"also means s3://{BUCKET}/photos-old/; end it in /",
     }.items():
         line = terminal.refusal(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/{prefix}")
