@@ -168,6 +168,20 @@ def test_another_dataset_may_lack_classes(run: Path, photo_folder: Path, tmp_pat
     assert 0 <= right[0] - right[1] <= 6
 
 
+def test_the_only_split_is_measured_and_of_several_without_val_one_is_asked_for(
+    run: Path, photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(photo_folder / "val", (other := tmp_path / "other") / "test")
+    where = (run, tmp_path / "output", f"data.root={other}")
+    assert results(*where)["images"] == 24
+    shutil.copytree(photo_folder / "train", other / "train")
+    command = [f"model_dir={run / 'model'}", f"output_dir={tmp_path / 'output'}", where[2]]
+    assert commands.evaluate(command) == ExitCode.USAGE
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.endswith("has no split val: choose split=train or split=test or split=all")
+    assert results(*where, "split=all")["images"] == 72
+
+
 def test_a_model_trained_with_tf32_is_evaluated_without_a_gpu(run: Path, tmp_path: Path) -> None:
     changed(run, tmp_path, "precision: auto", "precision: tf32")
     assert results(tmp_path, tmp_path / "output")["images"] == 24

@@ -303,6 +303,20 @@ def test_a_download_that_breaks_off_is_one_line_and_leaves_nothing(
     assert not [*(tmp_path / "runs" / "the-job").iterdir()]
 
 
+@pytest.mark.parametrize(
+    ("main", "command", "line"),
+    [
+        (sagemaker.main, "download", "not a training job; `make sagemaker"),
+        (hosting.main, "deploy", "is a Processing job, and only training jobs leave a model"),
+    ],
+)
+def test_a_processing_job_has_no_model(
+    aws: Aws, terminal: Terminal, main: Any, command: str, line: str
+) -> None:
+    aws.answers["DescribeProcessingJob"] = [(200, {"ProcessingJobStatus": "Completed"})]
+    assert terminal.refusal(main, command, "the-job").startswith(f"the-job: {line}")
+
+
 @pytest.mark.parametrize("command", ["download", "predict", "deploy"])
 def test_a_model_that_is_not_an_archive_is_refused(
     aws: Aws, terminal: Terminal, command: str

@@ -110,6 +110,10 @@ def halved() -> Any:
     return lambda image, _: image[:, ::2]
 
 
+def listed() -> Any:
+    return lambda image, _: [*image]
+
+
 def test_your_own_function_draws_the_same_for_each_training_sample_in_every_engine(
     photo_folder: Path,
 ) -> None:
@@ -191,8 +195,15 @@ def test_the_example_changes_each_sample_by_a_few_levels(photo_folder: Path) -> 
     assert (difference.amin(), difference.amax()) == (-3, 3)
 
 
-def test_what_your_function_returns_is_checked(photo_folder: Path) -> None:
-    own = AugmentConfig(f"{OWN}.halved", per="sample")
-    message = r"must return an image \(3, 48, 48\) of torch.uint8, not \(3, 24, 48\)"
-    with pytest.raises(ConfigError, match=message):
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("halved", "must return an image (3, 48, 48) of torch.uint8, not (3, 24, 48)"),
+        ("listed", "must return an image (3, 48, 48) of torch.uint8, not list"),
+        ("dict", "must return a function from an image to an image, not dict"),
+    ],
+)
+def test_what_your_function_returns_is_checked(photo_folder: Path, name: str, line: str) -> None:
+    own = AugmentConfig("builtins.dict" if name == "dict" else f"{OWN}.{name}", per="sample")
+    with pytest.raises(ConfigError, match=re.escape(line)):
         images(photo_folder, "threads", own)

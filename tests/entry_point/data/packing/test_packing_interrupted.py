@@ -113,6 +113,15 @@ def test_run_killed_while_its_files_move_to_their_place_moves_the_others(
     assert sorted(written) == sorted(file.stat().st_mtime_ns for file in tmp_path.rglob("*.tar"))
 
 
+def test_shards_of_a_run_with_other_options_are_not_taken(
+    photo_folder: Path, tmp_path: Path
+) -> None:
+    _fail_to_publish(photo_folder, tmp_path / "data")
+    for output in ("data", "at once"):
+        assert pack(photo_folder, tmp_path / output, "max_side=16") == 0
+    assert contents(tmp_path / "data") == contents(tmp_path / "at once")
+
+
 def test_work_folder_of_a_run_killed_after_its_rename_is_removed(
     photo_folder: Path, packed: Path, tmp_path: Path
 ) -> None:

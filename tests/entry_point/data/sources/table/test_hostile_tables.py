@@ -135,6 +135,9 @@ def test_other_files_and_a_column_twice_are_refused(tmp_path: Path) -> None:
     assert "FILE has two columns 'label': rename one" in complaint(twice)
     (tmp_path / "labels.xlsx").touch()
     assert "must end in one of .csv, .tsv, .parquet" in complaint(tmp_path / "labels.xlsx")
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text('{"path": ["a.jpg"], "label": "cat"}\n')
+    assert "the column 'path' holds lists: must be text" in complaint(lists)
     (tmp_path / "folder.csv").mkdir()
     assert "must hold one table, but holds none" in complaint(tmp_path / "folder.csv")
 
@@ -146,6 +149,7 @@ def test_other_files_and_a_column_twice_are_refused(tmp_path: Path) -> None:
         ({"labels": ["label", "x"]}, "FILE has no column 'x'"),
         ({"labels": ["path"]}, "the column 'path' cannot hold two things"),
         ({"kind": "numbers"}, "row 1: the label 'cat' is not a finite number"),
+        ({"split": "spilt"}, "FILE has no column 'spilt'; did you mean split?"),
     ],
 )
 def test_settings_that_do_not_fit_the_table_are_one_line(
