@@ -54,8 +54,9 @@ RESULTS = "evaluation.json"
 def run(config: EvaluateConfig) -> int:
     """Evaluate, write the results and log the metrics; returns the exit code."""
     with unpacked(Path(config.model_dir)) as folder:
-        trainer = _on_this_machine(read_config(folder).trainer, config.batch_size)
-        if "." in (named := config.data.get("format", "")):
+        own = read_config(folder)
+        trainer = _on_this_machine(own.trainer, config.batch_size)
+        if "format" in config.data and "." in (named := config.changed(own.data).format):
             resolve("data.format", named, {})  # yours, not the folder's code of the same name
         with join_devices(trainer) as devices:
             trained = load_trained(folder, devices.device)

@@ -250,6 +250,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
         ("data=folder", "data=folder: is a group of settings: set data.KEY=VALUE"),
         ("data=folder data.gray_bits=12", "data=folder: is a group of settings: set data.KEY=VAL"),
         ("data.rot=x", "data.rot=x: no such key; did you mean data.root?"),
+        ("data.format=null", "data.format=null: Input should be"),
         ("data.root={other}", "the model does not know strangers: remove these images"),
         ("data.root={several}", "the model learned from one class per image, but the dataset hold"),
     ],
