@@ -42,6 +42,7 @@ from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, un
 from entry_point.prediction_table import (
     MADE_FROM,
     NAMES,
+    STATES,
     PredictionTable,
     write_csv,
     write_parquet,
@@ -65,7 +66,9 @@ class Prediction:
     part: Part
     folder: Path
     made_from: str
-    """Hash of all images, the model and the output."""
+    """Hash of all images' names, the model and the output."""
+    states: str
+    """Hash of the sizes and modification times of the part's images."""
 
     @property
     def file(self) -> Path:
@@ -114,7 +117,10 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
         raise ConfigError("input", source, "holds no image files")
     places = range(len(images)) if own_files else part.of(len(images))
     made_from = _fingerprint(config, source, images, model)
-    return Prediction(config, model, images, places, part, folder, made_from)
+    states = sha256()
+    for image in places:
+        states.update(repr(images.status(image)).encode())
+    return Prediction(config, model, images, places, part, folder, made_from, states.hexdigest())
 
 
 def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Path) -> str:
@@ -144,22 +150,14 @@ def is_complete(prediction: Prediction) -> bool:
     is_made = prediction.file in made
     # All parts were compared with the first one.
     for file in [prediction.file] if is_made else made[:1]:
-        if pl.read_parquet_metadata(file).get(MADE_FROM) != prediction.made_from:
+        found = pl.read_parquet_metadata(file)
+        if found.get(MADE_FROM) != prediction.made_from:
             raise DataError(
                 f"{file} was made from other images, or with another model or output: {choose}"
             )
-    if is_made:
-        _refuse_changed(prediction, choose)
+        if is_made and found.get(STATES) != prediction.states:
+            raise DataError(f"an image of {file} has changed since it was predicted: {choose}")
     return is_made
-
-
-def _refuse_changed(prediction: Prediction, remedy: str) -> None:
-    """Raise DataError for an image of the part that is newer than its predictions."""
-    made = prediction.file.stat().st_mtime_ns
-    for image in prediction.places:
-        if prediction.images.status(image)[1] > made:
-            key = prediction.images.key(image)
-            raise DataError(f"{key} is newer than {prediction.file}: {remedy}")
 
 
 def predict(prediction: Prediction) -> list[str]:
@@ -175,7 +173,8 @@ def predict(prediction: Prediction) -> list[str]:
     batches = track(rows, len(prediction.places), "predicting", images_of=len)
     # The next run replaces what a killed one leaves under this name, which readers ignore.
     with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
-        write_parquet(unfinished, table, prediction.made_from, batches)
+        made = {MADE_FROM: prediction.made_from, STATES: prediction.states}
+        write_parquet(unfinished, table, made, batches)
     return damaged
 
 
