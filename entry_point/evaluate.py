@@ -70,7 +70,8 @@ def run(config: EvaluateConfig) -> int:
             source = dataset.source(split)
             with locked(Path(config.output_dir, RESULTS), key="output_dir"):
                 found = evaluate(trained, source, dataset.data, config, devices)
-                _write(config, split, data, trained, found, source)
+                done = Evaluated(trained.task, trained.network, source, found, data)
+                _write(config, split, trained.reached, done)
         _log(found, trained.task, config, split)
     return ExitCode.FINISHED
 
@@ -162,36 +163,28 @@ def _has_lists(names: list[str], data: DataConfig) -> bool:
     return is_table and len(data.table.labels) < 2 and names != places
 
 
-def _write(
-    config: EvaluateConfig,
-    split: str,
-    data: DataConfig,
-    trained: Trained,
-    found: Evaluation,
-    source: Source,
-) -> None:
+def _write(config: EvaluateConfig, split: str, reached: str | None, done: Evaluated) -> None:
     """Write evaluation.json, predictions.csv, with the largest loss first, and the page."""
-    output, task = Path(config.output_dir), trained.task
+    output, task, found = Path(config.output_dir), done.task, done.evaluation
     facts: dict[str, str | int] = {
         "model": str(Path(config.model_dir).resolve()),
-        "data": data.root or "the input channel",
+        "data": done.data.root or "the input channel",
         "split": split,
         "images": len(found.indices),
         "damaged": found.damaged,
     }
-    if trained.reached is not None:
-        facts["reached"] = trained.reached
+    if reached is not None:
+        facts["reached"] = reached
     tables = {table.title: _as_json(table) for table in task.tables(found.scores)}
     result = {**facts, "metrics": found.metrics, "tables": tables}
     write_text(output / RESULTS, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    paths = [source.key(index) for index in found.indices.tolist()]
+    paths = [done.source.key(index) for index in found.indices.tolist()]
     losses = found.scores[:, 0].tolist()
     frame = pl.DataFrame({"path": paths, **task.outcomes(found.scores), "loss": losses})
     frame = frame.sort("loss", descending=True, maintain_order=True)
     write_csv(frame.lazy(), output / "predictions.csv")
     title, shown = f"{split} of {facts['data']}", {name: str(each) for name, each in facts.items()}
-    page = output / "evaluation.html"
-    write_page(page, title, shown, Evaluated(task, trained.network, source, found, data))
+    write_page(output / "evaluation.html", title, shown, done)
 
 
 def _as_json(table: Table) -> list[dict[str, object]]:

@@ -38,7 +38,7 @@ from entry_point.job.processing import ProcessingJob
 from entry_point.job.program import ExitCode
 from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import replacing
-from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
+from entry_point.model_folder import CODE, FILES, NOT_FINITE, load_model, unpacked
 from entry_point.prediction_table import (
     MADE_FROM,
     NAMES,
@@ -47,7 +47,6 @@ from entry_point.prediction_table import (
     write_csv,
     write_parquet,
 )
-from entry_point.training.weights import CLASSES
 
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""
@@ -108,8 +107,6 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     folder = path_of_run("output_dir", config.output_dir, job.output if job else None)
     if not source.exists():
         raise ConfigError("input", source, "there is no such file or folder")
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError("output_dir", folder, "is a file; name a folder")
     part, own_files = part_of_run(config.part, job, source)
     data = config.dataset(str(source))
     images = open_dataset(data, source, for_training=False, labeled=False).source(WHOLE)
@@ -130,7 +127,7 @@ def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Pat
     what = f"{fingerprint(images)} {config.output} {where}{config.data.get('gray_bits', '')}"
     made_from = sha256(what.encode(errors="backslashreplace"))
     code = sorted((model / CODE).rglob("*.py"))
-    for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
+    for file in (*(model / name for name in FILES), *code):
         if file.is_file():
             made_from.update(file.read_bytes())
     return made_from.hexdigest()
@@ -155,7 +152,7 @@ def is_complete(prediction: Prediction) -> bool:
             raise DataError(
                 f"{file} was made from other images, or with another model or output: {choose}"
             )
-        if is_made and found.get(STATES) != prediction.states:
+        if is_made and found.get(STATES, prediction.states) != prediction.states:
             raise DataError(f"an image of {file} has changed since it was predicted: {choose}")
     return is_made
 
@@ -194,13 +191,17 @@ def _rows(
     try:
         for batch in loader.epoch(0):
             samples, left = left[:size], left[size:]
-            damage = iter(batch.damage)
-            good = np.isin(samples, batch.indices.numpy()).tolist()
-            errors = [None if fine else next(damage).reason for fine in good]
-            names = [images.name(i) for i in samples]
             answers = table.answer(batch.images) if len(batch.indices) else table.nothing
-            yield table.rows(names, answers, batch.geometry, errors)
-            damaged += [f"{image.key}: {image.reason}" for image in batch.damage]
+            finite = answers.flatten(1).isfinite().all(1).numpy()
+            geometry = batch.geometry and batch.geometry.of(np.flatnonzero(finite))
+            answered = dict(zip(batch.indices.tolist(), finite.tolist(), strict=True))
+            reasons = {i: None if is_finite else NOT_FINITE for i, is_finite in answered.items()}
+            damage = iter(batch.damage)
+            errors = [reasons[i] if i in reasons else next(damage).reason for i in samples]
+            names = [images.name(i) for i in samples]
+            yield table.rows(names, answers[finite], geometry, errors)
+            reasoned = zip(samples, errors, strict=True)
+            damaged += [f"{images.key(i)}: {reason}" for i, reason in reasoned if reason]
     finally:
         loader.close()
         log.setLevel(before)

@@ -162,7 +162,7 @@ def write_parquet(
     Raises OSError, which names the file, UserError, and what `batches` raises.
     """
     row_group = max(1, _ROW_GROUP_BYTES // (4 * table.nothing.shape[1]))
-    scores = table.model.names if table.output == "scores" else []
+    scores = table.model.task.names if table.output == "scores" else []
     metadata = made | {NAMES: json.dumps(scores, ensure_ascii=False)}
     folder = file.with_name(f"{file.name}.rows")
     shutil.rmtree(folder, ignore_errors=True)  # of a killed process
