@@ -188,6 +188,16 @@ def test_no_part_is_skipped_whose_images_have_changed(
     assert names(output) == before
 
 
+def test_a_dataset_that_was_packed_again_is_another(
+    model: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, output = shutil.copytree(packed, tmp_path / "packed"), tmp_path / "output"
+    assert run(model, dataset, output) == run(model, dataset, output) == 0
+    min((dataset / "val").glob("*.tar")).touch()
+    assert run(model, dataset, output) == ExitCode.USAGE
+    assert "has changed since it was predicted" in capsys.readouterr().err
+
+
 def host(root: Path, number: int, hosts: int, distribution: str) -> None:
     """The files of a Processing job on one of its hosts."""
     algos = [f"algo-{host + 1}" for host in range(hosts)]
