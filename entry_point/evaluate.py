@@ -15,6 +15,7 @@ from pathlib import Path
 
 import polars as pl
 import torch
+from torch.nn import functional
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
@@ -70,7 +71,8 @@ def run(config: EvaluateConfig) -> int:
             source = dataset.source(split)
             with locked(Path(config.output_dir, RESULTS), key="output_dir"):
                 found = evaluate(trained, source, dataset.data, config, devices)
-                _write(config, split, data, trained, found, source)
+                done = Evaluated(trained.task, trained.network, source, found, data)
+                _write(config, split, trained.reached, done)
         _log(found, trained.task, config, split)
     return ExitCode.FINISHED
 
@@ -114,7 +116,7 @@ def evaluate(
         learned, found = HOLDS[trained.task.takes], HOLDS[source.kind]
         message = f"the model learned from {learned}, but the dataset holds {found}: choose other"
         raise DataError(f"{message} labels, with data.table.labels and data.table.kind")
-    order = _order_of(source, trained.classes).to(devices.device)
+    order = _order_of(source, trained.classes, data).to(devices.device)
     spec = LoaderSpec(data, config.pipeline, "val", config.batch_size, 0, device=devices.device)
     normalize = Normalize(*data.normalization, devices.input_dtype).to(devices.device)
     with closing(build_loader(source, spec)) as loader:
@@ -122,63 +124,68 @@ def evaluate(
         if source.kind == "class":
             batches = (replace(batch, labels=order[batch.labels]) for batch in batches)
         elif source.kind != "targets":
-            batches = (replace(batch, labels=batch.labels[:, order]) for batch in batches)
+            batches = (
+                replace(batch, labels=functional.pad(batch.labels, (0, 1))[:, order])
+                for batch in batches
+            )
         network, task = trained.network, trained.task
         return evaluation.evaluate(
             network, task, batches, devices, samples=len(source), stop=StopRequest()
         )
 
 
-def _order_of(source: Source, known: list[str]) -> torch.Tensor:
+def _order_of(source: Source, known: list[str], data: DataConfig) -> torch.Tensor:
     """Returns the model's number of each class of the source; of labels and numbers, the source's
-    column for each of the model's. Masks get the model's numbers.
+    column for each of the model's, one more than it has for a label of none of its images. Masks
+    get the model's numbers.
 
     Raises DataError for names that the model does not know, or that the source must have.
     """
     names = list(source.classes)
-    columns = source.kind in ("labels", "numbers")
     if unknown := [name for name in names if name not in known]:
         shown = printable(", ".join(unknown[:5]))
-        raise DataError(f"the model does not know {shown}: remove these images or labels")
-    if columns and (missing := [name for name in known if name not in names]):
-        shown = printable(", ".join(missing[:5]))
-        raise DataError(f"the dataset lacks {shown}, which the model predicts: add columns")
+        raise DataError(f"the model does not know {shown}: remove or rename these images or labels")
     if source.kind == "targets":
         source.renumber(known)
-    wanted, given = (known, names) if columns else (names, known)
-    return torch.tensor([given.index(name) for name in wanted])
+    if source.kind not in ("labels", "numbers"):
+        return torch.tensor([known.index(name) for name in names])
+    missing = [name for name in known if name not in names]
+    if missing and (source.kind == "numbers" or not _has_lists(names, data)):
+        shown = printable(", ".join(missing[:5]))
+        raise DataError(f"the dataset lacks {shown}, which the model predicts: add columns")
+    return torch.tensor([names.index(name) if name in names else len(names) for name in known])
 
 
-def _write(
-    config: EvaluateConfig,
-    split: str,
-    data: DataConfig,
-    trained: Trained,
-    found: Evaluation,
-    source: Source,
-) -> None:
+def _has_lists(names: list[str], data: DataConfig) -> bool:
+    """Returns whether labels come from lists of names. Those of columns, or of a list with a value
+    for each label, say nothing of a label that is missing; packed ones and yours may be any."""
+    places = [f"{names[0].removesuffix(' 0')} {place}" for place in range(len(names))]
+    is_table = data.format in ("manifest", "parquet", "webdataset")
+    return is_table and len(data.table.labels) < 2 and names != places
+
+
+def _write(config: EvaluateConfig, split: str, reached: str | None, done: Evaluated) -> None:
     """Write evaluation.json, predictions.csv, with the largest loss first, and the page."""
-    output, task = Path(config.output_dir), trained.task
+    output, task, found = Path(config.output_dir), done.task, done.evaluation
     facts: dict[str, str | int] = {
         "model": str(Path(config.model_dir).resolve()),
-        "data": data.root or "the input channel",
+        "data": done.data.root or "the input channel",
         "split": split,
         "images": len(found.indices),
         "damaged": found.damaged,
     }
-    if trained.reached is not None:
-        facts["reached"] = trained.reached
+    if reached is not None:
+        facts["reached"] = reached
     tables = {table.title: _as_json(table) for table in task.tables(found.scores)}
     result = {**facts, "metrics": found.metrics, "tables": tables}
     write_text(output / RESULTS, json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    paths = [source.key(index) for index in found.indices.tolist()]
+    paths = [done.source.key(index) for index in found.indices.tolist()]
     losses = found.scores[:, 0].tolist()
     frame = pl.DataFrame({"path": paths, **task.outcomes(found.scores), "loss": losses})
     frame = frame.sort("loss", descending=True, maintain_order=True)
     write_csv(frame.lazy(), output / "predictions.csv")
     title, shown = f"{split} of {facts['data']}", {name: str(each) for name, each in facts.items()}
-    page = output / "evaluation.html"
-    write_page(page, title, shown, Evaluated(task, trained.network, source, found, data))
+    write_page(output / "evaluation.html", title, shown, done)
 
 
 def _as_json(table: Table) -> list[dict[str, object]]:

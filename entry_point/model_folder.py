@@ -57,6 +57,7 @@ from entry_point.training.weights import CLASSES
 WEIGHTS = "model.safetensors"
 CONFIG = "config.yaml"
 HEAD = "head.json"
+FILES = (WEIGHTS, CONFIG, CLASSES, HEAD)
 CODE = "code"
 _REACHED, _REACHED_IN_1 = "reached", "validation"
 _DAMAGE = (AttributeError, OSError, RuntimeError, TypeError, ValueError, YAMLError)
@@ -68,6 +69,7 @@ _WITHOUT_WEIGHTS = {
     "checkpoint_path": "",
 }
 """Arguments of a model's function that name weights to start from; with these values, none."""
+NOT_FINITE = "the model answers NaN or infinite numbers"
 _MOST_CHARACTERS = 200
 """Of the line that says what a run reached."""
 
@@ -120,11 +122,6 @@ class Model(Trained):
         """Height and width in pixels of what the model takes."""
         return self.config.data.image_size
 
-    @property
-    def names(self) -> list[str]:
-        """Those of its classes, labels or numbers."""
-        return self.task.names
-
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
         """uint8 `(N, 3, image_size, image_size)` -> float32 answers `(N, ...)`, on the CPU."""
@@ -153,7 +150,7 @@ def save_model(
     """
     with replacing(folder / WEIGHTS) as temporary:
         _write_weights(temporary, weights, reached)
-        for name in (WEIGHTS, CONFIG, CLASSES, HEAD):
+        for name in FILES:
             (folder / name).unlink(missing_ok=True)
         shutil.rmtree(folder / CODE, ignore_errors=True)
         write_text(folder / CLASSES, json.dumps(classes, ensure_ascii=False) + "\n")
@@ -260,7 +257,7 @@ def unpacked(model: Path) -> Iterator[Path]:
 
     Raises ModelError for a bad archive, and ContractError for a folder without a model.
     """
-    if not model.is_file() or model.name in (WEIGHTS, CONFIG, CLASSES, HEAD):
+    if not model.is_file() or model.name in FILES:
         require_model(model)
         yield model
         return

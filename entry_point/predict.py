@@ -38,15 +38,15 @@ from entry_point.job.processing import ProcessingJob
 from entry_point.job.program import ExitCode
 from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import replacing
-from entry_point.model_folder import CODE, CONFIG, HEAD, WEIGHTS, load_model, unpacked
+from entry_point.model_folder import CODE, FILES, NOT_FINITE, load_model, unpacked
 from entry_point.prediction_table import (
     MADE_FROM,
     NAMES,
+    STATES,
     PredictionTable,
     write_csv,
     write_parquet,
 )
-from entry_point.training.weights import CLASSES
 
 _LISTED = 20
 """Damaged images to list; all are in the column `error`."""
@@ -65,7 +65,9 @@ class Prediction:
     part: Part
     folder: Path
     made_from: str
-    """Hash of all images, the model and the output."""
+    """Hash of all images' names, the model and the output."""
+    states: str
+    """Hash of the sizes and modification times of the part's images."""
 
     @property
     def file(self) -> Path:
@@ -105,8 +107,6 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
     folder = path_of_run("output_dir", config.output_dir, job.output if job else None)
     if not source.exists():
         raise ConfigError("input", source, "there is no such file or folder")
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError("output_dir", folder, "is a file; name a folder")
     part, own_files = part_of_run(config.part, job, source)
     data = config.dataset(str(source))
     images = open_dataset(data, source, for_training=False, labeled=False).source(WHOLE)
@@ -114,7 +114,10 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
         raise ConfigError("input", source, "holds no image files")
     places = range(len(images)) if own_files else part.of(len(images))
     made_from = _fingerprint(config, source, images, model)
-    return Prediction(config, model, images, places, part, folder, made_from)
+    states = sha256()
+    for image in places:
+        states.update(repr(images.status(image)).encode())
+    return Prediction(config, model, images, places, part, folder, made_from, states.hexdigest())
 
 
 def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Path) -> str:
@@ -124,7 +127,7 @@ def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Pat
     what = f"{fingerprint(images)} {config.output} {where}{config.data.get('gray_bits', '')}"
     made_from = sha256(what.encode(errors="backslashreplace"))
     code = sorted((model / CODE).rglob("*.py"))
-    for file in (*(model / name for name in (WEIGHTS, CONFIG, CLASSES, HEAD)), *code):
+    for file in (*(model / name for name in FILES), *code):
         if file.is_file():
             made_from.update(file.read_bytes())
     return made_from.hexdigest()
@@ -144,22 +147,14 @@ def is_complete(prediction: Prediction) -> bool:
     is_made = prediction.file in made
     # All parts were compared with the first one.
     for file in [prediction.file] if is_made else made[:1]:
-        if pl.read_parquet_metadata(file).get(MADE_FROM) != prediction.made_from:
+        found = pl.read_parquet_metadata(file)
+        if found.get(MADE_FROM) != prediction.made_from:
             raise DataError(
                 f"{file} was made from other images, or with another model or output: {choose}"
             )
-    if is_made:
-        _refuse_changed(prediction, choose)
+        if is_made and found.get(STATES, prediction.states) != prediction.states:
+            raise DataError(f"an image of {file} has changed since it was predicted: {choose}")
     return is_made
-
-
-def _refuse_changed(prediction: Prediction, remedy: str) -> None:
-    """Raise DataError for an image of the part that is newer than its predictions."""
-    made = prediction.file.stat().st_mtime_ns
-    for image in prediction.places:
-        if prediction.images.status(image)[1] > made:
-            key = prediction.images.key(image)
-            raise DataError(f"{key} is newer than {prediction.file}: {remedy}")
 
 
 def predict(prediction: Prediction) -> list[str]:
@@ -175,7 +170,8 @@ def predict(prediction: Prediction) -> list[str]:
     batches = track(rows, len(prediction.places), "predicting", images_of=len)
     # The next run replaces what a killed one leaves under this name, which readers ignore.
     with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
-        write_parquet(unfinished, table, prediction.made_from, batches)
+        made = {MADE_FROM: prediction.made_from, STATES: prediction.states}
+        write_parquet(unfinished, table, made, batches)
     return damaged
 
 
@@ -195,13 +191,17 @@ def _rows(
     try:
         for batch in loader.epoch(0):
             samples, left = left[:size], left[size:]
-            damage = iter(batch.damage)
-            good = np.isin(samples, batch.indices.numpy()).tolist()
-            errors = [None if fine else next(damage).reason for fine in good]
-            names = [images.name(i) for i in samples]
             answers = table.answer(batch.images) if len(batch.indices) else table.nothing
-            yield table.rows(names, answers, batch.geometry, errors)
-            damaged += [f"{image.key}: {image.reason}" for image in batch.damage]
+            finite = answers.flatten(1).isfinite().all(1).numpy()
+            geometry = batch.geometry and batch.geometry.of(np.flatnonzero(finite))
+            answered = dict(zip(batch.indices.tolist(), finite.tolist(), strict=True))
+            reasons = {i: None if is_finite else NOT_FINITE for i, is_finite in answered.items()}
+            damage = iter(batch.damage)
+            errors = [reasons[i] if i in reasons else next(damage).reason for i in samples]
+            names = [images.name(i) for i in samples]
+            yield table.rows(names, answers[finite], geometry, errors)
+            reasoned = zip(samples, errors, strict=True)
+            damaged += [f"{images.key(i)}: {reason}" for i, reason in reasoned if reason]
     finally:
         loader.close()
         log.setLevel(before)

@@ -29,8 +29,9 @@ _MOST_NAME_BYTES = 220
 """Of an image for its PNG's name: file systems take 255 bytes, of which writing needs some."""
 _FORMULA = r"^[=+\-@\t\r\n]"
 _BETWEEN_LABELS = "|"
-MADE_FROM, NAMES = "made_from", "names"
-"""Keys of the file's metadata: the fingerprint; and the names of the scores, as a JSON list."""
+MADE_FROM, STATES, NAMES = "made_from", "states", "names"
+"""Keys of the file's metadata: two hashes, see `Prediction`; the names of the scores, as a JSON
+list."""
 
 
 class PredictionTable:
@@ -153,17 +154,16 @@ def _features(model: Model, image: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def write_parquet(
-    file: Path, table: PredictionTable, made_from: str, batches: Iterable[pl.DataFrame]
+    file: Path, table: PredictionTable, made: dict[str, str], batches: Iterable[pl.DataFrame]
 ) -> None:
-    """Write rows, batch by batch; memory holds a few row groups.
+    """Write rows, batch by batch, and what they are `made` from; memory holds a few row groups.
 
     polars writes a Parquet file at once: until then, the rows lie in a folder beside the file.
     Raises OSError, which names the file, UserError, and what `batches` raises.
     """
     row_group = max(1, _ROW_GROUP_BYTES // (4 * table.nothing.shape[1]))
-    metadata = {MADE_FROM: made_from}
-    if table.output == "scores":
-        metadata[NAMES] = json.dumps(table.model.names, ensure_ascii=False)
+    scores = table.model.task.names if table.output == "scores" else []
+    metadata = made | {NAMES: json.dumps(scores, ensure_ascii=False)}
     folder = file.with_name(f"{file.name}.rows")
     shutil.rmtree(folder, ignore_errors=True)  # of a killed process
     folder.mkdir()

@@ -23,11 +23,11 @@ def page(model: Model) -> Answer:
     text = _PAGE.read_text(encoding="utf-8")
     facts = [model.config.model.name, model.config.task.name]
     facts += [model.reached] if model.reached else []
-    shown = ", ".join(model.names[:_NAMES_SHOWN])
-    shown += ", ..." if len(model.names) > _NAMES_SHOWN else ""
+    names = model.task.names
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
     about = (
         f'<p id="about">{escape(", ".join(facts))}</p>\n'
-        f"<details><summary>{counted(len(model.names), 'name')}</summary>{escape(shown)}</details>"
+        f"<details><summary>{counted(len(names), 'name')}</summary>{escape(shown)}</details>"
     )
     content = text.replace("<!-- about -->", about).encode()
     headers = {b"content-security-policy": _POLICY}

@@ -27,7 +27,7 @@ from entry_point.config.serve_config import ServerConfig
 from entry_point.job.cores import usable_cores
 from entry_point.job.program import UserError
 from entry_point.job.text import counted
-from entry_point.model_folder import WEIGHTS, Model, ModelError, load_model
+from entry_point.model_folder import NOT_FINITE, WEIGHTS, Model, ModelError, load_model
 from entry_point.serving.forms import PNG, Answer, RequestError, read_images, wants_png
 from entry_point.serving.images import SMALL_BYTES, ImageDecoder, Photo, numbered
 from entry_point.serving.model_queue import ModelQueue
@@ -164,7 +164,7 @@ class Predictor:
         for answer, photo in zip(answers, photos, strict=True):
             try:
                 if not np.isfinite(answer.numpy()).all():
-                    raise RequestError(500, "the model answers NaN or infinite numbers")
+                    raise RequestError(500, NOT_FINITE)
                 found.append(model.task.describe(answer, (photo.height, photo.width), None))
             except Exception as error:  # which is not that of other requests
                 found.append(error)

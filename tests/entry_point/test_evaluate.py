@@ -1,8 +1,11 @@
 """`make evaluate`: the metrics of a finished run's model, on any of the data that it knows."""
 
+import base64
 import csv
+import io
 import json
 import math
+import re
 import shutil
 import sys
 import tarfile
@@ -11,7 +14,9 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from entry_point import evaluate
 from entry_point.job.program import ExitCode
@@ -242,6 +247,47 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
     assert "the dataset lacks dark, which the model predicts" in capsys.readouterr().err
 
 
+def test_a_label_that_no_list_has_is_absent_from_all_images(
+    photo_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows: list[dict[str, Any]] = [
+        {"path": row["path"], "split": row["split"], "label": ["tall", "dark"][: number % 3]}
+        for number, row in enumerate(rows_of(photo_folder))
+    ]
+    table = write(tmp_path / "lists.jsonl", rows)
+    overrides = ["data=manifest", f"data.images={photo_folder}", "task=multilabel"]
+    assert forked.run(tmp_path, table, [*OVERRIDES, *overrides, "trainer.report=false"]) == 0
+    without = [row for row in rows if "dark" not in row["label"]]
+    both = [{**row, "tall": len(row["label"]), "dark": 0} for row in without]
+    where = [f"data.images={photo_folder}", "split=val"]
+    columns = write(tmp_path / "columns.csv", [{**row, "label": ""} for row in both])
+    named = [f"data.root={columns}", "data.table.labels=[tall,dark]"]
+    one = results(tmp_path, tmp_path / "columns", *where, *named)
+    lists = write(tmp_path / "rare.jsonl", without)
+    other = results(tmp_path, tmp_path / "lists", *where, f"data.root={lists}")
+    assert one["metrics"] == other["metrics"] and one["images"] == other["images"] > 0
+
+    vectors = [{**row, "label": [int(bool(row["label"])), 0]} for row in without]
+    ones = write(tmp_path / "vectors.jsonl", vectors)
+    unlike = [f"model_dir={tmp_path / 'model'}", f"output_dir={tmp_path / 'none'}", *where]
+    assert commands.evaluate([*unlike, f"data.root={ones}"]) == ExitCode.USAGE
+    assert "the model does not know label 0, label 1: remove or ren" in capsys.readouterr().err
+
+
+def test_pictures_show_what_the_model_saw(run: Path, photo_folder: Path, tmp_path: Path) -> None:
+    levels = np.linspace(0, 4095, 64 * 64).reshape(64, 64).astype(np.uint16)
+    for name in sorted(each.name for each in (photo_folder / "val").iterdir()):
+        (tmp_path / "gray" / name).mkdir(parents=True)
+        Image.fromarray(levels).save(tmp_path / "gray" / name / "0.png")
+    results(run, tmp_path / "out", f"data.root={tmp_path / 'gray'}", "data.gray_bits=12")
+    page = (tmp_path / "out/evaluation.html").read_text()
+    pictures = re.findall(r"data:image/jpeg;base64,([^\"]+)", page)
+    for picture in pictures:
+        shown = np.asarray(Image.open(io.BytesIO(base64.b64decode(picture))), float)
+        assert shown.mean() == pytest.approx(127, abs=3)
+    assert pictures
+
+
 @pytest.mark.parametrize(
     ("argument", "words"),
     [
@@ -251,7 +297,7 @@ def test_columns_may_come_in_another_order_and_none_may_be_missing(
         ("data=folder data.gray_bits=12", "data=folder: is a group of settings: set data.KEY=VAL"),
         ("data.rot=x", "data.rot=x: no such key; did you mean data.root?"),
         ("data.format=null", "data.format=null: Input should be"),
-        ("data.root={other}", "the model does not know strangers: remove these images"),
+        ("data.root={other}", "the model does not know strangers: remove or rename these images"),
         ("data.root={several}", "the model learned from one class per image, but the dataset hold"),
     ],
 )

@@ -75,7 +75,7 @@ def test_a_folder_answers_as_the_network_that_was_saved(
 ) -> None:
     network = small_net(len(CLASSES), width=8).eval()
     model = load_model(write_model(tmp_path, f"task={task}", kind=kind, network=network), CPU)
-    assert (model.config.task.name, model.names) == (task, CLASSES)
+    assert (model.config.task.name, model.task.names) == (task, CLASSES)
     mean, std = (torch.tensor(values) for values in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     pixels = (IMAGES / 255 - mean.view(3, 1, 1)) / std.view(3, 1, 1)
     with torch.inference_mode():
@@ -98,7 +98,7 @@ def test_a_model_that_version_1_0_saved_loads(tmp_path: Path) -> None:
     weights = folder / "model.safetensors"
     save_file(load_file(weights), weights, {"validation": "accuracy 84.67 %"})
     model = load_model(folder, CPU)
-    assert (model.names, model.reached) == (CLASSES, "validation accuracy 84.67 %")
+    assert (model.task.names, model.reached) == (CLASSES, "validation accuracy 84.67 %")
 
 
 def test_a_folder_says_what_it_has_reached_and_every_user_may_read_it(tmp_path: Path) -> None:

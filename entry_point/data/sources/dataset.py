@@ -368,6 +368,10 @@ class Several(Source):
         # Files of your own source may have whole paths, which find them.
         return name if name.startswith("/") else f"{self._names[number]}/{name}"
 
+    def status(self, index: int) -> tuple[int, int]:
+        number, place = self._place(index)
+        return self._sources[number].status(place)
+
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
         found = []
         for i, index in enumerate(indices.tolist()):

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torchvision
 from jinja2 import Environment, FileSystemLoader
-from PIL import Image, ImageOps
+from PIL import Image
 from torch import nn
 
 from entry_point.config.compose import resolved_yaml
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.train_config import TrainConfig
+from entry_point.data.decode.pillow import read_photo
 from entry_point.data.sources.source import Source, read_image
 from entry_point.job.devices import Devices
 from entry_point.job.known_tasks import LOSS, Metric
@@ -180,19 +181,18 @@ def _mistakes(evaluated: Evaluated) -> Iterator[dict[str, str]]:
     network.eval()
     for row, caption in task.mistakes(evaluated.evaluation.scores, WORST):
         index = int(evaluated.evaluation.indices[row])
-        picture = _thumbnail(source, index)
+        picture = _thumbnail(source, index, evaluated.data.gray_bits)
         if _has_targets(task):
             picture = with_targets(picture, task, network, source, index, evaluated.data)
         jpeg = _encode(picture.save, "jpeg", quality=80)
         yield {"picture": _data_url("jpeg", jpeg), "caption": caption, "key": source.key(index)}
 
 
-def _thumbnail(source: Source, index: int) -> Image.Image:
+def _thumbnail(source: Source, index: int, gray_bits: int) -> Image.Image:
     """Gray if the image can no longer be read, or not by Pillow."""
     try:
-        with Image.open(io.BytesIO(read_image(source, index).numpy().tobytes())) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")
-    except Exception as error:  # Pillow raises errors of many types for damaged files
+        image = read_photo(read_image(source, index), gray_bits=gray_bits)
+    except Exception as error:  # your own source may raise anything
         logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
         image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
     image.thumbnail((THUMBNAIL, THUMBNAIL))

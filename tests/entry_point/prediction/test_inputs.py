@@ -314,6 +314,14 @@ def test_damaged_images_are_listed(
 NAMED = ("input={model}", "model_dir={model}", "output_dir={latest}/output")
 
 
+def test_a_file_in_the_place_of_the_output_folder_is_named(
+    model: Path, images: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = images / "a/0.jpg"
+    assert run(model, images, file) == ExitCode.USAGE
+    assert f"output_dir={file} cannot be written: File exists" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -322,7 +330,6 @@ NAMED = ("input={model}", "model_dir={model}", "output_dir={latest}/output")
         (["model_dir={model}"], "input: has no value"),
         (["input={model}", "model_dir={model}"], "output_dir: has no value; add output_dir=PATH"),
         (["output=logits"], "'scores' or 'features'"),
-        ([*NAMED, "output_dir={model}/model.safetensors"], "is a file; name a folder"),
         ([*NAMED, "model_dir={latest}/model"], "({latest} points to other-run)"),
     ],
 )

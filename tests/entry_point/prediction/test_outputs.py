@@ -6,15 +6,33 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file
+from torch import nn
 
 from entry_point.job.program import ExitCode
 from entry_point.job.whole_file import replacing
 from entry_point.prediction_table import png_file
 from tests.entry_point.prediction.predicted import rows, run, score_names, table
 from tests.entry_point.serving.served_model import CLASSES, write_model
+
+DIVIDING = """
+from torch import nn
+
+class Dividing(nn.Conv2d):
+    def __init__(self, num_classes, of_pixels):
+        super().__init__(3, num_classes, 1)
+        self.of_pixels = of_pixels
+
+    def forward(self, images):
+        gray = images.mean(dim=1, keepdim=True)
+        spread = gray.amax(dim=(2, 3), keepdim=True) - gray.amin(dim=(2, 3), keepdim=True)
+        outputs = super().forward((images - images.mean()) / spread)
+        return outputs if self.of_pixels else outputs.mean((2, 3))
+"""
 
 
 def test_the_last_layer_makes_the_scores_of_the_features(
@@ -105,6 +123,30 @@ def test_no_cell_is_a_formula_to_a_spreadsheet(model: Path, images: Path, tmp_pa
     assert sorted(row["path"][:2] for row in cells(tmp_path / "out")) == sorted(
         f"'{start}" for start in starts
     )
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"), [("classification", "class"), ("segmentation", "targets")]
+)
+def test_an_answer_that_is_no_number_is_an_error_of_its_image(
+    task: str, kind: str, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A model that divides by an image's contrast cannot say what one of a single color is."""
+    settings = ["model.name=project.net.Dividing", f"model.kwargs.of_pixels={kind == 'targets'}"]
+    settings += [f"task={task}"]
+    network = nn.Conv2d(3, 3, 1)
+    broken = write_model(tmp_path, *settings, kind=kind, network=network, code=DIVIDING)
+    Image.new("RGB", (50, 40), "red").save(images / "b/4.png")
+    assert run(broken, images, tmp_path / "out") == 0
+    made = pl.read_parquet(tmp_path / "out/part-1-of-1.parquet")
+    found = {row.pop("path"): row for row in made.to_dicts()}
+    error = found["b/4.png"].pop("error")
+    assert error == "the model answers NaN or infinite numbers"
+    assert {*found["b/4.png"].values()} == {None}
+    good = [row for name, row in found.items() if name not in ("b/4.png", "c/1.jpg")]
+    assert len(good) == 11 and all(row["error"] is None and row["scores"] for row in good)
+    said = capsys.readouterr().err
+    assert f"{images}/b/4.png: {error}" in said and "11 images predicted, 2 damaged" in said
 
 
 def test_csv_joins_labels_and_has_a_column_for_each_feature(

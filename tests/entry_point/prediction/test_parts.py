@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -164,20 +165,37 @@ def test_a_folder_never_mixes_parts_of_different_work(
     assert run(model, images, output, this) == ExitCode.USAGE
 
 
-def test_an_image_that_is_newer_than_its_prediction_is_named_and_no_part_skipped(
-    model: Path, images: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("replace", [shutil.copyfile, shutil.copy2])
+def test_no_part_is_skipped_whose_images_have_changed(
+    replace: Callable[[Path, Path], object],
+    model: Path,
+    images: Path,
+    photo_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A new file, and one that keeps an older time, as those of rsync and archives do."""
     output = tmp_path / "output"
     for part in ("part=1/2", "part=2/2"):
         assert run(model, images, output, part) == 0
     before = names(output)
-    shutil.copyfile(images / "a/0.jpg", images / "c/3.jpg")
+    replace(photo_folder / "val/cat/000.jpg", images / "c/3.jpg")
     assert run(model, images, output, "part=1/2") == 0
     capsys.readouterr()
     assert run(model, images, output, "part=2/2") == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert f"{images}/c/3.jpg is newer than {output}/part-2-of-2.parquet: choose another" in error
+    assert f"an image of {output}/part-2-of-2.parquet has changed since it was" in error
     assert names(output) == before
+
+
+def test_a_dataset_that_was_packed_again_is_another(
+    model: Path, packed: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    dataset, output = shutil.copytree(packed, tmp_path / "packed"), tmp_path / "output"
+    assert run(model, dataset, output) == run(model, dataset, output) == 0
+    min((dataset / "val").glob("*.tar")).touch()
+    assert run(model, dataset, output) == ExitCode.USAGE
+    assert "has changed since it was predicted" in capsys.readouterr().err
 
 
 def host(root: Path, number: int, hosts: int, distribution: str) -> None:
