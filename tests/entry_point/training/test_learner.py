@@ -135,20 +135,49 @@ class Centered(Classification):
         return super().loss(self.scale * outputs, targets)
 
 
-def test_parameters_in_a_task_of_your_own_which_nothing_trains_are_named_once(
-    caplog: pytest.LogCaptureFixture,
+class Forgetful(nn.Module):
+    """Would learn what is no parameter of it."""
+
+    def __init__(self, num_classes: int, holds: str) -> None:
+        super().__init__()
+        self.net, self.first = tiny_net(num_classes), {"first": nn.Identity()}
+        scale = torch.ones(num_classes, requires_grad=True)
+        if holds == "scale":
+            self.scale = scale
+        elif holds == "buffer":
+            self.register_buffer("scale", scale)
+        else:
+            self.scale = torch.ones(())
+            self.first["first"] = nn.utils.skip_init(nn.Conv2d, 3, 3, 1)
+            for weight in self.first["first"].parameters():
+                nn.init.ones_(weight)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(self.first["first"](images)) * self.scale
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("task.name=classification", None),
+        (f"task.name={__name__}.Centered", "Centered.scale"),
+        (f"model.name={__name__}.Forgetful model.kwargs.holds=scale", "Forgetful.scale"),
+        (f"model.name={__name__}.Forgetful model.kwargs.holds=buffer", "Forgetful._buffers"),
+        (f"model.name={__name__}.Forgetful model.kwargs.holds=layers", "Forgetful.first"),
+    ],
+)
+def test_what_a_loss_would_change_and_nothing_trains_is_named_once(
+    override: str, named: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, count in (("classification", 0), (f"{__name__}.Centered", 1)):
-        some = learner(f"task.name={name}")
-        for step in range(2):
-            some.loss(*batch(), step)
-            some.update()
-            some.record()
-        found = [record.getMessage() for record in caplog.records]
-        assert len(found) == count, found
-    assert found[0].startswith(
-        f"task.name={name}: the loss has gradients for the parameters of sca"
-    )
+    some = learner(*override.split())
+    for step in range(2):
+        some.loss(*batch(), step)
+        some.update()
+        some.record()
+    found = [record.getMessage() for record in caplog.records]
+    assert len(found) == (named is not None), found
+    assert named is None or found[0].startswith(f"the loss has gradients for {named}, which no opt")
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:
