@@ -41,7 +41,7 @@ class TaskConfig:
     """Training loss. null: `cross_entropy`, `binary_cross_entropy` or `squared_error`, as the task
     needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
     the dotted path to your own function that takes the model's outputs and the targets."""
-    label_smoothing: Share = 0.1
+    label_smoothing: Annotated[Float, Field(ge=0, lt=1)] = 0.1
     """`name=classification` and `segmentation`: label smoothing of the training loss."""
     class_weights: Any = None
     """Weights in the training loss: a list with one per class (for multilabel: what the images
@@ -59,8 +59,15 @@ class TaskConfig:
             self._check_known(TASKS[self.name])
         weights = self.class_weights
         if weights is not None and weights != "auto":
-            if not isinstance(weights, list) or not weights or not all(map(_is_weight, weights)):
-                message = "must be auto, null, or a list of numbers of at least 0, one per class"
+            # Weights of 0 alone leave nothing to learn.
+            if (
+                not isinstance(weights, list)
+                or not all(map(_is_weight, weights))
+                or not any(weights)
+            ):
+                message = (
+                    "must be auto, null, or a list of numbers from 0 on, one per class, not all 0"
+                )
                 raise ConfigError("task.class_weights", weights, message)
         if len(self.metrics) > MOST_OWN_METRICS:
             raise ConfigError("task.metrics", self.metrics, f"at most {MOST_OWN_METRICS} names")
