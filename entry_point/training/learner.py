@@ -151,13 +151,14 @@ class Learner:
         weights answers the same, for `record`."""
         models = [self.model]
         if self._build_again is not None:
-            models.append(self._build_again().to(images.device))
+            new = self._build_again().to(memory_format=torch.channels_last)
+            models.append(new.to(images.device))
             load_again(self._name, models[-1], self.model.state_dict())
         answers = []
         for model in models:
             model.eval()
             seed_step(self._devices, self._seed, step)  # it may draw
-            with torch.no_grad(), self._devices.autocast():
+            with torch.no_grad(), self._devices.autocast(), taking_samples(model, images):
                 answers.append(model(images))
         self._endings.append(Ending(answers[0]))
         self._forgets = differ(answers[0], answers[-1])

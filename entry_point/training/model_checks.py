@@ -134,8 +134,8 @@ def load_again(name: str, new: nn.Module, weights: Mapping[str, Tensor]) -> None
 
 
 def differ(answer: Tensor, other: Tensor) -> Tensor:
-    """Returns whether answers differ by more than rounding: bool `()`."""
-    return (answer - other).abs().max() > 1e-2 * answer.abs().max()
+    """Returns whether answers differ by more than rounding of many layers in bf16: bool `()`."""
+    return (answer - other).abs().max() > 0.1 * answer.abs().max()
 
 
 def forgets(name: str) -> ConfigError:

@@ -87,8 +87,36 @@ def jittered() -> v2.Transform:
     return v2.Compose([v2.GaussianBlur(3), v2.RandomApply([v2.ColorJitter(0.4)])])
 
 
+def jittered_then_normalized() -> v2.Transform:
+    jitter = v2.RandomApply([v2.ColorJitter(0.4)])
+    return v2.Compose([jitter, v2.Normalize([0.5] * 3, [0.2] * 3)])
+
+
 def jittered_as_pixels() -> v2.Transform:
     return v2.Compose([v2.Normalize([-1.0] * 3, [2.0] * 3), v2.ColorJitter(0.4)])
+
+
+def flipped_and_normalized() -> v2.Transform:
+    return v2.Compose([v2.RandomHorizontalFlip(), v2.Normalize([0.5] * 3, [0.2] * 3)])
+
+
+def jittered_and_normalized() -> v2.Transform:
+    back = v2.Normalize([0.0] * 3, [0.5] * 3)
+    return v2.Compose([v2.Normalize([-1.0] * 3, [2.0] * 3), v2.ColorJitter(0.4), back])
+
+
+def test_a_pipeline_that_would_normalize_training_images_alone_is_refused() -> None:
+    """As one that is copied from a program whose loader does not normalize: validation images have
+    no augmentation."""
+    as_pixels = ["data.mean=[0,0,0]", "data.std=[1,1,1]"]
+    for name, more in (
+        ("flipped_and", []),
+        ("flipped_and", as_pixels),
+        ("jittered_then", as_pixels),
+    ):
+        with pytest.raises(ConfigError, match=r": Normalize changes training .* data\.mean and da"):
+            learner(f"augment.name={__name__}.{name}_normalized", *more)
+    learner(f"augment.name={__name__}.jittered_and_normalized")
 
 
 @pytest.mark.parametrize("name", [f"{V2}.ColorJitter", f"{V2}.AugMix", f"{__name__}.jittered"])
@@ -100,6 +128,8 @@ def test_a_transform_that_takes_pixels_gets_no_normalized_batch(name: str) -> No
     learner(f"augment.name={name}", "data.mean=[0,0,0]", "data.std=[1,1,1]")
     learner(f"augment.name={name}", "augment.per=sample")
     learner(f"augment.name={__name__}.jittered_as_pixels")
+    with pytest.raises(ConfigError, match=error):
+        learner(f"augment.name={__name__}.jittered_then_normalized")
 
 
 @pytest.mark.parametrize(
