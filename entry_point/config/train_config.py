@@ -281,20 +281,8 @@ class TrainConfig:
                 f"optim.lr={self.optim.lr:g}: is the default, for sgd, and too high for most "
                 f"models with optim.name={self.optim.name}; set optim.lr=0.001, or optim=adamw"
             )
-        task, ignored = self.task, dict[str, float]()
-        if (known := TASKS.get(task.name)) is not None:
-            smooths = known.takes in ("class", "targets") and task.loss in (None, *known.losses)
-            if not smooths and task.label_smoothing != TaskConfig.label_smoothing:
-                ignored["task.label_smoothing"] = task.label_smoothing
-            if task.loss != "focal" and "gamma" in task.kwargs:
-                ignored["task.kwargs.gamma"] = task.kwargs["gamma"]
-        lines += [
-            f"{key}={shown(value)}: changes nothing with task.name={task.name} "
-            f"task.loss={shown(task.loss)}; drop it"
-            for key, value in ignored.items()
-            if value
-        ]
-        weights = task.class_weights
+        lines += self.task.ignored()
+        weights = self.task.class_weights
         if self.data.balance and weights:
             lines.append(
                 f"task.class_weights={shown(weights)}: data.balance={self.data.balance} draws rare "
