@@ -165,7 +165,7 @@ def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[
             message = f"cannot be computed at epoch {epoch:g} ({error}); correct it, or "
             message += f"optim.schedule_kwargs={shown(kwargs)}"
             raise ConfigError("optim.schedule", config.schedule, message) from error
-        if not isinstance(value, Real) or not 0 <= value < math.inf:
+        if not isinstance(value, Real) or not 0 <= float(value) < math.inf:
             message = f"must return a number from 0 on, not {value!r} at epoch {epoch:g}"
             raise ConfigError("optim.schedule", config.schedule, message)
         return float(value)  # NumPy's is read from no checkpoint

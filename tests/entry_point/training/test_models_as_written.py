@@ -230,14 +230,14 @@ class Frozen(nn.Module):
     def __init__(self, num_classes: int, says: str) -> None:
         super().__init__()
         self.net, self.says = tiny_net_with_state(num_classes), says
-        self.net[1].eval()
+        self.net.get_submodule("1").eval()
         if says == "all":
             self.eval()  # as libraries leave what they load
 
     def train(self, mode: bool = True) -> Any:  # without the result that torch's has
         super().train(mode)
         if self.says == "train":
-            self.net[1].eval()
+            self.net.get_submodule("1").eval()
 
     def forward(self, images: Tensor) -> Tensor:
         logits: Tensor = self.net(images)
