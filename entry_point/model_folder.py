@@ -23,7 +23,7 @@ import tarfile
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -49,7 +49,7 @@ from entry_point.job.run_folder import require_model
 from entry_point.job.text import shortened
 from entry_point.job.whole_file import if_supported, replacing, sync, write_text
 from entry_point.training.checkpoints import load_safetensors, load_state
-from entry_point.training.models import Normalize, build_model
+from entry_point.training.models import Normalize, build_again
 from entry_point.training.tasks.build_task import build_task, task_class
 from entry_point.training.tasks.task import Task
 from entry_point.training.weights import CLASSES
@@ -62,13 +62,6 @@ CODE = "code"
 _REACHED, _REACHED_IN_1 = "reached", "validation"
 _DAMAGE = (AttributeError, OSError, RuntimeError, TypeError, ValueError, YAMLError)
 """What libraries raise for a file that is missing, of another shape, or of another network."""
-_WITHOUT_WEIGHTS = {
-    "weights": None,
-    "weights_backbone": None,
-    "pretrained": False,
-    "checkpoint_path": "",
-}
-"""Arguments of a model's function that name weights to start from; with these values, none."""
 NOT_FINITE = "the model answers NaN or infinite numbers"
 _MOST_CHARACTERS = 200
 """Of the line that says what a run reached."""
@@ -295,17 +288,16 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
     """
     config = read_config(folder)
     classes = _read_classes(folder / CLASSES)
-    kwargs = {k: _WITHOUT_WEIGHTS.get(k, value) for k, value in config.model.kwargs.items()}
-    without = replace(config.model, weights=None, kwargs=kwargs)
     with _own_code(folder, config), _naming(folder / CONFIG, (ConfigError,)):
         task = _build_task(config, classes, device)
-        network = build_model(without, task.outputs, image_size=config.data.image_size)
+        network = build_again(config.model, task.outputs, config.data.image_size)
     load_weights(folder, network)
     if (head := folder / HEAD).exists() or task.head.state_dict():
         with _naming(head):
             state = json.loads(read_text(head))
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
-    network = network.to(device).to(memory_format=torch.channels_last).eval()
+    network = network.to(device).to(memory_format=torch.channels_last)
+    network.eval()  # your own may return nothing
     return Trained(config, task, classes, network, device, _read_reached(folder / WEIGHTS))
 
 

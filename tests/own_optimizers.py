@@ -42,6 +42,11 @@ def falling(epoch: float, epochs: int, power: float = 1.0) -> float:
     return (1 - epoch / epochs) ** power
 
 
+def rising(epoch: float, _epochs: int) -> float:
+    """From below zero, so that the first steps would climb the loss."""
+    return epoch - 1
+
+
 def text(epoch: float, epochs: int) -> str:
     return f"{epoch} of {epochs}"
 

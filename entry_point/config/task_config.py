@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.checking import check_config
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share, Words
 from entry_point.job.known_tasks import LOSS, TASKS, KnownTask
@@ -41,7 +41,7 @@ class TaskConfig:
     """Training loss. null: `cross_entropy`, `binary_cross_entropy` or `squared_error`, as the task
     needs. Also `focal` (classification, multilabel), `absolute_error` and `huber` (regression), or
     the dotted path to your own function that takes the model's outputs and the targets."""
-    label_smoothing: Share = 0.1
+    label_smoothing: Annotated[Float, Field(ge=0, lt=1)] = 0.1
     """`name=classification` and `segmentation`: label smoothing of the training loss."""
     class_weights: Any = None
     """Weights in the training loss: a list with one per class (for multilabel: what the images
@@ -59,14 +59,31 @@ class TaskConfig:
             self._check_known(TASKS[self.name])
         weights = self.class_weights
         if weights is not None and weights != "auto":
-            if not isinstance(weights, list) or not weights or not all(map(_is_weight, weights)):
-                message = "must be auto, null, or a list of numbers of at least 0, one per class"
+            are_weights = isinstance(weights, list) and all(map(_is_weight, weights))
+            if not are_weights or not any(weights):
+                message = "must be auto, null, or a list of numbers from 0 on, one per class"
                 raise ConfigError("task.class_weights", weights, message)
         if len(self.metrics) > MOST_OWN_METRICS:
             raise ConfigError("task.metrics", self.metrics, f"at most {MOST_OWN_METRICS} names")
         for name in self.metrics:
             if not name.isidentifier() or not name.isascii():
                 raise ConfigError("task.metrics", name, "must be letters, digits and underscores")
+
+    def ignored(self) -> list[str]:
+        """Returns a line for each setting of the loss that changes nothing beside the others."""
+        found: dict[str, float] = {}
+        if (task := TASKS.get(self.name)) is not None:  # only your own task knows what it heeds
+            smooths = task.takes in ("class", "targets") and self.loss in (None, *task.losses)
+            if not smooths and self.label_smoothing != TaskConfig.label_smoothing:
+                found["task.label_smoothing"] = self.label_smoothing
+            if self.loss != "focal":
+                found["task.kwargs.gamma"] = self.kwargs.get("gamma", 0)
+        return [
+            f"{key}={value:g}: changes nothing with task.name={self.name} "
+            f"task.loss={shown(self.loss)}; drop it"
+            for key, value in found.items()
+            if value
+        ]
 
     def _check_known(self, task: KnownTask) -> None:
         for name in self.kwargs.keys() - {*task.kwargs}:

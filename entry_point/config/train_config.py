@@ -15,6 +15,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.augment_config import AugmentConfig
+from entry_point.config.checking import check_config
 from entry_point.config.compose import load_config, resolved_yaml
 from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
@@ -77,6 +78,15 @@ class ModelConfig:
 
 
 @dataclass(config=SETTINGS)
+class GroupConfig:
+    """What every optimizer takes for a group of parameters. torch checks no group's values, and
+    climbs the loss at a negative rate."""
+
+    lr: Float = Field(default=0.0, ge=0)
+    weight_decay: Float = Field(default=0.0, ge=0)
+
+
+@dataclass(config=SETTINGS)
 class OptimConfig:
     """Optimizer, learning-rate schedule, and what blends or averages."""
 
@@ -130,6 +140,9 @@ class OptimConfig:
         if "weight_decay" in self.kwargs:
             message = "remove it, and set optim.weight_decay"
             raise ConfigError("optim.kwargs.weight_decay", self.kwargs["weight_decay"], message)
+        for pattern, arguments in self.groups.items():
+            known = {key: arguments[key] for key in vars(GroupConfig()) if key in arguments}
+            check_config(known, GroupConfig, f"optim.groups.{pattern}")
 
 
 @dataclass(config=SETTINGS)
@@ -268,6 +281,7 @@ class TrainConfig:
                 f"optim.lr={self.optim.lr:g}: is the default, for sgd, and too high for most "
                 f"models with optim.name={self.optim.name}; set optim.lr=0.001, or optim=adamw"
             )
+        lines += self.task.ignored()
         weights = self.task.class_weights
         if self.data.balance and weights:
             lines.append(

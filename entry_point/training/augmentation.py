@@ -87,9 +87,9 @@ def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
     if not callable(made):
         message = f"must return a function from images to images, not {type(made).__name__}"
         raise ConfigError("augment.name", config.name, message)
-    is_normalized = data.normalization != ([0, 0, 0], [1, 1, 1])
-    if is_normalized and is_of_torchvision(made):
-        _refuse_pixel_transforms(made)
+    if is_of_torchvision(made):
+        is_normalized = data.normalization != ([0, 0, 0], [1, 1, 1])
+        _refuse_pixel_transforms(config.name, made, is_normalized)
     name, augment = config.name, made
 
     def checked(images: torch.Tensor) -> torch.Tensor:
@@ -103,13 +103,23 @@ def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
     return checked
 
 
-def _refuse_pixel_transforms(made: object) -> None:
-    """Raise ConfigError for a transform of pixels, unless one before it may make pixels again."""
-    names = [type(part).__name__ for part in _parts(made)]
-    found = [name for name in names if name in _PIXEL_TRANSFORMS]
-    if found and not {"Normalize", "Lambda"} & {*names}:
-        message = f"{found[0]} takes pixels from 0 to 1, and batches are normalized; set sample"
+def _refuse_pixel_transforms(name: str, made: object, is_normalized: bool) -> None:
+    """Raise ConfigError for a transform of pixels, unless one before it may make pixels again, and
+    for a Normalize that undoes nothing for such a transform."""
+    names = [type(part).__name__ for part in _parts(made) if is_of_torchvision(part)]
+    of_pixels = [place for place, each in enumerate(names) if each in _PIXEL_TRANSFORMS]
+    undone = [place for place, each in enumerate(names) if each in ("Normalize", "Lambda")]
+    if is_normalized and of_pixels and of_pixels[0] < min(undone, default=len(names)):
+        found = names[of_pixels[0]]
+        message = f"{found} takes pixels from 0 to 1, and batches are normalized; set sample"
         raise ConfigError("augment.per", "batch", message)
+    undoes = is_normalized and of_pixels
+    if names.count("Normalize") == 1 and "Lambda" not in names and not undoes:
+        message = (
+            "Normalize changes training images alone, and validation gets others; remove it: all "
+            "images get data.mean and data.std"
+        )
+        raise ConfigError("augment.name", name, message)
 
 
 def refuse_moving(config: AugmentConfig) -> None:
@@ -140,17 +150,18 @@ def _made(name: str, config: AugmentConfig) -> object:
 
 
 def _parts(made: object) -> list[object]:
-    """Returns a transform and all that it holds, as `Compose` and `RandomApply` do."""
+    """Returns a transform and all that it holds, as `Compose` and `RandomApply` do, in the order in
+    which they are applied."""
     found = [made]
-    for part in found:  # which grows
+    for place, part in enumerate(found, 1):  # which grows
         if isinstance(part, (list, tuple)):
             held = [*part]
         else:
             held = [*(part if isinstance(part, dict) else getattr(part, "__dict__", {})).values()]
-        for each in held:
+        for each in reversed(held):
             may_hold = isinstance(each, (list, tuple, dict, nn.Module)) or is_of_torchvision(each)
             if may_hold and not any(each is known for known in found):
-                found.append(each)
+                found.insert(place, each)
     return found
 
 

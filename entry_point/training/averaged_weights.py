@@ -33,7 +33,8 @@ class AveragedWeights:
     """
 
     def __init__(self, source: nn.Module, decay: float) -> None:
-        self.model = _copy(source, decay).requires_grad_(False).eval()
+        self.model = _copy(source, decay).requires_grad_(False)
+        self.model.eval()  # your own may return nothing
         self._decay, self._updates = decay, 0
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [

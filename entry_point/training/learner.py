@@ -7,6 +7,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,7 +21,6 @@ from torch.profiler import record_function
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
-from entry_point.config.resolve import full_name
 from entry_point.config.train_config import TrainConfig, TrainerConfig
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.text import listed
@@ -29,11 +29,16 @@ from entry_point.training.averaged_weights import AveragedWeights
 from entry_point.training.checkpoints import infinite_weights, load_state
 from entry_point.training.model_checks import (
     Ending,
+    differ,
+    forgets,
+    load_again,
     refuse_late_weights,
     refuse_other_model,
     taking_samples,
+    train_all,
+    unregistered,
 )
-from entry_point.training.models import build_model, checkpoint_gradients
+from entry_point.training.models import build_again, build_model, checkpoint_gradients, is_own
 from entry_point.training.optim import build_optimizer, rate_factor
 from entry_point.training.tasks.task import Task
 
@@ -68,7 +73,8 @@ class Learner:
         if config.model.gradient_checkpointing:
             checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)
-        self.model = model.to(devices.device).train()
+        self.model = model.to(devices.device)
+        train_all(config.model.name, self.model)
         decay = config.optim.ema_decay
         self.ema = None if decay is None else AveragedWeights(self.model, decay)
         self.optimizer = build_optimizer(config.optim, self.model, devices.device)
@@ -88,6 +94,10 @@ class Learner:
         }
         """Their shapes; None after the first batch."""
         self._endings: list[Ending] = []
+        again = partial(build_again, config.model, task.outputs, size)
+        self._build_again = again if is_own(config.model) else None
+        self._forgets: torch.Tensor | None = None
+        """Whether a new model with the same weights answers otherwise; None once it is told."""
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
@@ -133,11 +143,26 @@ class Learner:
             self._weights, self._endings = None, [Ending(outputs)]
             # A compiled model would be compiled once more, and sizes may be for training only.
             if not self._is_compiled and not self._is_progressive:
-                self.model.eval()
-                with torch.no_grad(), self._devices.autocast():
-                    self._endings.append(Ending(self.model(some_images)))
-                self.model.train()
+                self._look_in_evaluation(some_images, step)
         return total
+
+    def _look_in_evaluation(self, images: torch.Tensor, step: int) -> None:
+        """Keeps how the model ends in evaluation and, of your own, whether a new one with its
+        weights answers the same, for `record`."""
+        models = [self.model]
+        if self._build_again is not None:
+            new = self._build_again().to(memory_format=torch.channels_last)
+            models.append(new.to(images.device))
+            load_again(self._name, models[-1], self.model.state_dict())
+        answers = []
+        for model in models:
+            model.eval()
+            seed_step(self._devices, self._seed, step)  # it may draw
+            with torch.no_grad(), self._devices.autocast(), taking_samples(model, images):
+                answers.append(model(images))
+        self._endings.append(Ending(answers[0]))
+        self._forgets = differ(answers[0], answers[-1])
+        self.model.train()
 
     def _answers(self, images: torch.Tensor) -> torch.Tensor:
         size_key = "data.progressive" if self._is_progressive else "data.image_size"
@@ -168,15 +193,14 @@ class Learner:
         """Returns what is logged of the last step: its learning rate, and the norm of its gradients
         before they were clipped, if it is finite. Waits for the device.
 
-        The first time, warns of a model that does not answer with logits, and of a task that has
-        parameters to learn.
+        The first time, warns of a model that does not answer with logits, and of what is to learn
+        and no parameter of the model. Raises ConfigError for a model that no program could load.
         """
         if self._endings:
-            if learning := _parts_with_gradients(self._task):
+            if learning := unregistered(self._task, self.model):
                 logger.warning(
-                    "task.name=%s: the loss has gradients for the parameters of %s, which no "
-                    "optimizer gets; move them into the model",
-                    full_name(self._task),
+                    "the loss has gradients for %s, which no optimizer gets and no file keeps; "
+                    "hold them in the model, as nn.Parameter or in an nn.ModuleList",
                     listed(learning),
                 )
             in_training, *others = (each.describe(self._task) for each in self._endings)
@@ -184,6 +208,8 @@ class Learner:
             if problem := in_training or " ".join(in_evaluation):
                 logger.warning("model.name=%s: %s", self._name, problem)
             self._endings = []
+            if self._forgets is not None and HostCopy(self._forgets).wait():
+                raise forgets(self._name)
         norm = self._norm
         if norm is None:
             weights = self.model.parameters()
@@ -282,17 +308,6 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
         "layers at random, set trainer.find_unused_parameters=true"
     )
     raise ConfigError("model.name", model, message)
-
-
-def _parts_with_gradients(task: Task) -> list[str]:
-    """Returns the attributes of a task that hold parameters to which a loss has led, such as the
-    centers of your own loss."""
-    return [
-        name
-        for name, part in vars(task).items()
-        for parameter in (part.parameters() if isinstance(part, nn.Module) else [part])
-        if isinstance(parameter, nn.Parameter) and parameter.grad is not None
-    ]
 
 
 def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:

@@ -1,8 +1,10 @@
-"""What a model's first batches and an earlier checkpoint show of it: it takes no samples of this
-size, its answers are no logits, or its code has changed since the checkpoint."""
+"""What a model, its first batches and an earlier checkpoint show of it: it takes no samples of this
+size, it holds what nothing trains, its answers are no logits, or its code has changed since the
+checkpoint."""
 
 from __future__ import annotations
 
+import logging
 import re
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,13 +15,17 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 import entry_point
 from entry_point.config.config_errors import ConfigError
 from entry_point.job.devices import HostCopy
-from entry_point.job.text import listed
+from entry_point.job.text import listed, shortened
+from entry_point.training.checkpoints import load_state
 from entry_point.training.tasks.regression import Standardized
 from entry_point.training.tasks.task import Task
+
+logger = logging.getLogger(__name__)
 
 _OF_SHAPES = re.compile(
     r"\b((shape|size|channel|element|dimension)s?|dim|height|width|divisible|resolution)\b", re.I
@@ -80,6 +86,66 @@ def refuse_late_weights(name: str, before: Mapping[str, torch.Size], model: nn.M
             "no program could load it; create it in __init__"
         )
         raise ConfigError("model.name", name, message)
+
+
+def train_all(name: str, model: nn.Module) -> None:
+    """Switch a model to training mode, and warn of the parts that were left in evaluation mode on
+    purpose, as the rest was not."""
+    kept = [(part, module) for part, module in model.named_modules() if not module.training]
+    on_purpose = model.training
+    model.train()
+    if lost := [part for part, module in kept if on_purpose and module.training]:
+        logger.warning(
+            "model.name=%s: %s was in evaluation mode and trains like the rest; if it must not, "
+            "have the model's own train() keep it there",
+            name,
+            listed(lost),
+        )
+
+
+def unregistered(task: Task, model: nn.Module) -> list[str]:
+    """Returns the attributes of a task and of a model's parts with tensors to which a loss has led
+    that are no parameters of the model: such as the centers of your own loss, or layers in a list.
+    """
+    known = {id(parameter) for parameter in model.parameters()}
+    found = [
+        f"{type(owner).__name__}.{attribute}"
+        for owner in (task, *model.modules())
+        for attribute, value in vars(owner).items()
+        for leaf in tree_leaves(value)
+        for tensor in (leaf.parameters() if isinstance(leaf, nn.Module) else [leaf])
+        if isinstance(tensor, Tensor) and tensor.is_leaf and tensor.grad is not None
+        if id(tensor) not in known
+    ]
+    return [*dict.fromkeys(found)]
+
+
+def load_again(name: str, new: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load trained weights into a new model, as `predict` and `serve` do. Raises ConfigError."""
+    try:
+        load_state(new, weights)
+    except RuntimeError as error:
+        reason = shortened(" ".join(str(error).split()))
+        message = (
+            f"loads its weights into no new model ({reason}); build the same layers also where "
+            "arguments that name weights are null"
+        )
+        raise ConfigError("model.name", name, message) from error
+
+
+def differ(answer: Tensor, other: Tensor) -> Tensor:
+    """Returns whether answers differ by more than rounding of many layers in bf16: bool `()`."""
+    return (answer - other).abs().max() > 0.1 * answer.abs().max()
+
+
+def forgets(name: str) -> ConfigError:
+    """Returns the error of a model that needs values that are not in its state dict."""
+    message = (
+        "answers otherwise once its weights are loaded into a new model, as predict and serve do: "
+        "it holds values that are not in its state_dict(), such as random tensors or layers in a "
+        "list; use register_buffer, nn.Parameter or nn.ModuleList"
+    )
+    return ConfigError("model.name", name, message)
 
 
 def _is_foreign(file: str) -> bool:

@@ -19,6 +19,14 @@ from entry_point.config.train_config import ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
 from entry_point.training.weights import load_weights, weights_file
 
+_WITHOUT_WEIGHTS = {
+    "weights": None,
+    "weights_backbone": None,
+    "pretrained": False,
+    "checkpoint_path": "",
+}
+"""Arguments of a model's function that name weights to start from; with these values, none."""
+
 
 def build_model(
     config: ModelConfig,
@@ -66,6 +74,13 @@ def build_model(
     return model
 
 
+def build_again(config: ModelConfig, num_classes: int, image_size: int) -> nn.Module:
+    """Returns the model that loads trained weights: no argument names others to start from."""
+    kwargs = {key: _WITHOUT_WEIGHTS.get(key, value) for key, value in config.kwargs.items()}
+    without = replace(config, weights=None, kwargs=kwargs)
+    return build_model(without, num_classes, image_size=image_size)
+
+
 def require_model(config: ModelConfig, image_size: int = 224) -> None:
     """Raise ConfigError unless `model.name` names a model that takes `model.kwargs`.
 
@@ -73,7 +88,7 @@ def require_model(config: ModelConfig, image_size: int = 224) -> None:
     weights, tells.
     """
     name = config.name
-    if "." in name and not name.startswith(TIMM):
+    if is_own(config):
         build = resolve("model.name", name, {})
         check_call("model.kwargs", build, config.kwargs, num_classes=2)
     elif config.kwargs:
@@ -84,6 +99,11 @@ def require_model(config: ModelConfig, image_size: int = 224) -> None:
         require_timm_model(name)
     else:
         torchvision_builder(name)
+
+
+def is_own(config: ModelConfig) -> bool:
+    """Returns whether the model is your own, by a dotted path."""
+    return "." in config.name and not config.name.startswith(TIMM)
 
 
 def _construct(

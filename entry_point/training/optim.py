@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, near, shown
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import OPTIMIZERS, OptimConfig
 
@@ -121,7 +121,8 @@ def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Calla
     """Step number -> share of the peak rate: linear warm-up, then the shape of `optim.schedule`.
 
     Raises:
-        ConfigError: your own schedule cannot be called, or does not return a number.
+        ConfigError: your own schedule cannot be computed for an epoch of the run, or does not
+            return a number from 0 on.
     """
     total = steps_per_epoch * epochs
     warmup = round(min(config.warmup_epochs * steps_per_epoch, total))
@@ -155,16 +156,21 @@ def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[
     function = resolve("optim.schedule", config.schedule, SCHEDULES)
 
     def shape(step: int) -> float:
-        epoch = step / steps_per_epoch
-        value = call("optim.schedule_kwargs", function, config.schedule_kwargs, epoch, epochs)
-        if not isinstance(value, Real) or not math.isfinite(value):
-            message = f"must return a finite number, not {value!r} at epoch {epoch:g}"
+        epoch, kwargs = step / steps_per_epoch, config.schedule_kwargs
+        try:
+            value = call("optim.schedule_kwargs", function, kwargs, epoch, epochs)
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+            if isinstance(error, ConfigError):
+                raise
+            message = f"cannot be computed at epoch {epoch:g} ({error}); correct it, or "
+            message += f"optim.schedule_kwargs={shown(kwargs)}"
+            raise ConfigError("optim.schedule", config.schedule, message) from error
+        if not isinstance(value, Real) or not 0 <= float(value) < math.inf:
+            message = f"must return a number from 0 on, not {value!r} at epoch {epoch:g}"
             raise ConfigError("optim.schedule", config.schedule, message)
         return float(value)  # NumPy's is read from no checkpoint
 
-    try:
-        shape(0)  # an error ends the job before it trains
-    except (TypeError, ArithmeticError) as error:
-        message = f"{config.schedule} cannot be computed ({error}); change or drop them"
-        raise ConfigError("optim.schedule_kwargs", config.schedule_kwargs, message) from error
+    for epoch in range(epochs):  # an error of a late epoch ends the job before it trains
+        shape(epoch * steps_per_epoch)
+    shape(epochs * steps_per_epoch - 1)
     return shape

@@ -26,7 +26,7 @@ HOLDS = {
 def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
     """Returns the task that `task.name` names, for the train split.
 
-    Raises ConfigError if it cannot be built, or needs other labels than the split has.
+    Raises ConfigError if it cannot be built, or needs other labels or samples than there are.
     """
     settings = config.task
     build = task_class(settings.name)
@@ -35,6 +35,12 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
     task: Task = call(
         "task.kwargs", build, settings.kwargs, train=train, config=config, device=device
     )
+    if config.data.views > 1 and settings.name in TASKS and task.takes != "targets":
+        message = (
+            f"task.name={settings.name} learns from one sample of an image; set 1, or name a task "
+            "that compares several, such as project.simclr.SimClr"
+        )
+        raise ConfigError("data.views", config.data.views, message)
     members = {**Task.__annotations__, **vars(Task)}
     missing = [name for name in members if name[0] != "_" and not hasattr(task, name)]
     _check_complete(settings.name, missing)

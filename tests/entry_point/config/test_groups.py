@@ -59,6 +59,8 @@ WRONG = [
     (["task.class_weights=many"], "task.class_weights=many: must be auto, null, or a list"),
     (["task.class_weights=[1,-1]"], "task.class_weights=[1,-1]: must be auto"),
     (["task.class_weights=[1,.nan]"], "task.class_weights=[1,"),
+    (["task.class_weights=[0,0]"], "task.class_weights=[0,0]: must be auto"),
+    (["task.label_smoothing=1"], "task.label_smoothing=1: Input should be less than 1"),
     (["task.class_weights=[true]"], "task.class_weights=[true]: must be auto"),
     (["task.metrics=[a-b]"], "task.metrics=a-b: must be letters, digits and underscores"),
     (["+trainer.lr=1"], "trainer.lr=1: no such key; did you mean optim.lr?"),

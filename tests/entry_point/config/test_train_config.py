@@ -81,6 +81,20 @@ def test_a_value_may_follow_another_setting() -> None:
         (["optim.name=torch.optim.AdamW"], r"^optim\.lr=0\.03: "),
         (["optim=adamw"], None),
         (["optim.name=nadam", "optim.lr=0.02"], None),
+        (
+            ["task=multilabel", "task.label_smoothing=0.2"],
+            r"^task\.label_smoothing=0\.2: ch.* drop",
+        ),
+        (
+            ["task.loss=a.b", "task.label_smoothing=0.2"],
+            r"task\.name=classification task\.loss=a\.b",
+        ),
+        (["task.loss=focal", "task.label_smoothing=0.2", "task.kwargs.gamma=1"], None),
+        (["task.name=a.b", "task.label_smoothing=0.2", "task.kwargs.gamma=1"], None),
+        (["task=multilabel"], None),
+        (["task=regression", "task.label_smoothing=0"], None),
+        (["task=segmentation", "task.label_smoothing=0.2"], None),
+        (["task.kwargs.gamma=3"], r"^task\.kwargs\.gamma=3: .* task\.loss=null; drop it$"),
     ],
 )
 def test_what_cannot_be_right_has_a_line(overrides: list[str], says: str | None) -> None:

@@ -87,8 +87,36 @@ def jittered() -> v2.Transform:
     return v2.Compose([v2.GaussianBlur(3), v2.RandomApply([v2.ColorJitter(0.4)])])
 
 
+def jittered_then_normalized() -> v2.Transform:
+    jitter = v2.RandomApply([v2.ColorJitter(0.4)])
+    return v2.Compose([jitter, v2.Normalize([0.5] * 3, [0.2] * 3)])
+
+
 def jittered_as_pixels() -> v2.Transform:
     return v2.Compose([v2.Normalize([-1.0] * 3, [2.0] * 3), v2.ColorJitter(0.4)])
+
+
+def flipped_and_normalized() -> v2.Transform:
+    return v2.Compose([v2.RandomHorizontalFlip(), v2.Normalize([0.5] * 3, [0.2] * 3)])
+
+
+def jittered_and_normalized() -> v2.Transform:
+    back = v2.Normalize([0.0] * 3, [0.5] * 3)
+    return v2.Compose([v2.Normalize([-1.0] * 3, [2.0] * 3), v2.ColorJitter(0.4), back])
+
+
+def test_a_pipeline_that_would_normalize_training_images_alone_is_refused() -> None:
+    """As one that is copied from a program whose loader does not normalize: validation images have
+    no augmentation."""
+    as_pixels = ["data.mean=[0,0,0]", "data.std=[1,1,1]"]
+    for name, more in (
+        ("flipped_and", []),
+        ("flipped_and", as_pixels),
+        ("jittered_then", as_pixels),
+    ):
+        with pytest.raises(ConfigError, match=r": Normalize changes training .* data\.mean and da"):
+            learner(f"augment.name={__name__}.{name}_normalized", *more)
+    learner(f"augment.name={__name__}.jittered_and_normalized")
 
 
 @pytest.mark.parametrize("name", [f"{V2}.ColorJitter", f"{V2}.AugMix", f"{__name__}.jittered"])
@@ -100,6 +128,8 @@ def test_a_transform_that_takes_pixels_gets_no_normalized_batch(name: str) -> No
     learner(f"augment.name={name}", "data.mean=[0,0,0]", "data.std=[1,1,1]")
     learner(f"augment.name={name}", "augment.per=sample")
     learner(f"augment.name={__name__}.jittered_as_pixels")
+    with pytest.raises(ConfigError, match=error):
+        learner(f"augment.name={__name__}.jittered_then_normalized")
 
 
 @pytest.mark.parametrize(
@@ -135,20 +165,49 @@ class Centered(Classification):
         return super().loss(self.scale * outputs, targets)
 
 
-def test_parameters_in_a_task_of_your_own_which_nothing_trains_are_named_once(
-    caplog: pytest.LogCaptureFixture,
+class Forgetful(nn.Module):
+    """Would learn what is no parameter of it."""
+
+    def __init__(self, num_classes: int, holds: str) -> None:
+        super().__init__()
+        self.net, self.first = tiny_net(num_classes), {"first": nn.Identity()}
+        scale = torch.ones(num_classes, requires_grad=True)
+        if holds == "scale":
+            self.scale = scale
+        elif holds == "buffer":
+            self.register_buffer("scale", scale)
+        else:
+            self.scale = torch.ones(())
+            self.first["first"] = nn.utils.skip_init(nn.Conv2d, 3, 3, 1)
+            for weight in self.first["first"].parameters():
+                nn.init.ones_(weight)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.net(self.first["first"](images)) * self.scale
+        return logits
+
+
+@pytest.mark.parametrize(
+    ("override", "named"),
+    [
+        ("task.name=classification", None),
+        (f"task.name={__name__}.Centered", "Centered.scale"),
+        (f"model.name={__name__}.Forgetful model.kwargs.holds=scale", "Forgetful.scale"),
+        (f"model.name={__name__}.Forgetful model.kwargs.holds=buffer", "Forgetful._buffers"),
+        (f"model.name={__name__}.Forgetful model.kwargs.holds=layers", "Forgetful.first"),
+    ],
+)
+def test_what_a_loss_would_change_and_nothing_trains_is_named_once(
+    override: str, named: str | None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for name, count in (("classification", 0), (f"{__name__}.Centered", 1)):
-        some = learner(f"task.name={name}")
-        for step in range(2):
-            some.loss(*batch(), step)
-            some.update()
-            some.record()
-        found = [record.getMessage() for record in caplog.records]
-        assert len(found) == count, found
-    assert found[0].startswith(
-        f"task.name={name}: the loss has gradients for the parameters of sca"
-    )
+    some = learner(*override.split())
+    for step in range(2):
+        some.loss(*batch(), step)
+        some.update()
+        some.record()
+    found = [record.getMessage() for record in caplog.records]
+    assert len(found) == (named is not None), found
+    assert named is None or found[0].startswith(f"the loss has gradients for {named}, which no opt")
 
 
 def gradients(some: Learner) -> list[torch.Tensor]:

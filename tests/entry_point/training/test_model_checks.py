@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,44 @@ def test_weights_that_the_first_batch_creates_are_refused(what: str) -> None:
         ConfigError, match=rf"Late: creates or resizes {what}.* create it in __init__"
     ):
         own.loss(*batch(), 0)
+
+
+class Remembering(nn.Module):
+    """With frequencies that it draws, as those of Fourier features, and never learns."""
+
+    def __init__(self, num_classes: int, how: str, weights: str | None = None) -> None:
+        super().__init__()
+        self.net, drawn = tiny_net(num_classes), torch.randn(3, 1, 1)
+        if how in ("buffer", "other_buffer"):
+            self.register_buffer("drawn", drawn, persistent=how == "buffer")
+        else:
+            self.drawn = drawn if how == "tensor" else 1 + 0 * drawn
+        if how == "by_weights" and weights is not None:
+            self.more = nn.Linear(2, 2)
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images * self.drawn)
+        return logits + 1e-4 * torch.rand(())  # of the step
+
+
+@pytest.mark.parametrize(
+    ("how", "says"),
+    [
+        ("buffer", None),
+        ("constant", None),
+        ("other_buffer", "answers otherwise once its weights are loaded into a new model"),
+        ("tensor", "answers otherwise once its weights are loaded into a new model"),
+        ("by_weights", "loads its weights into no new model (Error(s) in loading state_dict"),
+    ],
+)
+def test_a_model_that_predict_would_not_know_again_is_refused(how: str, says: str | None) -> None:
+    kwargs = f"model.kwargs={{how:{how},weights:some}}"
+    own = learner(f"model.name={HERE}Remembering", kwargs, "optim.accumulate=2")
+    with pytest.raises(ConfigError) if says else nullcontext() as caught:
+        own.loss(*batch(), 0)
+        own.record()
+    if caught is not None:
+        assert str(caught.value).startswith(f"model.name={HERE}Remembering: {says}")
 
 
 # -- a model that was edited between two starts

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from entry_point.config.config_errors import ConfigError
@@ -22,7 +23,7 @@ from entry_point.training.learner import explain_step
 from entry_point.training.models import build_model
 from tests.entry_point.training import forked
 from tests.entry_point.training.test_compile import note_graphs
-from tests.own_models import tiny_net
+from tests.own_models import tiny_net, tiny_net_with_state
 
 HERE = f"model.name={__name__}."
 
@@ -221,3 +222,37 @@ def test_the_advised_weight_norm_can_be_averaged() -> None:
     averages.update()
     images = torch.randn(2, 3, 32, 32)
     torch.testing.assert_close(averages.model(images), model.eval()(images))
+
+
+class Frozen(nn.Module):
+    """With batch statistics that it keeps, if it says so itself."""
+
+    def __init__(self, num_classes: int, says: str) -> None:
+        super().__init__()
+        self.net, self.says = tiny_net_with_state(num_classes), says
+        self.net.get_submodule("1").eval()
+        if says == "all":
+            self.eval()  # as libraries leave what they load
+
+    def train(self, mode: bool = True) -> Any:  # without the result that torch's has
+        super().train(mode)
+        if self.says == "train":
+            self.net.get_submodule("1").eval()
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.net(images)
+        return logits
+
+
+@pytest.mark.parametrize("says", ["nothing", "train", "all"])
+def test_parts_that_do_not_stay_in_evaluation_mode_are_named(
+    says: str, tmp_path: Path, photo_folder: Path
+) -> None:
+    overrides = [f"{HERE}Frozen", f"model.kwargs.says={says}", "trainer.epochs=1"]
+    ema = ["optim.ema_decay=0.9"]
+    assert forked.run(tmp_path, photo_folder, overrides + ema * (says == "train")) == 0
+    log = (tmp_path / "log").read_text()
+    warned = f"{HERE}Frozen: net.1 was in evaluation mode and trains like the rest; if it must"
+    assert (warned in log) == (says == "nothing"), log
+    statistics = load_file(tmp_path / "model" / "model.safetensors")["net.1.running_mean"]
+    assert bool(statistics.any()) == (says != "train")

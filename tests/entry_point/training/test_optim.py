@@ -169,12 +169,25 @@ def test_kwargs_reach_the_optimizer() -> None:
             "name=tests.own_optimizers.no_optimizer",
             "must return a torch.optim.Optimizer, not tuple",
         ),
-        ("schedule=tests.own_optimizers.text", "must return a finite number, not '0.0 of 5' at ep"),
+        (
+            "schedule=tests.own_optimizers.text",
+            "must return a number from 0 on, not '0.0 of 5' at",
+        ),
+        ("schedule=tests.own_optimizers.rising", "must return a number from 0 on, not -1.0 at epo"),
+        ("schedule=tests.own_optimizers.listed", "cannot be computed at epoch 3 (tuple index out"),
         (
             "schedule=step optim.schedule_kwargs.every=0",
-            "schedule_kwargs={every:0}: step cannot be computed (float division by zero)",
+            "schedule=step: cannot be computed at epoch 0 (float division by zero); correct it, or "
+            "optim.schedule_kwargs={every:0}",
         ),
-        ("schedule=step optim.schedule_kwargs.every=soon", "step cannot be computed (unsupported"),
+        ("schedule=step optim.schedule_kwargs.every=soon", "at epoch 0 (unsupported operand"),
+        (
+            "groups={6.*:{lr:-0.1}}",
+            "groups.6.*.lr=-0.1: Input should be greater than or equal",
+        ),
+        ("groups={6.*:{lr:null}}", "groups.6.*.lr=null: Input should be a valid number"),
+        ("groups={6.*:{lr:nan}}", "groups.6.*.lr=nan: Input should be a finite number"),
+        ("groups={6.*:{weight_decay:-1}}", "groups.6.*.weight_decay=-1: Input should be greater"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line(overrides: str, error: str) -> None:

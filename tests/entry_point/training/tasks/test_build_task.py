@@ -72,6 +72,7 @@ def test_what_is_known_without_torch_is_true_of_the_class(name: str) -> None:
         (NUMBERS, (), r"task\.name=classification: learns from one class per image, but the "
                       r"dataset holds numbers; use task=regression, or other labels"),
         (classes(3), ("task=multilabel",), r"use task=classification"),
+        (classes(3), ("data.views=2",), r"^data\.views=2: task\.name=classification learns"),
         (classes(3), ("task.name=no.such.Task",), r"task\.name=no\.such\.Task: no\.such cannot be"),
         (classes(3), (f"task.name={__name__}.Unfinished",), r"has no measure, mistakes, scores"),
         (classes(3), (f"task.name={__name__}.Watching",), r"kwargs=\{\}: Watching: .*watched"),
