@@ -50,6 +50,10 @@ FREE = {
 FREE_GROUPS = ("pipeline.", "logger_kwargs.")
 """How fast the same pixels come, and where the numbers go."""
 _VAL_TOP_UP = "data.val_top_up"
+_USUAL_ORDER = {"data.balance": None, "data.repeats": 1}
+"""What a checkpoint of an earlier version leaves out of its `order`."""
+_FIXED_AT_THE_END = ("model.weights", "data.balance", "data.repeats")
+"""What may differ while there is something to train."""
 
 
 def job_settings(
@@ -94,11 +98,8 @@ def sample_order(config: TrainConfig, ranks: int) -> Settings:
     Of a stream, each rank gets its own shards; else the order does not depend on their number.
     """
     data = config.data
-    settings: Settings = {"data.access": "stream" if data.access == "stream" else "map"}
-    if data.balance is not None:
-        settings["data.balance"] = data.balance
-    if data.repeats > 1:
-        settings["data.repeats"] = data.repeats
+    access = "stream" if data.access == "stream" else "map"
+    settings = {"data.access": access, "data.balance": data.balance, "data.repeats": data.repeats}
     if data.streams:
         settings["ranks"] = ranks
     return settings
@@ -119,6 +120,14 @@ def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices
             "labels; the run continues with the new ones",
             name,
         )
+    now = settings[IDENTITY]["model.weights"]
+    begun = state[IDENTITY].get("model.weights", now)
+    if begun != now and devices.is_first:
+        logger.warning(
+            "model.weights=%s has no effect: the run began with %s, and resumes with what it has "
+            "learned",
+            *map(shown, (now, begun)),
+        )
     return state
 
 
@@ -132,7 +141,7 @@ def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
     progress = state["progress"]
     # With data.access=stream, another number of ranks may take another number of steps.
     if progress["step"] or state[IDENTITY][STEPS] != settings[IDENTITY][STEPS]:
-        _refuse_difference(state["order"], settings["order"])
+        _refuse_difference({**_USUAL_ORDER, **state["order"]}, settings["order"])
     saved, now = state[IDENTITY], settings[IDENTITY]
     _refuse_difference(_compared(saved), _compared(now), _names_of_images(saved, now))
     if progress["step"] and "training" in _changed_images(state, settings):
@@ -141,6 +150,14 @@ def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
             f"{progress['epoch'] + 1}: the training images have other names or labels; restore "
             "them, or use another name to restart from scratch"
         )
+
+
+def refuse_untrained(state: State, settings: dict[str, Settings]) -> None:
+    """Refuse, of a complete run, other settings that only training heeds: `model/` would say that
+    its weights came about with them. Raises ConfigError."""
+    saved, now = ({**job[IDENTITY], **job["order"]} for job in (state, settings))
+    for key in _FIXED_AT_THE_END:
+        _refuse_difference({key: saved.get(key, now[key])}, {key: now[key]})
 
 
 def _compared(identity: Settings) -> Settings:

@@ -32,7 +32,7 @@ from entry_point.training.results.step_log import StepLog
 from entry_point.training.results.summary import closing_lines, code_version, run_name
 from entry_point.training.results.times import Moment
 from entry_point.training.results.totals import Totals
-from entry_point.training.resume import job_settings, load_to_resume
+from entry_point.training.resume import job_settings, load_to_resume, refuse_untrained
 from entry_point.training.tasks.build_task import build_task, tracked_metric
 
 logger = logging.getLogger(__name__)
@@ -69,6 +69,8 @@ class Trainer:
             if saved is not None:
                 self.progress.load_state(saved["progress"])
                 self.progress.check_epochs(config.trainer.epochs)
+                if self.progress.ends(config.trainer):
+                    refuse_untrained(saved, self.settings)
                 self.learner.load_state(saved["learner"])
                 self.log.load_state(saved["log"])
             step = self.resumed_at = self.progress.global_step

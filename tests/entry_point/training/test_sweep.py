@@ -158,6 +158,23 @@ def test_each_run_has_a_row_is_skipped_once_finished_and_refused_with_other_valu
     assert weights.stat().st_mtime_ns > written
 
 
+def test_finished_runs_keep_the_values_that_trained_them(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """`data.balance` may change between two epochs: with none left, it decides nothing."""
+    arguments = [f"data.root={photo_folder}", "name=rare", "trainer.epochs=1"]
+    code, output = run_sweep(tmp_path, *arguments, "data.balance=null,classes")
+    assert code == ExitCode.FINISHED, output
+    code, output = run_sweep(tmp_path, *arguments, "data.balance=classes,null")
+    assert code == ExitCode.FAILED
+    for number, (value, made) in enumerate((("classes", "null"), ("null", "classes"))):
+        assert f"balance={value}: the checkpoint was made with data.balance={made}" in output
+        config = tmp_path / "runs" / "rare" / str(number) / "model" / "config.yaml"
+        assert f"  balance: {made}\n" in config.read_text()
+    longer = [*arguments[:-1], "trainer.epochs=2", "data.balance=classes,null"]
+    assert run_sweep(tmp_path, *longer)[0] == ExitCode.FINISHED
+
+
 def test_a_sweep_without_a_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert commands.sweep(["optim.lr=0.1,0.2"]) == ExitCode.USAGE
     assert "name=" in capsys.readouterr().err

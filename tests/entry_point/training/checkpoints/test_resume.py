@@ -19,6 +19,7 @@ from entry_point.training.resume import (
     job_settings,
     load_to_resume,
     refuse_other_job,
+    refuse_untrained,
     saved_identity,
     typed_settings,
 )
@@ -88,6 +89,8 @@ def test_another_number_of_ranks_is_refused_only_for_a_stream(packed_photos: Pat
     refuse_other_job(at(mapped[0], step=1), mapped[1])
     streams = [of_job(where, stream, data="data=shards", ranks=ranks) for ranks in (2, 3)]
     refuse_other_job(at(streams[0]), streams[1])
+    for other in (streams[1], mapped[0]):  # its results may be written again on another machine
+        refuse_untrained(at(streams[0]), other)
     with pytest.raises(ConfigError, match=r"ranks=3: the checkpoint was made with ranks=2"):
         refuse_other_job(at(streams[0], step=1), streams[1])
     with pytest.raises(
@@ -104,6 +107,40 @@ def test_another_number_of_ranks_is_refused_between_epochs_if_the_steps_change_w
     now["identity"]["steps per epoch"] = 2
     with pytest.raises(ConfigError, match=r"ranks=2: the checkpoint was made with ranks=1"):
         refuse_other_job(at(saved), now)
+
+
+def test_what_is_restored_of_the_order_can_be_typed(photo_folder: Path) -> None:
+    """A checkpoint of 2.0.0's first versions leaves out what is usual."""
+    where = f"data.root={photo_folder}"
+    saved, now = at(of_job(where), step=1), of_job(where, "data.repeats=2")
+    for order in (saved["order"], {"data.access": "map"}):
+        with pytest.raises(ConfigError, match=r"repeats=2: .* with data.repeats=1; restore that"):
+            refuse_other_job({**saved, "order": order}, now)
+        refuse_other_job({**saved, "order": order}, of_job(where))
+
+
+@pytest.mark.parametrize("change", ["data.balance=classes", "data.repeats=2", "model.weights=a.pt"])
+def test_a_complete_run_refuses_what_only_training_heeds(change: str, photo_folder: Path) -> None:
+    where, (key, _, value) = f"data.root={photo_folder}", change.partition("=")
+    saved, now = at(of_job(where)), of_job(where, change)
+    refuse_other_job(saved, now)
+    refuse_untrained(saved, of_job(where, "data.access=map"))  # what auto is for folders
+    with pytest.raises(ConfigError, match=f"{key}={value}: the checkpoint was made with {key}="):
+        refuse_untrained(saved, now)
+    del saved["identity"]["model.weights"]  # version 1 kept less
+    refuse_untrained(saved, of_job(where, "model.weights=a.pt"))
+
+
+def test_weights_that_a_resumed_run_does_not_read_are_named(
+    photo_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    where, devices = f"data.root={photo_folder}", Devices(torch.device("cpu"), None)
+    saved = {**at(of_job(where)), "learner": {}, "log": {}}
+    save_tensors(saved, tmp_path / "step-000000003.pt")
+    load_to_resume(tmp_path, of_job(where), devices)
+    assert "has no effect" not in caplog.text
+    load_to_resume(tmp_path, of_job(where, "model.weights=pretrained"), devices)
+    assert "model.weights=pretrained has no effect: the run began with null" in caplog.text
 
 
 def test_other_images_are_refused_within_an_epoch(job: dict[str, Any]) -> None:
