@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from functools import partial
+from threading import Thread
 
 from torch.utils.data import DataLoader, Dataset
 
@@ -62,7 +65,7 @@ class WorkerEngine:
             num_workers=self._workers,
             prefetch_factor=AHEAD if self._workers else None,
             pin_memory=self._spec.device.type == "cuda",
-            worker_init_fn=_say_nothing_of_lost_connections,
+            worker_init_fn=partial(_leave_the_end_to, os.getpid()),
         )
         # A worker that collected the trainer's garbage would finalize what lives on threads that it
         # has no copy of, and crash, as with DALI's pipelines.
@@ -78,13 +81,25 @@ class WorkerEngine:
         self._running.close()
 
 
-def _say_nothing_of_lost_connections(_worker: int) -> None:
-    """Keep what this process says to the reasons of its batches.
+def _leave_the_end_to(trainer: int, _worker: int) -> None:
+    """Heed SIGTERM of the trainer alone, and keep what this process says to the reasons of its
+    batches.
 
-    The thread of multiprocessing that hands a batch's memory over would show a traceback if the
-    trainer, which another worker's death ends, has left. It calls this hook, as nothing else does.
+    systemd, Slurm and `pkill` send SIGTERM to every process, but the trainer needs this one until
+    it has written its checkpoint. The thread of multiprocessing that hands a batch's memory over
+    would show a traceback if the trainer, which another worker's death ends, has left. It calls the
+    hook, as nothing else does.
     """
     sys.excepthook = lambda *_: None
+    if sys.platform == "linux":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        Thread(target=_end_when_terminated_by, args=(trainer,), daemon=True).start()
+
+
+def _end_when_terminated_by(trainer: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer:
+        pass
+    os._exit(0)
 
 
 def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:

@@ -128,6 +128,24 @@ def test_a_stop_request_to_one_rank_stops_the_whole_job(tmp_path: Path, photo_fo
     assert process.returncode == ExitCode.STOPPED, output
 
 
+def test_a_stop_request_to_every_process_stops_with_a_checkpoint(
+    tmp_path: Path, photo_folder: Path
+) -> None:
+    """systemd, Slurm and `pkill` send it to the processes that load data, too."""
+    process = start_job(
+        tmp_path, photo_folder, [*ENDLESS, "pipeline=workers", "pipeline.num_workers=2"]
+    )
+    wait_for_steps(tmp_path, process, 1)
+    rank = rank_processes(tmp_path)[0]
+    workers = Path(f"/proc/{rank}/task/{rank}/children").read_text().split()
+    assert workers
+    for each in (*map(int, workers), rank):
+        os.kill(each, signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == ExitCode.STOPPED, output
+    assert list((tmp_path / "checkpoints").glob("step-*.pt"))
+
+
 NEVER_BUILT = "model.name=tests.entry_point.job.endless_start.endless_net"
 STOPPED = "train: stopped before the first step, with nothing to save\n"
 
