@@ -188,8 +188,9 @@ def test_the_first_rank_says_what_all_know_and_each_rank_what_it_meets(
     ]
     assert forked.run(tmp_path, tmp_path / "photos", overrides, ranks=2) == 0
     log = (tmp_path / "log").read_text()
+    of_its_build = ["UserWarning: an own model warns", "an own model logs"]
+    assert {log.count(line) for line in of_its_build} == {2}  # it is built again, see Learner
     of_all = [
-        *("UserWarning: an own model warns", "an own model logs"),
         *("warning_net: ends in a softmax", "so that they count twice"),
         "optim.warmup_epochs=2: the learning rate rises",
     ]
