@@ -97,12 +97,14 @@ class TableConfig(PathsConfig):
     columns. null: what `task.name` needs, or else what the rows look like; whole numbers are
     classes."""
     separator: str = "|"
-    """Between the names in a cell of text that holds several labels."""
+    r"""Between the names in a cell of text that holds several labels. A blank is typed as
+    `'\ '`."""
 
     def check(self, group: str) -> None:
         """Raise ConfigError for settings of `group` that do not go together."""
         if not self.separator:
-            raise ConfigError(f"{group}.separator", repr(self.separator), "must not be empty")
+            message = f"must not be empty; for a blank, type {group}.separator='\\ '"
+            raise ConfigError(f"{group}.separator", repr(self.separator), message)
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"{group}.labels", self.labels, "names a column twice")
 
