@@ -199,8 +199,7 @@ class _Reader(NamedTuple):
                     is_several = all(part in parts for part in each if part)
                 if len(each) > 1 and is_several:
                     place = (column.str.strip_chars() == name).arg_max() or 0
-                    typed = separator.replace(" ", r"\ ")  # Hydra drops a blank without \
-                    message = f"set data.table.separator='{typed}', or data.table.kind=class"
+                    message = f"set data.table.separator='{separator}', or data.table.kind=class"
                     label = f"the label {quoted(name)} of the column {quoted(column.name)}"
                     reason = f"{label} looks like several: {message} if it is one"
                     raise self.rows.error(place, reason)
