@@ -7,7 +7,7 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.checking import check_config
@@ -96,12 +96,13 @@ class TableConfig(PathsConfig):
     columns that hold 0 or 1. `numbers`: one or more columns. A list of 0 and 1 is as several
     columns. null: what `task.name` needs, or else what the rows look like; whole numbers are
     classes."""
-    separator: Annotated[str, AfterValidator(lambda text: text or " ")] = "|"
-    """Between the names in a cell of text that holds several labels. Empty is a blank, as the
-    shell and Hydra make `' '` empty."""
+    separator: str = "|"
+    """Between the names in a cell of text that holds several labels; `' '` is a blank."""
 
     def check(self, group: str) -> None:
         """Raise ConfigError for settings of `group` that do not go together."""
+        if not self.separator:
+            raise ConfigError(f"{group}.separator", repr(self.separator), "must not be empty")
         if len(set(self.labels)) < len(self.labels):
             raise ConfigError(f"{group}.labels", self.labels, "names a column twice")
 
