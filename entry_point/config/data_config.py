@@ -97,7 +97,7 @@ class TableConfig(PathsConfig):
     columns. null: what `task.name` needs, or else what the rows look like; whole numbers are
     classes."""
     separator: str = "|"
-    """Between the names in a cell of text that holds several labels."""
+    """Between the names in a cell of text that holds several labels; `' '` is a blank."""
 
     def check(self, group: str) -> None:
         """Raise ConfigError for settings of `group` that do not go together."""

@@ -78,6 +78,9 @@ def typed_value(override: Override, schema: type) -> Any:
     node = json_tree(schema)
     for name in override.key_or_group.split("."):
         node = _below(node, name)
+    text = (override.input_line or "").partition("=")[2]
+    if text.isspace():  # a blank whose quotes the shell took; Hydra drops it
+        return text
     return _chosen(override.value(), as_typed(override).value(), node)
 
 

@@ -98,6 +98,9 @@ def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
             found = getattr(augmented, "shape", type(augmented).__name__)
             message = f"must return images of the shape {tuple(images.shape)}, not {found}"
             raise ConfigError("augment.name", name, message)
+        if not augmented.is_floating_point():  # 0 to 255, which validation does not have
+            message = f"must return normalized images of floats, not {augmented.dtype}"
+            raise ConfigError("augment.name", name, message)
         return augmented.to(images.dtype)  # NumPy makes float64 of them, which no model takes
 
     return checked

@@ -187,13 +187,17 @@ class _Reader(NamedTuple):
     def _refuse_other_separator(self, column: pl.Series, names: list[str]) -> None:
         """Refuse what looks like several names in a cell that another character separates.
 
-        Taken as one class each, "cat, dog" and "dog, cat" would be two.
+        Taken as one class each, "cat, dog" and "dog, cat" would be two. Names have blanks, too:
+        what they separate is several if each word is also a label.
         """
-        for separator in ",;":
+        for separator in ",; ":
             parts = {name: [part.strip() for part in name.split(separator)] for name in names}
             count = Counter(part for each in parts.values() for part in {*each})
             for name, each in parts.items():
-                if len(each) > 1 and all(count[part] > 1 for part in each):
+                is_several = all(count[part] > 1 for part in each)
+                if separator == " ":
+                    is_several = all(part in parts for part in each if part)
+                if len(each) > 1 and is_several:
                     place = (column.str.strip_chars() == name).arg_max() or 0
                     message = f"set data.table.separator='{separator}', or data.table.kind=class"
                     label = f"the label {quoted(name)} of the column {quoted(column.name)}"

@@ -66,6 +66,10 @@ class Scaled:
         return images * self.factor
 
 
+def as_bytes(most: int = 255) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda images: (images * most).to(torch.uint8)
+
+
 def cut(_size: int = 1) -> Callable[[torch.Tensor], torch.Tensor]:
     return lambda images: images[:, :, 1:]
 
@@ -137,6 +141,7 @@ def test_a_transform_that_takes_pixels_gets_no_normalized_batch(name: str) -> No
     [
         ("name=os.getcwd", "must return a function from images to images, not str"),
         (f"name={__name__}.cut", "must return images of the shape (8, 3, 16, 16), not torch.Size"),
+        (f"name={__name__}.as_bytes", "must return normalized images of floats, not torch.uint8"),
     ],
 )
 def test_a_wrong_augmentation_is_one_line(override: str, error: str) -> None:

@@ -112,6 +112,24 @@ def test_the_advice_on_names_between_commas_works(caplog: pytest.LogCaptureFixtu
         assert found.kind == "labels" and found.names == ["cat", "dog", "round", "square"]
 
 
+@pytest.mark.parametrize("cells", [["16 0", "16", "0"], ["rust", "scab", "scab  rust"]])
+def test_names_between_blanks_are_no_classes_of_their_own(cells: list[str]) -> None:
+    """As in Kaggle's Human Protein Atlas and Plant Pathology.
+
+    The advice works as it is printed, and as it arrives once a shell has taken the quotes.
+    """
+    with pytest.raises(DataError, match=r"looks like several: set (?s:.*)kind=class") as e:
+        read(cells)
+    (advice,) = re.findall(r"set (data.+?), or", str(e.value))
+    for typed in (advice, advice.replace("'", "")):
+        table = load_train_config(["data=manifest", "data.root=x", typed])[0].data.table
+        found = read(cells, separator=table.separator)
+        assert found.kind == "labels" and len(found.names) == 2
+        assert found.values.sum(1).tolist().count(2) == 1
+    assert len(read(cells, kind="class").names) == 3
+    assert read(["red car", "blue car", "red bus", "blue bus"]).kind == "class"
+
+
 @pytest.mark.parametrize("cells", [["3", "0,5", "1,25"], ["0,5", "1,5", "2,5"] * 20])
 def test_numbers_with_decimal_commas_are_no_classes(cells: list[str]) -> None:
     row = cells.index("0,5") + 1
