@@ -25,6 +25,8 @@ MUST_BE = "must be text, a number, or a list of these"
 _LONGEST_QUOTE = 80
 _FEWEST_TO_TELL = 20
 """Labels of a dataset in which classes and captions can be told apart."""
+_LABELS_PER_WORD = 4
+"""Names of classes have more words of their own."""
 _SMALL_GAP = 1e-6
 """Between numbers, as a share of their range: no model tells them apart."""
 _BRACKETS = r"(?s)^\s*\[.*\]\s*$"
@@ -188,7 +190,8 @@ class _Reader(NamedTuple):
         """Refuse what looks like several names in a cell that another character separates.
 
         Taken as one class each, "cat, dog" and "dog, cat" would be two. Names have blanks, too:
-        what they separate is several if each word is also a label.
+        what they separate is several if each word is also a label, or if a few words make many
+        labels that images share, as captions are not.
         """
         for separator in ",; ":
             parts = {name: [part.strip() for part in name.split(separator)] for name in names}
@@ -196,7 +199,8 @@ class _Reader(NamedTuple):
             for name, each in parts.items():
                 is_several = all(count[part] > 1 for part in each)
                 if separator == " ":
-                    is_several = all(part in parts for part in each if part)
+                    are_few = _LABELS_PER_WORD * len(count) <= len(names) <= len(column) / 2
+                    is_several = are_few or all(part in parts for part in each if part)
                 if len(each) > 1 and is_several:
                     place = (column.str.strip_chars() == name).arg_max() or 0
                     message = f"set data.table.separator='{separator}', or data.table.kind=class"

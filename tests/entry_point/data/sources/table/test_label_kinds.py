@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,16 @@ def test_names_between_blanks_are_no_classes_of_their_own(cells: list[str]) -> N
         assert found.values.sum(1).tolist().count(2) == 1
     assert len(read(cells, kind="class").names) == 3
     assert read(["red car", "blue car", "red bus", "blue bus"]).kind == "class"
+
+
+def test_a_few_words_that_make_many_labels_are_labels_themselves() -> None:
+    """As in Kaggle's Planet, where none stands alone."""
+    tags = ["clear", "haze", "primary", "road", "water"]
+    cells = [" ".join(found) for count in (2, 3) for found in combinations(tags, count)]
+    with pytest.raises(DataError, match=r"'clear haze' .*looks like several: set"):
+        read(2 * cells)
+    assert read(2 * cells[1:]).kind == "class"  # as names of several words may be
+    assert read(cells[:19]).kind == "class"
 
 
 @pytest.mark.parametrize("cells", [["3", "0,5", "1,25"], ["0,5", "1,5", "2,5"] * 20])
