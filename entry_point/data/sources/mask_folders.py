@@ -249,7 +249,8 @@ def _with_masks(
         raise DataError(
             f"{path} is missing: each image needs a mask, a PNG ({len(missing)} of {len(images)} "
             f"have none); {there}; masks of other names go into a table with the columns "
-            "path,mask,split, beside classes.txt: data.root=TABLE.csv"
+            "path,mask,split, beside classes.txt: data.root=TABLE.csv; those of other formats must "
+            "be saved as PNGs first"
         )
     if not is_left_out:
         return images

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 from torch.nn import functional
 
@@ -138,17 +138,19 @@ def _of_folder(tree: Tree) -> tuple[PathList, PathList, Words, str]:
 
 def _read_mask(file: str) -> NDArray[np.uint8]:
     """Returns the numbers of a mask's pixels. Raises DataError and ReadError."""
+    must = "must be a PNG with one number of at most 8 bits per pixel, the class"
     try:
         content = strip(read_bytes(file).numpy().data).content
         with Image.open(io.BytesIO(content), formats=["PNG"]) as image:
             mode, scale = image.mode, _SCALED.get(str(image.tile[0][3]), 1)
             mask = np.asarray(image, dtype=np.uint8)
+    except UnidentifiedImageError as error:
+        raise DataError(f"{printable(file)}: {must}; it is no PNG") from error
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         reason = getattr(error, "strerror", None) or error
         raise DataError(f"{printable(file)}: cannot be read as a mask: {reason}") from error
     if mode not in _MODES:
-        message = "must be a PNG with one number of at most 8 bits per pixel, the class"
-        raise DataError(f"{printable(file)}: {message}; it has the mode {mode}")
+        raise DataError(f"{printable(file)}: {must}; it has the mode {mode}")
     return mask if scale == 1 else mask // scale
 
 

@@ -273,6 +273,8 @@ def _choose_columns(
         line += f", usually called {', and '.join(map(', '.join, usual))}{_has(table)}"
         if not path and table.file.suffix.lower() in CSV_SUFFIXES:
             line += "; if its first line is a row, add a line with such names before it"
+        if labels == [] and MASK in table.names:
+            line += "; for its masks, set data=masks"
         raise DataError(line)
     names = [f"{folder}/{path}{suffix}" for suffix in ("", *IMAGE_SUFFIXES)]
     if path.lower() not in PATHS and any(map(os.path.isfile, names)):

@@ -214,7 +214,10 @@ WRONG = {
     "has pixels of 9, but classes.txt names the classes 0 to 3; 255 means ignore": spoil,
     "it has the mode RGB": lambda file: Image.new("RGB", (50, 50)).save(file),
     "is 50x40 pixels, but its image is ": lambda file: Image.new("L", (50, 40)).save(file),
-    "cannot be read as a mask": lambda file: file.write_bytes(b"no PNG"),
+    "must be a PNG with one number of at most 8 bits per pixel, the class; it is no PNG": (
+        lambda file: Image.new("L", (50, 50)).save(file, "TIFF")
+    ),
+    "cannot be read as a mask": lambda file: file.write_bytes(file.read_bytes()[:60]),
 }
 
 
@@ -263,6 +266,9 @@ def test_images_and_masks_are_not_taken_for_two_classes(
         open_source(DataConfig(format="folder", root=str(root)), "train", Path())
     assert optimize([f"source={root}", f"output={tmp_path / 'packed'}"]) == 2
     assert "such as masks, which are not packed" in capfd.readouterr().err
+    table = write_table(root, tmp_path / "table.csv", "path,mask,split")
+    with pytest.raises(DataError, match=r"no column of labels: .*; for its masks, set data=masks$"):
+        open_source(DataConfig(format="manifest", root=str(table)), "train", Path())
 
 
 def test_masks_are_checked_with_their_images(own: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -145,7 +145,7 @@ REFUSED = [
     (APART, ["val/images/0.png"], "val/masks/0.png belongs to two images, val/images/0.jpg and"),
     # The ending is not chosen per image.
     (MARKED, ["val/images/7.jpg", "val/masks/7.png"], "/7_mask.png is missing: each image needs a"),
-    (APART, ["val/images/5.jpg", "val/masks/5.tif"], " holds 0.png, 5.tif, a; masks of other"),
+    (APART, ["val/images/5.jpg", "val/masks/5.tif"], "; those of other formats must be"),
     (APART, ["val/images/IMG_1.jpg", "val/masks/img_1.png"], " holds 0.png, a, img_1.png; masks"),
     (APART, ["val/images/b/5.jpg", "val/masks/5.png"], " holds 0.png, 5.png, a; masks of other"),
 ]
