@@ -20,6 +20,9 @@ from entry_point.data.engines.batch_maker import BatchMaker, Outcome, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
+_LOOK_EVERY_S = 5.0
+"""For the trainer, as torch does."""
+
 
 @dataclass(frozen=True)
 class _Batches(Dataset[Outcome]):
@@ -97,8 +100,12 @@ def _leave_the_end_to(trainer: int, _worker: int) -> None:
 
 
 def _end_when_terminated_by(trainer: int) -> None:
-    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != trainer:
-        pass
+    """Also end when the trainer has: torch's own check misses one that is killed before it begins,
+    while this process starts."""
+    while os.getppid() == trainer:
+        received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
+        if received is not None and received.si_pid == trainer:
+            break
     os._exit(0)
 
 

@@ -134,8 +134,33 @@ def test_a_job_that_fails_without_closing_its_loaders_ends(photo_folder: Path) -
     assert job.stderr.rstrip().endswith("ValueError: the job fails")
 
 
-def test_workers_do_not_outlive_a_killed_trainer(photo_folder: Path, tmp_path: Path) -> None:
-    die = f"{PROGRAM}\nprint(*workers, flush=True)\nos.kill(os.getpid(), signal.SIGKILL)"
+KILLED_LATER = f"""{PROGRAM}
+print(*workers, flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+KILLED_WHILE_WORKERS_START = """
+import threading, time
+from torch.utils.data._utils import worker
+
+def late(check=worker.ManagerWatchdog):
+    time.sleep(2)
+    return check()
+
+def die():
+    print(*(child.pid for child in multiprocessing.active_children()), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+worker.ManagerWatchdog = late
+threading.Timer(1, die).start()
+"""
+
+
+@pytest.mark.parametrize(
+    "die", [KILLED_LATER, PROGRAM.replace("next(b", f"{KILLED_WHILE_WORKERS_START}next(b")]
+)
+def test_workers_do_not_outlive_a_killed_trainer(
+    die: str, photo_folder: Path, tmp_path: Path
+) -> None:
     job = forkserver.start(["-c", die, str(photo_folder)], tmp_path / "log")
     output, _ = job.communicate(timeout=120)
     workers = [int(pid) for pid in output.split()]
