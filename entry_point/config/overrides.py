@@ -79,7 +79,8 @@ def typed_value(override: Override, schema: type) -> Any:
     for name in override.key_or_group.split("."):
         node = _below(node, name)
     text = (override.input_line or "").partition("=")[2]
-    if text.isspace():  # a blank whose quotes the shell took; Hydra drops it
+    # A blank whose quotes the shell took: Hydra drops it. It is no path.
+    if text.isspace() and "minLength" not in node:
         return text
     return _chosen(override.value(), as_typed(override).value(), node)
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -101,11 +102,13 @@ def _leave_the_end_to(trainer: int, _worker: int) -> None:
 
 def _end_when_terminated_by(trainer: int) -> None:
     """Also end when the trainer has: torch's own check misses one that is killed before it begins,
-    while this process starts."""
-    while os.getppid() == trainer:
-        received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
-        if received is not None and received.si_pid == trainer:
-            break
+    while this process starts. The parent may be a server of forks, as in Python 3.14."""
+    with suppress(ProcessLookupError):
+        while True:
+            os.kill(trainer, 0)
+            received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
+            if received is not None and received.si_pid == trainer:
+                break
     os._exit(0)
 
 

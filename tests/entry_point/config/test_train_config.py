@@ -169,8 +169,10 @@ def test_an_empty_path_is_not_the_working_directory() -> None:
         (PredictConfig, "predict", "output_dir"),
         (OptimizeConfig, "optimize", "output"),
     ):
-        with pytest.raises(ConfigError, match=f"^{key}=: String should have at least 1 character"):
-            load_config(command, schema, [f"{key}="])
+        for typed in (f"{key}=", f"{key}= "):
+            message = f"^{key}=: String should have at least 1 character"
+            with pytest.raises(ConfigError, match=message):
+                load_config(command, schema, [typed])
 
 
 @pytest.mark.parametrize(
