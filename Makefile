@@ -24,7 +24,7 @@ endif
 # A variable on the command line that nothing reads stops make: it is misspelt, or it is a setting,
 # which begins in lower case.
 VARIABLES := ARGS ONLY PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
-	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS RUNS SEED
+	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS SINCE RUNS SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
 UNKNOWN := $(sort $(filter-out $(VARIABLES) AWS_% %_proxy %_PROXY,$(GIVEN)))
 SETTINGS := $(filter $(addsuffix %,a b c d e f g h i j k l m n o p q r s t u v w x y z),$(UNKNOWN))

@@ -54,6 +54,18 @@ def test_every_variable_of_the_container_commands_is_known_to_make() -> None:
         assert read and set(read) <= set(known.replace("\\", " ").split())
 
 
+def test_every_variable_that_a_document_gives_to_make_is_known_to_it() -> None:
+    lines = [
+        line.partition("make ")[2]
+        for page in [*ROOT.glob("*.md"), *ROOT.glob("[a-z]*/*.md")]
+        for line in page.read_text(encoding="utf-8").splitlines()
+    ]
+    given = {name for line in lines for name in re.findall(r"\b[A-Z][A-Z_]+=", line)}
+    assert {"ARGS=", "SINCE="} <= given
+    done = make("-n", "help", *sorted(given))
+    assert not done.returncode, done.stderr
+
+
 def test_clean_removes_nothing_if_it_is_asked_for_something_else() -> None:
     done = make("-n", "clean", "ARGS=runs")
     assert "clean takes no ARGS; rm -r runs/NAME removes a run" in done.stderr
