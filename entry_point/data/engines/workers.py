@@ -8,7 +8,6 @@ import signal
 import sys
 import time
 from collections.abc import Generator, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from threading import Thread
@@ -21,6 +20,7 @@ from entry_point.data.engines.batch_maker import BatchMaker, Outcome, Request
 from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
+_ON_LINUX = sys.platform == "linux"
 _LOOK_EVERY_S = 5.0
 """For the trainer, as torch does."""
 
@@ -69,6 +69,9 @@ class WorkerEngine:
             num_workers=self._workers,
             prefetch_factor=AHEAD if self._workers else None,
             pin_memory=self._spec.device.type == "cuda",
+            # Otherwise Python 3.14 pickles the source, which may hold an open file, and each worker
+            # imports torch.
+            multiprocessing_context="fork" if self._workers and _ON_LINUX else None,
             worker_init_fn=partial(_leave_the_end_to, os.getpid()),
         )
         # A worker that collected the trainer's garbage would finalize what lives on threads that it
@@ -95,20 +98,18 @@ def _leave_the_end_to(trainer: int, _worker: int) -> None:
     hook, as nothing else does.
     """
     sys.excepthook = lambda *_: None
-    if sys.platform == "linux":
+    if _ON_LINUX:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
         Thread(target=_end_when_terminated_by, args=(trainer,), daemon=True).start()
 
 
 def _end_when_terminated_by(trainer: int) -> None:
     """Also end when the trainer has: torch's own check misses one that is killed before it begins,
-    while this process starts. The parent may be a server of forks, as in Python 3.14."""
-    with suppress(ProcessLookupError):
-        while True:
-            os.kill(trainer, 0)
-            received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
-            if received is not None and received.si_pid == trainer:
-                break
+    while this process starts."""
+    while os.getppid() == trainer:
+        received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
+        if received is not None and received.si_pid == trainer:
+            break
     os._exit(0)
 
 

@@ -82,7 +82,7 @@ class Source:
     def read(self, index: int) -> Tensor:
         """Returns the encoded image, uint8, shape (bytes,). Raises OSError or DataError.
 
-        Those who need it call `read_image`.
+        Called by several threads at once, or by forked processes; see `read_image`.
         """
         raise NotImplementedError
 

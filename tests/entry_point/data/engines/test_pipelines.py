@@ -1,11 +1,9 @@
 import multiprocessing
-import os
 import re
 import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import time
 from multiprocessing import resource_sharer
 from pathlib import Path
@@ -188,23 +186,3 @@ def test_workers_end_when_the_loader_is_closed(photo_folder: Path) -> None:
     assert not any(worker.is_alive() for worker in workers)
     with pytest.raises(RuntimeError, match="closed"):
         next(loader.epoch(1))
-
-
-def test_workers_that_a_server_of_forks_starts_make_their_batches(
-    photo_folder: Path, tmp_path: Path
-) -> None:
-    """As in Python 3.14, where their parent is not the trainer."""
-    method = "multiprocessing.set_start_method('forkserver')"
-    program = PROGRAM.replace("photos =", f"{method}\nphotos =")
-    script = tmp_path / "program.py"
-    lines = textwrap.indent(f"{program}print('then', len(list(batches)))", "    ")
-    script.write_text(f"if __name__ == '__main__':{lines}\n")
-    made = subprocess.run(
-        [sys.executable, script, photo_folder],
-        env=os.environ | {"PYTHONPATH": str(forkserver.ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
-    assert re.fullmatch(r"then \d+\n", made.stdout), made.stderr

@@ -70,6 +70,22 @@ def test_an_error_ends_the_workers_before_it_is_handled() -> None:
     loader.close()
 
 
+def test_workers_are_forked_by_whatever_method_python_starts_processes() -> None:
+    """By a server of forks, as in 3.14, each would import torch and get a pickled source."""
+
+    def make_batch(epoch: int, indices: np.ndarray) -> Batch:
+        return black_batch(epoch, indices)  # as a source with an open file, it cannot be pickled
+
+    method = multiprocessing.get_start_method()
+    multiprocessing.set_start_method("forkserver", force=True)
+    try:
+        loader = loader_by(make_batch, EpochPlan(16, 4, 0, True), "workers", 2)
+        assert len(list(loader.epoch(0))) == 4
+        loader.close()
+    finally:
+        multiprocessing.set_start_method(method, force=True)
+
+
 def test_forks_of_a_trainer_that_shares_memory_with_the_network_are_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

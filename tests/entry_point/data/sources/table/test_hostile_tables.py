@@ -84,7 +84,7 @@ WRONG_JSON = [
     ('[1, 2]\n{"path": "a"}\n', "row 1: Expected `object`, got `array`: write a JSON object per"),
     ('{"path": "a", "label": "x"}\n{"path":\n', "row 2: Input data was truncated: write a JSON"),
     ('{"path": "a", "label": "x"}{"path": "b"}\n', "row 1: JSON is malformed: trailing"),
-    ('{"path": "a", "other": ' + "[" * 100_000, "row 1: maximum recursion"),
+    ('{"path": "a", "other": ' + "[" * 100_000, " while deserializing an object: "),
     ('{"path": "a", "label": "x"}\n{"path": "b"}\n', "row 2: has no 'label'"),
     ('{"path": "a", "label": {"x": 1}}\n', f"row 1: Expected {OF_CELLS} | array | null`, got `ob"),
     ('{"path": "a", "label": [["x"]]}\n', f"row 1: Expected {OF_CELLS}`, got `array` - at"),
