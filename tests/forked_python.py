@@ -41,6 +41,8 @@ def forked_python(path: Path, *, isolated: bool = False) -> Iterator[None]:
     The programs, and the ranks of a job among them, are forked. Their output must go to a file.
     `isolated`: on a host of their own, as `tests/entry_point/job/isolated_host.py` makes it.
     """
+    if isolated:
+        isolated_host.require()
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
         address = f"{folder}/python"
         listener.bind(address)

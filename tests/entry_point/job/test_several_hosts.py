@@ -34,6 +34,7 @@ def run_hosts(
     Each host reads its place in SageMaker's file, unless it has environment variables for it. A
     network of their own lets the hosts meet at a port that is always the same.
     """
+    isolated_host.require()
     jobs: list[tuple[list[str], dict[str, str]]] = []
     for rank, (name, count) in enumerate(zip(HOSTS, ranks, strict=True)):
         root = folder / name
@@ -168,6 +169,7 @@ def isolate() -> None:
 def test_two_ranks_train_on_a_host_that_cannot_resolve_its_own_name(
     tmp_path: Path, photo_folder: Path
 ) -> None:
+    isolated_host.require()
     command, environment = write_job(tmp_path, photo_folder, ["trainer.nproc_per_host=2"])
     job = forkserver.start(command[1:], tmp_path / "log", environment=environment, prepare=isolate)
     output, _ = job.communicate(timeout=240)
