@@ -188,6 +188,21 @@ def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_update
     assert not left(job)
 
 
+def test_undeploy_keeps_a_config_if_the_caller_may_not_see_what_other_endpoints_have(
+    job: Aws, terminal: Terminal
+) -> None:
+    terminal.out(hosting.main, JOB)
+    (config,) = (request["EndpointConfigName"] for request in job.made("CreateEndpointConfig"))
+    client = job.client("sagemaker")
+    client.create_endpoint(EndpointName="live", EndpointConfigName=config)
+    denied = refusal("AccessDeniedException", "not authorized: sagemaker:DescribeEndpoint on live")
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", config), denied]
+    line = terminal.refusal(hosting.main, "undeploy", JOB)
+    assert line.startswith(f"endpoint {JOB}: deleted; its config {config} may stay: An error")
+    assert "sagemaker:DescribeEndpoint on live" in line
+    assert left(job) == ["live", config, config]
+
+
 def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
     job: Aws, terminal: Terminal
 ) -> None:
