@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from entry_point.config.commands import make
+from entry_point.config.commands import make, typed
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, check_ranks
 from entry_point.job import own_code
@@ -288,7 +288,7 @@ def _missing_path(
         prefix, file = value.rsplit("/", 1) if path.suffix else (value.rstrip("/"), "")
         yield (
             f"{key}={value}: must be a path in the container; give the prefix as a channel: "
-            f"job.channels.NAME={prefix}/ {key}={CHANNELS / 'NAME' / file}"
+            + typed({"job.channels.NAME": f"{prefix}/", key: str(CHANNELS / "NAME" / file)})
         )
     elif not path.is_absolute() or _is_of_this_machine(path):
         yield (

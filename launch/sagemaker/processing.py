@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from entry_point.config.commands import typed
 from entry_point.config.compose import load_config
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
@@ -82,15 +83,9 @@ def pack(arguments: Sequence[str]) -> Job | None:
                 f"source={source}: holds {names[0].rpartition('/')[2]}; several hosts can share "
                 "only folders of images: set target.instance_count=1"
             )
-    return _launch(
-        request,
-        config,
-        uris,
-        found,
-        session,
-        f"packs {source} into {output}; when it has completed, train on it with\n"
-        f"  data=shards data.access=stream job.channels.training={output}/",
-    )
+    train = {"data": "shards", "data.access": "stream", "job.channels.training": f"{output}/"}
+    what = f"packs {source} into {output}; when it has completed, train on it with\n"
+    return _launch(request, config, uris, found, session, f"{what}  {typed(train)}")
 
 
 def predict(arguments: Sequence[str]) -> Job | None:

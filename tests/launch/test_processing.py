@@ -1,6 +1,7 @@
 """Packing and predicting on SageMaker: the request, the parts of the hosts, what is refused."""
 
 import json
+import shlex
 import shutil
 import tarfile
 from pathlib import Path
@@ -201,6 +202,19 @@ def test_a_launch_can_be_repeated_after_an_error_of_the_service(
     out = terminal.out(sagemaker.main, *PACK, TWO)
     assert "job pack created: packs " in out
     assert f"data=shards data.access=stream job.channels.training={OUTPUT}/" in out
+
+
+def test_what_trains_on_the_packed_images_is_told_as_it_is_typed(
+    bucket: Any, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "photos/train/a/1.jpg")
+    output = f"s3://{BUCKET}/runs/ours, packed"
+    told = terminal.out(sagemaker.main, *PACK, f"output='{output}'")
+    (line,) = (each for each in told.splitlines() if "job.channels.training" in each)
+    monkeypatch.setenv("DRY_RUN", "1")
+    request = json.loads(terminal.out(sagemaker.main, "train", *MINIMAL, *shlex.split(line)))
+    (channel,) = request["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == f"{output}/"
 
 
 def test_a_failed_job_shows_its_reason(

@@ -1,5 +1,6 @@
 """Before a job is paid for, S3 is asked for its inputs and the buckets of its results."""
 
+import shlex
 from typing import Any
 
 import boto3
@@ -40,6 +41,19 @@ def test_an_empty_or_ambiguous_prefix_is_refused(aws: Aws, bucket: Any, terminal
         assert line.startswith(f"{key}=s3://{BUCKET}/{prefix}: {said}")
     assert not aws.made("CreateTrainingJob")
     terminal.out(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/photos/")
+
+
+def test_what_is_advised_of_a_prefix_with_a_blank_can_be_typed(
+    bucket: Any, terminal: Terminal
+) -> None:
+    for key in ("my photos/a/1.jpg", "my photos-old/a/1.jpg"):
+        bucket.put_object(Bucket=BUCKET, Key=key, Body=b"x")
+    key = "job.channels.training"
+    launch = (*LAUNCH, "data=folder", f"{key}.mode=File")
+    line = terminal.refusal(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/my photos/b/")
+    assert f"`aws s3 ls 's3://{BUCKET}/my photos/'` shows" in line
+    line = terminal.refusal(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/my photos")
+    terminal.out(sagemaker.main, *launch, *shlex.split(line.partition("end it in /: ")[2]))
 
 
 def test_checkpoints_outside_of_job_output_are_named(
