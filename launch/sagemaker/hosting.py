@@ -203,7 +203,7 @@ def _require_valid(
         model = job["ModelArtifacts"]["S3ModelArtifacts"]
         require_objects(aws_client(session, "s3"), model, f"{name}: its model")
     outputs = {f"request.{member}": member_of(endpoint_config, member) for member in _OUTPUTS}
-    warn_of_outputs(outputs, member_of(job, "OutputDataConfig.S3OutputPath"))
+    warn_of_outputs(outputs, job["RoleArn"], member_of(job, "OutputDataConfig.S3OutputPath"))
 
 
 def _require_server(environment: dict[str, str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from entry_point.config.commands import typed
 from entry_point.config.compose import load_config
+from entry_point.config.override_text import quote
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import UserError
@@ -109,12 +110,12 @@ def predict(arguments: Sequence[str]) -> Job | None:
     command = ["predict", *others]
     if is_table:
         inputs = {"input": (source, REPLICATED)}
-        command.append(f"input='{ROOT}/input/{PurePosixPath(source).name}'")
+        command.append(f"input={quote(f'{ROOT}/input/{PurePosixPath(source).name}')}")
     else:
         is_packed = session and _is_packed(aws_client(session, "s3"), source)
         inputs = {"input": (f"{source}/", REPLICATED if is_packed else SHARDED)}
     inputs["model"] = (model, REPLICATED)
-    command.append(f"model_dir='{ROOT}/model/{PurePosixPath(model).name}'")
+    command.append(f"model_dir={quote(f'{ROOT}/model/{PurePosixPath(model).name}')}")
     if images:
         inputs["images"] = (f"{images}/", REPLICATED)
         command.append(f"images={ROOT}/images")
@@ -236,7 +237,7 @@ def _launch(
     if lines := [*found, *_problems(request, config, uris, region_of(session))]:
         raise UserError(*lines)
     (source_key, _), (key, output) = uris.items()
-    warn_of_outputs({key: output}, config.job.output)
+    warn_of_outputs({key: output}, request["RoleArn"], config.job.output)
     if session is None:
         print_request(request)
         return None

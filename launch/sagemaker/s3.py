@@ -59,7 +59,9 @@ def require_objects(s3: Any, uri: str, key: str) -> None:
     if "KeyCount" in found and not (others if is_folder else names):
         above = "".join(prefix.rstrip("/").rpartition("/")[:2])
         where = shlex.quote(f"s3://{bucket}/{above}")
-        raise UserError(f"{key}={uri}: S3 has no object there; `aws s3 ls {where}` shows what it has")
+        raise UserError(
+            f"{key}={uri}: S3 has no object there; `aws s3 ls {where}` shows what it has"
+        )
     if f"{prefix}/" in names and others and not is_folder:
         raise UserError(
             f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: "

@@ -374,7 +374,7 @@ def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
     capture = [f"{key}.DestinationS3Uri={uri}", f"{key}.InitialSamplingPercentage=100"]
     capture += [f"{key}.CaptureOptions=[{{CaptureMode:Input}}]"]
     assert hosting.main([JOB, *MINIMAL, *capture]) == 0
-    said = f"{key}.DestinationS3Uri={uri}: outside of job.output=s3://{BUCKET}/runs;"
+    said = f"{key}.DestinationS3Uri={uri}: outside of s3://{BUCKET}/runs;"
     assert (said in capsys.readouterr().err) == warned
 
 
