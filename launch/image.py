@@ -113,7 +113,7 @@ def log_in(engine: Engine, repository: str) -> str:
         raise UserError(
             f"IMAGE={repository}: there is no such repository in this account and region; "
             f'`make setup-aws ARGS="Bucket=NAME Repository={repository}"` creates it; its role '
-            "then pulls from there only, and stack=OTHER makes another role"
+            "then pulls from there only, and stack=OTHER CreateBucket=false makes another"
         ) from error
     registry = uri.removesuffix(f"/{repository}")
     password = ask_aws("ecr", "get-login-password")
