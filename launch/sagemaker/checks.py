@@ -216,9 +216,9 @@ def _outputs(plan: Plan) -> dict[str, str]:
 
 def _inputs(plan: Plan) -> dict[str, str]:
     """Returns the S3 prefixes that must hold objects, by their setting; without the code."""
-    # Checkpoints are a folder: those of the job run-10 do not make those of run-1 ambiguous.
+    # With a prefix that only has folders of several jobs, the job would start from scratch.
     earlier = plan.config.resume_from
-    found = {"resume_from": f"{earlier.rstrip('/')}/"} if earlier else {}
+    found = {"resume_from": f"{earlier.rstrip('/')}/step-"} if earlier else {}
     for name, channel in plan.channels.items():
         source = channel["DataSource"].get("S3DataSource")
         if source and not (plan.code and name == own_code.CHANNEL):
