@@ -17,7 +17,7 @@ _SPECIAL = re.compile(r'["$`\\!]')
 
 
 def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
-    """Returns the command that runs `target` with these words and settings, as typed into a shell."""
+    """Returns the command that runs `target` with these words and settings, as a shell takes it."""
     inside = typed(settings, *words)
     quoted = shlex.quote(inside) if _SPECIAL.search(inside) else f'"{inside}"'
     return f"make {target} ARGS={quoted}"

@@ -202,7 +202,7 @@ def test_without_repository_or_credentials_push_is_one_line(
     line = refusal(terminal, "push")
     assert "IMAGE=mine: there is no such repository" in line
     assert '`make setup-aws ARGS="Bucket=NAME Repository=mine"` creates it' in line
-    assert "its role then pulls from there only, and stack=OTHER CreateBucket=false makes another" in line
+    assert "its role then pulls from there only, and stack=OTHER CreateBucket=false makes" in line
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert "redentials" in refusal(terminal, "push")
