@@ -37,8 +37,8 @@ _ADVICE = (
     (
         "ResourceLimitExceeded",
         "",
-        "raise this quota in the Service Quotas console, or choose another target.instance_type, "
-        "fewer instances, or target.spot=true (a separate quota)",
+        "raise this quota in the Service Quotas console, or choose another instance type or fewer "
+        "instances; for training, target.spot=true has a separate quota",
     ),
     (
         "ValidationException",

@@ -230,6 +230,7 @@ def test_a_refused_step_leaves_nothing_behind_but_an_endpoint_that_was_there(
     job.refuse(operation, "ResourceLimitExceeded", "the account limit is 0 instances")
     line = terminal.refusal(hosting.main, "deploy", JOB)
     assert "the account limit is 0 instances" in line and "Service Quotas" in line
+    assert "target.instance_type" not in line  # which a deployment refuses
     assert left(job) == before
 
 
