@@ -25,7 +25,7 @@ from entry_point.config.retired import retired
 from entry_point.job.program import UserError, run_program
 from launch import say
 from launch.aws_cli import ask_aws
-from launch.engine import Engine, find_engine
+from launch.engine import Engine, find_engine, make_command
 from launch.revision import ROOT, commit, is_committed
 
 DEFAULT_NAME = "managed-training-template"
@@ -70,7 +70,8 @@ def build(engine: Engine) -> None:
     build_image(engine, reference, ROOT)
     say(f"image: built {reference}")
     before = "" if is_committed(commit()) else ", once you have committed all changes,"
-    say(f"image: next: `make docker-train` trains in it; `make image push`{before} publishes it")
+    train, publish = make_command("docker-train"), make_command("image push")
+    say(f"image: next: `{train}` trains in it; `{publish}`{before} publishes it")
 
 
 def push(engine: Engine) -> None:
@@ -82,7 +83,7 @@ def push(engine: Engine) -> None:
     if not is_committed(commit()):
         raise UserError(
             f"the tree is {commit()}, so no commit identifies its image: commit what `git status` "
-            "lists, run `make image`, then `make push`"
+            f"lists, then run `{make_command('image push')}`"
         )
     reference = image_reference()
     engine.require_image(reference)
@@ -90,11 +91,11 @@ def push(engine: Engine) -> None:
     pushed = f"{registry}/{reference}"
     engine.call("tag", reference, pushed)
     if not engine.show("push", pushed):
+        again = make_command("image push", IMAGE=f"{reference}-2")
         raise UserError(
             "the push failed, its last lines above say why. If the tag is taken: tags are never "
-            f"moved, so use target.image={pushed}, or run `make image push` with "
-            f"IMAGE={reference}-2. Else check REGISTRY={registry}, and log in with "
-            f"`docker login {registry}`"
+            f"moved, so use target.image={pushed}, or run `{again}`. Else check "
+            f"REGISTRY={registry}, and log in with `docker login {registry}`"
         )
     say(f"image: pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
 
