@@ -64,18 +64,19 @@ def build_image(engine: Engine, reference: str, context: Path) -> None:
         )
 
 
-def build(engine: Engine) -> None:
-    """Build the image of the current tree and print its name."""
+def build(engine: Engine) -> int:
+    """Build the image of the current tree and print its name; returns 0."""
     reference = image_reference()
     build_image(engine, reference, ROOT)
     say(f"image: built {reference}")
     before = "" if is_committed(commit()) else ", once you have committed all changes,"
     train, publish = make_command("docker-train"), make_command("image push")
     say(f"image: next: `{train}` trains in it; `{publish}`{before} publishes it")
+    return 0
 
 
-def push(engine: Engine) -> None:
-    """Push the image of this commit and print the override that uses it.
+def push(engine: Engine) -> int:
+    """Push the image of this commit and print the override that uses it; returns 0.
 
     Raises UserError if the tree has uncommitted changes, if there is no such image, and if the
     registry refuses it.
@@ -98,6 +99,7 @@ def push(engine: Engine) -> None:
             f"REGISTRY={registry}, and log in with `docker login {registry}`"
         )
     say(f"image: pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
+    return 0
 
 
 def log_in(engine: Engine, repository: str) -> str:
@@ -131,12 +133,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("command", choices=("build", "push"))
     command = build if parser.parse_args(arguments).command == "build" else push
-
-    def run() -> int:
-        command(find_engine())
-        return 0
-
-    return run_program("image", run)
+    return run_program("image", lambda: command(find_engine()))
 
 
 if __name__ == "__main__":
