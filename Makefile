@@ -130,8 +130,9 @@ upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
 	@$(if $(filter-out 0,$(DRY_RUN)),printf '%q ' $(SYNC); echo; exit;) \
 	command -v aws >/dev/null || { echo 'upload: no command aws: install the AWS CLI' >&2; exit 2; }; \
 	$(SYNC); \
-	for word in $(ARGS); do [[ $$word != s3://* ]] || to=$${word%/}; done; \
-	printf 'next: make sagemaker-train ARGS="job.channels.training=%q/ ..." trains on it\n' "$$to"
+	for word in $(ARGS); do [[ $$word != s3://* ]] || to=$${word%/}/; done; \
+	[[ $$to != *,* ]] || to="'$$to'"; \
+	printf 'next: make sagemaker-train ARGS="job.channels.training=%q ..." trains on it\n' "$$to"
 
 sagemaker-dataset: ## Pack in a job: ARGS="source=s3://... output=s3://..."
 	@$(READY) launch

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 
 from entry_point.job.program import UserError
 
+# What an image is, its name, and where it goes; BUILD_OPTIONS may have secrets.
+VARIABLES = ("DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "IMAGE", "REGISTRY", "ENGINE")
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -34,7 +37,14 @@ class Engine:
     def require_image(self, reference: str) -> None:
         """Raise UserError unless the engine has this image."""
         if not self.call("image", "ls", "--quiet", reference):
-            raise UserError(f"there is no image {reference}: run `make image` first")
+            raise UserError(f"there is no image {reference}: run `{make_command('image')}` first")
+
+
+def make_command(targets: str, **others: str) -> str:
+    """Returns `make TARGETS` with the variables that were given, or others in their place."""
+    given = {name: others.get(name) or os.environ.get(name) for name in VARIABLES}
+    words = [f"{name}={shlex.quote(value)}" for name, value in given.items() if value]
+    return " ".join(["make", targets, *words])
 
 
 def find_engine() -> Engine:

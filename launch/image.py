@@ -25,7 +25,7 @@ from entry_point.config.retired import retired
 from entry_point.job.program import UserError, run_program
 from launch import say
 from launch.aws_cli import ask_aws
-from launch.engine import Engine, find_engine
+from launch.engine import Engine, find_engine, make_command
 from launch.revision import ROOT, commit, is_committed
 
 DEFAULT_NAME = "managed-training-template"
@@ -64,17 +64,19 @@ def build_image(engine: Engine, reference: str, context: Path) -> None:
         )
 
 
-def build(engine: Engine) -> None:
-    """Build the image of the current tree and print its name."""
+def build(engine: Engine) -> int:
+    """Build the image of the current tree and print its name; returns 0."""
     reference = image_reference()
     build_image(engine, reference, ROOT)
     say(f"image: built {reference}")
     before = "" if is_committed(commit()) else ", once you have committed all changes,"
-    say(f"image: next: `make docker-train` trains in it; `make image push`{before} publishes it")
+    train, publish = make_command("docker-train"), make_command("image push")
+    say(f"image: next: `{train}` trains in it; `{publish}`{before} publishes it")
+    return 0
 
 
-def push(engine: Engine) -> None:
-    """Push the image of this commit and print the override that uses it.
+def push(engine: Engine) -> int:
+    """Push the image of this commit and print the override that uses it; returns 0.
 
     Raises UserError if the tree has uncommitted changes, if there is no such image, and if the
     registry refuses it.
@@ -82,7 +84,7 @@ def push(engine: Engine) -> None:
     if not is_committed(commit()):
         raise UserError(
             f"the tree is {commit()}, so no commit identifies its image: commit what `git status` "
-            "lists, run `make image`, then `make push`"
+            f"lists, then run `{make_command('image push')}`"
         )
     reference = image_reference()
     engine.require_image(reference)
@@ -90,13 +92,14 @@ def push(engine: Engine) -> None:
     pushed = f"{registry}/{reference}"
     engine.call("tag", reference, pushed)
     if not engine.show("push", pushed):
+        again = make_command("image push", IMAGE=f"{reference}-2")
         raise UserError(
             "the push failed, its last lines above say why. If the tag is taken: tags are never "
-            f"moved, so use target.image={pushed}, or run `make image push` with "
-            f"IMAGE={reference}-2. Else check REGISTRY={registry}, and log in with "
-            f"`docker login {registry}`"
+            f"moved, so use target.image={pushed}, or run `{again}`. Else check "
+            f"REGISTRY={registry}, and log in with `docker login {registry}`"
         )
     say(f"image: pushed; pass this to `make sagemaker-train`:\n  target.image={pushed}")
+    return 0
 
 
 def log_in(engine: Engine, repository: str) -> str:
@@ -113,7 +116,7 @@ def log_in(engine: Engine, repository: str) -> str:
         raise UserError(
             f"IMAGE={repository}: there is no such repository in this account and region; "
             f'`make setup-aws ARGS="Bucket=NAME Repository={repository}"` creates it; its role '
-            "then pulls from there only, and stack=OTHER makes another role"
+            "then pulls from there only, and stack=OTHER CreateBucket=false makes another"
         ) from error
     registry = uri.removesuffix(f"/{repository}")
     password = ask_aws("ecr", "get-login-password")
@@ -130,12 +133,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("command", choices=("build", "push"))
     command = build if parser.parse_args(arguments).command == "build" else push
-
-    def run() -> int:
-        command(find_engine())
-        return 0
-
-    return run_program("image", run)
+    return run_program("image", lambda: command(find_engine()))
 
 
 if __name__ == "__main__":

@@ -120,7 +120,8 @@ def _arguments(planned: Plan, in_pipeline: bool) -> dict[str, Any]:
     channels = [configs.Channel(**_snake(each)) for each in request.get("InputDataConfig", [])]
     return {
         **made,
-        "base_job_name": planned.config.job.name or BASE_NAME,
+        # The SDK adds the time, and cuts what is longer than SageMaker takes.
+        "base_job_name": (planned.config.job.name or BASE_NAME)[:48],
         "training_image": algorithm["TrainingImage"],
         "training_input_mode": algorithm["TrainingInputMode"],
         "role": request["RoleArn"],

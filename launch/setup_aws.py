@@ -18,6 +18,7 @@ from entry_point.config.retired import retired
 from entry_point.job.program import UserError, asks_for_help, run_for_reader, run_program
 from launch import say
 from launch.aws_cli import ask_aws, is_dry_run, run_aws
+from launch.image import DEFAULT_NAME
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
 STACK = "managed-training-template"
@@ -63,10 +64,12 @@ def _run(arguments: Sequence[str]) -> int:
             f"job.role={made['Role']} job.output={made['Output']} yourself"
         )
     MINE.write_text(f"{_HEADER}job:\n  role: {made['Role']}\n  output: {made['Output']}\n")
+    repository = made["Repository"].partition("/")[2]
+    image = "" if repository == DEFAULT_NAME else f" IMAGE={repository}"
     say(
         f"every launch reads {os.path.relpath(MINE)}: "
         f"job.role={made['Role']} job.output={made['Output']}\n"
-        f"next: `make image push` pushes the image to {made['Repository']}"
+        f"next: `make image push{image}` pushes the image to {made['Repository']}"
     )
     return 0
 

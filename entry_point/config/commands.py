@@ -17,14 +17,19 @@ _SPECIAL = re.compile(r'["$`\\!]')
 
 
 def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
-    """Returns the command that runs `target` with these words and settings, as typed into a shell.
+    """Returns the command that runs `target` with these words and settings, as a shell takes it."""
+    inside = typed(settings, *words)
+    quoted = shlex.quote(inside) if _SPECIAL.search(inside) else f'"{inside}"'
+    return f"make {target} ARGS={quoted}"
+
+
+def typed(settings: Mapping[str, Any], *words: str) -> str:
+    """Returns these words and settings as typed into `ARGS="..."`.
 
     A shell reads them twice, before make and after it; make reads `$` as a variable.
     """
     arguments = [*words, *(f"{key}={spell(value)}" for key, value in settings.items())]
-    typed = shlex.join(arguments).replace("$", "$$")
-    quoted = shlex.quote(typed) if _SPECIAL.search(typed) else f'"{typed}"'
-    return f"make {target} ARGS={quoted}"
+    return shlex.join(arguments).replace("$", "$$")
 
 
 def flat(values: Mapping[str, Any], group: str = "") -> dict[str, Any]:

@@ -14,7 +14,6 @@ download JOB [--checkpoints]  model and output into runs/JOB
 """
 
 import argparse
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -37,7 +36,6 @@ COMMANDS = ("train", "dataset", "predict", "status", "logs", "stop", "download")
 
 def main(arguments: Sequence[str]) -> int:
     """Run one command; an error is one line on stderr and exit code 1."""
-    logging.basicConfig(format="%(message)s", level=logging.WARNING, stream=sys.stderr)
     parser = argparse.ArgumentParser(
         "python -m launch.sagemaker",
         description=__doc__,

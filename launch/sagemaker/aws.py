@@ -1,6 +1,7 @@
 """boto3 sessions and clients, and AWS's errors as one line."""
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -36,8 +37,8 @@ _ADVICE = (
     (
         "ResourceLimitExceeded",
         "",
-        "raise this quota in the Service Quotas console, or choose another target.instance_type, "
-        "fewer instances, or target.spot=true (a separate quota)",
+        "raise this quota in the Service Quotas console, or choose another instance type or fewer "
+        "instances; for training, target.spot=true has a separate quota",
     ),
     (
         "ValidationException",
@@ -61,6 +62,8 @@ def run_and_explain(command: Callable[[], int]) -> int:
 
     Ctrl-C gives 130, SIGTERM 143. Any other error is a bug and keeps its traceback.
     """
+    # It logs the traceback of a login that is over, before it raises the error.
+    logging.getLogger("botocore").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
     try:
         return run_for_reader(command)

@@ -11,7 +11,10 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from entry_point.config.commands import make
+import yaml
+
+from entry_point.config import compose
+from entry_point.config.commands import make, typed
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, check_ranks
 from entry_point.job import own_code
@@ -57,7 +60,7 @@ def require_valid(plan: Plan, session: Any) -> None:
             require_bucket(s3, uri, key)
         for key, uri in _inputs(plan).items():
             require_objects(s3, uri, key)
-    warn_of_outputs(outputs, plan.config.job.output)
+    warn_of_outputs(outputs, plan.request["RoleArn"], plan.config.job.output)
 
 
 def problems(plan: Plan, region: str | None) -> Iterator[str]:
@@ -174,17 +177,24 @@ def environment_problems(request: dict[str, Any]) -> Iterator[str]:
         yield f"job.environment.ML_ROOT={root}: SageMaker reads and fills {CONTAINER_ROOT}; drop it"
 
 
-def warn_of_outputs(outputs: Mapping[str, str | None], output: str | None) -> None:
-    """Say which prefixes are outside of job.output, where the template's role may not write.
+def warn_of_outputs(
+    outputs: Mapping[str, str | None], role: str | None, output: str | None
+) -> None:
+    """Say which prefixes are outside of that of `make setup-aws` or, if this is not its role, of
+    job.output: the template's role may not write there.
 
     Another role may, so this is no error.
     """
+    file = compose.CONFIGS / "target/mine.yaml"
+    mine = yaml.safe_load(file.read_text()) if file.is_file() else None
+    if role and member_of(mine, "job.role") == role:
+        output = member_of(mine, "job.output")
     for key, uri in outputs.items():
         if uri and output and not f"{uri}/".startswith(f"{output.rstrip('/')}/"):
             sys.stderr.write(
-                f"{key}={uri}: outside of job.output={output}; the role of `make setup-aws` may "
-                "write below its OutputPrefix only, and the job would fail when it uploads; choose "
-                "a prefix below job.output, unless job.role may write here\n"
+                f"{key}={uri}: outside of {output}; the role of `make setup-aws` may write below "
+                "its OutputPrefix only, and the job would fail when it uploads; choose a prefix "
+                f"below {output}, unless job.role may write here\n"
             )
 
 
@@ -206,9 +216,9 @@ def _outputs(plan: Plan) -> dict[str, str]:
 
 def _inputs(plan: Plan) -> dict[str, str]:
     """Returns the S3 prefixes that must hold objects, by their setting; without the code."""
-    # Checkpoints are a folder: those of the job run-10 do not make those of run-1 ambiguous.
+    # With a prefix that only has folders of several jobs, the job would start from scratch.
     earlier = plan.config.resume_from
-    found = {"resume_from": f"{earlier.rstrip('/')}/"} if earlier else {}
+    found = {"resume_from": f"{earlier.rstrip('/')}/step-"} if earlier else {}
     for name, channel in plan.channels.items():
         source = channel["DataSource"].get("S3DataSource")
         if source and not (plan.code and name == own_code.CHANNEL):
@@ -288,7 +298,7 @@ def _missing_path(
         prefix, file = value.rsplit("/", 1) if path.suffix else (value.rstrip("/"), "")
         yield (
             f"{key}={value}: must be a path in the container; give the prefix as a channel: "
-            f"job.channels.NAME={prefix}/ {key}={CHANNELS / 'NAME' / file}"
+            + typed({"job.channels.NAME": f"{prefix}/", key: str(CHANNELS / "NAME" / file)})
         )
     elif not path.is_absolute() or _is_of_this_machine(path):
         yield (

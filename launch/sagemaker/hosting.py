@@ -203,7 +203,7 @@ def _require_valid(
         model = job["ModelArtifacts"]["S3ModelArtifacts"]
         require_objects(aws_client(session, "s3"), model, f"{name}: its model")
     outputs = {f"request.{member}": member_of(endpoint_config, member) for member in _OUTPUTS}
-    warn_of_outputs(outputs, member_of(job, "OutputDataConfig.S3OutputPath"))
+    warn_of_outputs(outputs, job["RoleArn"], member_of(job, "OutputDataConfig.S3OutputPath"))
 
 
 def _require_server(environment: dict[str, str]) -> None:
@@ -263,7 +263,9 @@ def _config_of(sagemaker: Any, endpoint: str) -> str | None:
     """Returns the name of an endpoint's config; None if there is no such endpoint."""
     try:
         name: str = sagemaker.describe_endpoint(EndpointName=endpoint)["EndpointConfigName"]
-    except ClientError:
+    except ClientError as error:
+        if not error.response["Error"]["Code"].startswith("Validation"):
+            raise
         return None
     return name
 
@@ -277,13 +279,15 @@ def _undeploy(arguments: Sequence[str]) -> int:
         raise UserError("no endpoint given; `make sagemaker ARGS=status` lists them")
     sagemaker, failed = aws_client(open_session(), "sagemaker"), list[str]()
     for name in arguments:
+        done = ""
         try:
             config = sagemaker.describe_endpoint(EndpointName=name)["EndpointConfigName"]
             sagemaker.delete_endpoint(EndpointName=name)
+            done = f"deleted; its config {config} may stay: "
             users = _endpoints_with(sagemaker, config, besides=name)
             is_own = not users and _delete_own(sagemaker, config)
         except ClientError as error:  # the others are billed, too
-            failed.append(f"endpoint {name}: {explain(error)}")
+            failed.append(f"endpoint {name}: {done}{explain(error)}")
             continue
         why = f"{', '.join(users)} uses it" if users else "another tool made it"
         rest = f"; its config {config} stays, {why}"

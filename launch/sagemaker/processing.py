@@ -13,7 +13,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
 
+from entry_point.config.commands import typed
 from entry_point.config.compose import load_config
+from entry_point.config.override_text import quote
 from entry_point.config.packing_config import OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
 from entry_point.job.program import UserError
@@ -82,15 +84,9 @@ def pack(arguments: Sequence[str]) -> Job | None:
                 f"source={source}: holds {names[0].rpartition('/')[2]}; several hosts can share "
                 "only folders of images: set target.instance_count=1"
             )
-    return _launch(
-        request,
-        config,
-        uris,
-        found,
-        session,
-        f"packs {source} into {output}; when it has completed, train on it with\n"
-        f"  data=shards data.access=stream job.channels.training={output}/",
-    )
+    train = {"data": "shards", "data.access": "stream", "job.channels.training": f"{output}/"}
+    what = f"packs {source} into {output}; when it has completed, train on it with\n"
+    return _launch(request, config, uris, found, session, f"{what}  {typed(train)}")
 
 
 def predict(arguments: Sequence[str]) -> Job | None:
@@ -114,12 +110,12 @@ def predict(arguments: Sequence[str]) -> Job | None:
     command = ["predict", *others]
     if is_table:
         inputs = {"input": (source, REPLICATED)}
-        command.append(f"input='{ROOT}/input/{PurePosixPath(source).name}'")
+        command.append(f"input={quote(f'{ROOT}/input/{PurePosixPath(source).name}')}")
     else:
         is_packed = session and _is_packed(aws_client(session, "s3"), source)
         inputs = {"input": (f"{source}/", REPLICATED if is_packed else SHARDED)}
     inputs["model"] = (model, REPLICATED)
-    command.append(f"model_dir='{ROOT}/model/{PurePosixPath(model).name}'")
+    command.append(f"model_dir={quote(f'{ROOT}/model/{PurePosixPath(model).name}')}")
     if images:
         inputs["images"] = (f"{images}/", REPLICATED)
         command.append(f"images={ROOT}/images")
@@ -241,7 +237,7 @@ def _launch(
     if lines := [*found, *_problems(request, config, uris, region_of(session))]:
         raise UserError(*lines)
     (source_key, _), (key, output) = uris.items()
-    warn_of_outputs({key: output}, config.job.output)
+    warn_of_outputs({key: output}, request["RoleArn"], config.job.output)
     if session is None:
         print_request(request)
         return None

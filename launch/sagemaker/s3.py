@@ -1,6 +1,7 @@
 """S3: what the prefixes of a job hold, and your own code for it."""
 
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from entry_point.config.commands import typed
 from entry_point.job.program import UserError
 from launch import say
 from launch.aws_cli import require_version_2
@@ -56,13 +58,14 @@ def require_objects(s3: Any, uri: str, key: str) -> None:
     # The console marks a folder with an empty object of its name.
     if "KeyCount" in found and not (others if is_folder else names):
         above = "".join(prefix.rstrip("/").rpartition("/")[:2])
+        where = shlex.quote(f"s3://{bucket}/{above}")
         raise UserError(
-            f"{key}={uri}: S3 has no object there; `aws s3 ls s3://{bucket}/{above}` shows what it "
-            "has"
+            f"{key}={uri}: S3 has no object there; `aws s3 ls {where}` shows what it has"
         )
     if f"{prefix}/" in names and others and not is_folder:
         raise UserError(
-            f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: {key}={uri}/"
+            f"{key}={uri}: also means s3://{bucket}/{others[0]}; end it in /: "
+            + typed({key: f"{uri}/"})
         )
 
 

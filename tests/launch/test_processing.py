@@ -1,6 +1,7 @@
 """Packing and predicting on SageMaker: the request, the parts of the hosts, what is refused."""
 
 import json
+import shlex
 import shutil
 import tarfile
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from entry_point import __main__ as image
+from entry_point.config.compose import load_config
+from entry_point.config.predict_config import PredictConfig
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.data.sources.table_folder import TABLE_SUFFIXES
 from entry_point.job.run_folder import CONTAINER_ROOT
@@ -78,6 +81,15 @@ def test_each_host_predicts_a_share_of_the_images_with_the_whole_model(
     assert request["AppSpecification"]["ContainerArguments"] == words
 
 
+@pytest.mark.usefixtures("dry_run")
+def test_a_table_whose_name_has_a_quote_is_predicted(terminal: Terminal) -> None:
+    given = (f'input="s3://{BUCKET}/Ann\'s ${{1}}, b.csv"', f"images={PHOTOS}")
+    request = json.loads(terminal.out(sagemaker.main, *PREDICT, *given))
+    command, *overrides = request["AppSpecification"]["ContainerArguments"]
+    config = load_config(command, PredictConfig, overrides)
+    assert config.input == f"{PROCESSING}/input/Ann's ${{1}}, b.csv"
+
+
 CLUSTER = "job.request.ProcessingResources.ClusterConfig"
 # The command, what is given, the beginning of the line, and what whoever follows it gives instead.
 MISTAKES = [
@@ -143,7 +155,7 @@ def test_an_output_outside_of_job_output_is_named(
 ) -> None:
     assert sagemaker.main([*PREDICT, f"output_dir=s3://{BUCKET}/{folder}"]) == 0
     said = capsys.readouterr().err
-    assert (f"output_dir=s3://{BUCKET}/{folder}: outside of job.output=" in said) == warned
+    assert (f"output_dir=s3://{BUCKET}/{folder}: outside of s3://" in said) == warned
 
 
 # With AWS
@@ -201,6 +213,19 @@ def test_a_launch_can_be_repeated_after_an_error_of_the_service(
     out = terminal.out(sagemaker.main, *PACK, TWO)
     assert "job pack created: packs " in out
     assert f"data=shards data.access=stream job.channels.training={OUTPUT}/" in out
+
+
+def test_what_trains_on_the_packed_images_is_told_as_it_is_typed(
+    bucket: Any, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(bucket, "photos/train/a/1.jpg")
+    output = f"s3://{BUCKET}/runs/ours, packed"
+    told = terminal.out(sagemaker.main, *PACK, f"output='{output}'")
+    (line,) = (each for each in told.splitlines() if "job.channels.training" in each)
+    monkeypatch.setenv("DRY_RUN", "1")
+    request = json.loads(terminal.out(sagemaker.main, "train", *MINIMAL, *shlex.split(line)))
+    (channel,) = request["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == f"{output}/"
 
 
 def test_a_failed_job_shows_its_reason(

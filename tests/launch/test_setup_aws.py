@@ -34,7 +34,8 @@ def test_everything_is_created_and_every_launch_reads_role_and_output(
     out = terminal.out(setup_aws.main, *ARGUMENTS, "OutputPrefix=team/jobs")
     arn = role(aws_cli)["Arn"]
     assert f"job.role={arn} job.output=s3://{NEW}/team/jobs" in out
-    assert f"{REGISTRY}/{REPOSITORY}" in out
+    push = f"make image push IMAGE={REPOSITORY}"
+    assert f"`{push}` pushes the image to {REGISTRY}/{REPOSITORY}\n" in out
     shutil.copytree(compose.CONFIGS, tmp_path / "configs")
     shutil.copy(setup_aws.MINE, tmp_path / "configs/target/mine.yaml")
     monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")

@@ -68,6 +68,9 @@ def test_all_files_but_hidden_ones_arrive_and_the_next_command_is_said(
 def test_the_next_command_names_a_prefix_with_blanks_as_it_is_typed(folder: Path) -> None:
     code, said = upload(str(folder), f"s3://{BUCKET}/my photos")
     assert code == 0 and f'job.channels.training=s3://{BUCKET}/my\\ photos/ ..."' in said
+    code, said = upload(str(folder), f"s3://{BUCKET}/a, b")
+    typed = said.partition('ARGS="')[2].partition(" ...")[0]
+    assert shlex.split(typed) == [f"job.channels.training='s3://{BUCKET}/a, b/'"]
 
 
 @pytest.mark.usefixtures("aws_cli")

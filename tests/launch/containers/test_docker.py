@@ -196,7 +196,9 @@ def test_what_cannot_start_is_one_line_and_leaves_no_run_folder(
     fake_engine("exit 0")  # lists no image
     (start_folder / "model.safetensors").touch()
     for words in (["train"], ["serve", f"model_dir={start_folder}"]):
-        assert f"there is no image {IMAGE}: run `make image` first" in refusal(terminal, *words)
+        assert f"there is no image {IMAGE}: run `make image IMAGE={IMAGE}` first" in refusal(
+            terminal, *words
+        )
     fake_engine("echo Cannot connect to the Docker daemon >&2; exit 1")
     assert "docker: Cannot connect to the Docker daemon" in refusal(terminal, "train")
     monkeypatch.setenv("ENGINE", "dcoker --tls")

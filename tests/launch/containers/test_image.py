@@ -106,7 +106,10 @@ def test_a_build_passes_its_settings_on_and_names_the_image(
     settings = {"BASE_IMAGE": "mine:1", "PREBUILD": "0", "EXTRAS": "timm dali"}
     for name, value in (settings | options).items():
         monkeypatch.setenv(name, value)
-    assert "once you have committed all changes" in terminal.out(image.main, "build")
+    again = "BASE_IMAGE=mine:1 PREBUILD=0 EXTRAS='timm dali'`"
+    out = terminal.out(image.main, "build")
+    assert f"next: `make docker-train {again} trains in it" in out
+    assert f"`make image push {again}, once you have committed all changes, publishes it" in out
     call = calls.read_text().splitlines()[-1]
     assert f"--build-arg=REVISION={head(repository)}-dirty" in call
     assert all(f" --build-arg={name}={value} " in call for name, value in settings.items())
@@ -168,9 +171,16 @@ def test_a_refused_push_names_the_registry_and_what_to_do_if_the_tag_is_taken(
 ) -> None:
     fake_engine("case $1 in image) echo 0123;; push) exit 1;; esac")
     monkeypatch.setenv("REGISTRY", "localhost:1")
-    line, tag = refusal(terminal, "push"), f"{image.DEFAULT_NAME}:cpu-{head(repository)}"
-    assert f"use target.image=localhost:1/{tag}, or run" in line
-    assert f"IMAGE={tag}-2. " in line and "`docker login localhost:1`" in line
+    monkeypatch.setenv("DEVICE", "gpu")
+    line, tag = refusal(terminal, "push"), f"{image.DEFAULT_NAME}:gpu-{head(repository)}"
+    # Without DEVICE, an image for CPUs would get the tag of one for GPUs.
+    again = f"make image push DEVICE=gpu IMAGE={tag}-2 REGISTRY=localhost:1"
+    assert f"use target.image=localhost:1/{tag}, or run `{again}`. " in line
+    assert "`docker login localhost:1`" in line
+    fake_engine("exit 0")  # lists no image
+    assert "run `make image DEVICE=gpu REGISTRY=localhost:1` first" in refusal(terminal, "push")
+    (repository / "new").touch()
+    assert "run `make image push DEVICE=gpu REGISTRY=localhost:1`" in refusal(terminal, "push")
 
 
 @pytest.mark.usefixtures("repository")
@@ -202,7 +212,7 @@ def test_without_repository_or_credentials_push_is_one_line(
     line = refusal(terminal, "push")
     assert "IMAGE=mine: there is no such repository" in line
     assert '`make setup-aws ARGS="Bucket=NAME Repository=mine"` creates it' in line
-    assert "its role then pulls from there only, and stack=OTHER makes another role" in line
+    assert "its role then pulls from there only, and stack=OTHER CreateBucket=false makes" in line
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
     assert "redentials" in refusal(terminal, "push")

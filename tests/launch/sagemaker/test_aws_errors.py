@@ -11,6 +11,7 @@ from botocore import exceptions
 
 from entry_point.job.program import ExitCode
 from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker import hosting
 from launch.sagemaker.aws import explain
 from tests.launch.conftest import (
     DROPPED,
@@ -160,6 +161,25 @@ def test_a_login_that_is_missing_or_over_says_how_to_sign_in(
 ) -> None:
     line = explain(error)
     assert line and "run `aws sso login` or `aws configure`" in line and "\n" not in line
+
+
+@pytest.mark.usefixtures("aws")
+def test_a_login_by_sso_that_is_over_is_told_without_the_traceback_that_botocore_logs(
+    terminal: Terminal,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    account = "sso_account_id=123456789012\nsso_role_name=mine\n"
+    file = tmp_path / "config"
+    file.write_text(f"[profile sso]\nsso_start_url=https://a\nsso_region={REGION}\n{account}")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(file))
+    monkeypatch.setenv("AWS_PROFILE", "sso")
+    for main, words in ((sagemaker.main, ["status"]), (hosting.main, ["undeploy", "a"])):
+        assert "run `aws sso login`" in terminal.refusal(main, *words)
+    assert not caplog.records
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

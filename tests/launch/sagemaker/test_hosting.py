@@ -188,6 +188,21 @@ def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_update
     assert not left(job)
 
 
+def test_undeploy_keeps_a_config_if_the_caller_may_not_see_what_other_endpoints_have(
+    job: Aws, terminal: Terminal
+) -> None:
+    terminal.out(hosting.main, JOB)
+    (config,) = (request["EndpointConfigName"] for request in job.made("CreateEndpointConfig"))
+    client = job.client("sagemaker")
+    client.create_endpoint(EndpointName="live", EndpointConfigName=config)
+    denied = refusal("AccessDeniedException", "not authorized: sagemaker:DescribeEndpoint on live")
+    job.answers["DescribeEndpoint"] = [answer_endpoint("InService", config), denied]
+    line = terminal.refusal(hosting.main, "undeploy", JOB)
+    assert line.startswith(f"endpoint {JOB}: deleted; its config {config} may stay: An error")
+    assert "sagemaker:DescribeEndpoint on live" in line
+    assert left(job) == ["live", config, config]
+
+
 def test_an_endpoint_that_does_not_start_shows_its_last_lines_and_the_reason(
     job: Aws, terminal: Terminal
 ) -> None:
@@ -215,6 +230,7 @@ def test_a_refused_step_leaves_nothing_behind_but_an_endpoint_that_was_there(
     job.refuse(operation, "ResourceLimitExceeded", "the account limit is 0 instances")
     line = terminal.refusal(hosting.main, "deploy", JOB)
     assert "the account limit is 0 instances" in line and "Service Quotas" in line
+    assert "target.instance_type" not in line  # which a deployment refuses
     assert left(job) == before
 
 
@@ -359,7 +375,7 @@ def test_an_output_of_an_endpoint_outside_of_the_jobs_is_named(
     capture = [f"{key}.DestinationS3Uri={uri}", f"{key}.InitialSamplingPercentage=100"]
     capture += [f"{key}.CaptureOptions=[{{CaptureMode:Input}}]"]
     assert hosting.main([JOB, *MINIMAL, *capture]) == 0
-    said = f"{key}.DestinationS3Uri={uri}: outside of job.output=s3://{BUCKET}/runs;"
+    said = f"{key}.DestinationS3Uri={uri}: outside of s3://{BUCKET}/runs;"
     assert (said in capsys.readouterr().err) == warned
 
 

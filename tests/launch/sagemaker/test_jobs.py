@@ -339,11 +339,13 @@ def test_a_resumed_job_gets_the_checkpoints_of_the_earlier_one_if_there_are_any(
 ) -> None:
     describe(aws, "Stopped", CheckpointConfig={"S3Uri": f"s3://{BUCKET}/runs/kept"})
     launch = ("train", *MINIMAL, "resume_from=the-job")
-    # Those of a job whose name begins in the same way.
-    bucket.put_object(Bucket=BUCKET, Key="runs/kept-2/step-1", Body=b"x")
+    # Those of a job whose name begins in the same way, and of two that share the prefix.
+    for key in ("kept-2/step-1.pt", "kept/one/step-1.pt", "kept/two/step-1.pt"):
+        bucket.put_object(Bucket=BUCKET, Key=f"runs/{key}", Body=b"x")
     line = terminal.refusal(sagemaker.main, *launch)
-    assert line.startswith(f"resume_from=s3://{BUCKET}/runs/kept/: S3 has no object there")
-    bucket.put_object(Bucket=BUCKET, Key="runs/kept/step-1", Body=b"x")
+    assert line.startswith(f"resume_from=s3://{BUCKET}/runs/kept/step-: S3 has no object there")
+    assert f"`aws s3 ls s3://{BUCKET}/runs/kept/` shows what it has" in line
+    bucket.put_object(Bucket=BUCKET, Key="runs/kept/step-1.pt", Body=b"x")
     terminal.out(sagemaker.main, *launch)
     (sent,) = aws.made("CreateTrainingJob")
     assert sent["CheckpointConfig"]["S3Uri"] == f"s3://{BUCKET}/runs/kept"

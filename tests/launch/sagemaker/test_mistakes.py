@@ -5,6 +5,7 @@ Each case meets the line in a dry run, types what it says, and has a request.
 
 import json
 import re
+import shlex
 from fnmatch import fnmatchcase
 
 import pytest
@@ -281,6 +282,15 @@ def test_a_mistake_is_one_line_and_whoever_follows_it_has_a_request(
         else:
             words.append(last)
         assert json.loads(terminal.out(sagemaker.main, *launch(" ".join(words))))
+
+
+def test_a_prefix_with_a_blank_and_a_comma_is_advised_as_it_is_typed(terminal: Terminal) -> None:
+    words = launch("data=folder")
+    line = terminal.refusal(sagemaker.main, *words, "data.root='s3://b/a, b/'")
+    advised = shlex.split(line.partition("as a channel: ")[2])
+    request = json.loads(terminal.out(sagemaker.main, *words, *advised))
+    (channel,) = request["InputDataConfig"]
+    assert channel["DataSource"]["S3DataSource"]["S3Uri"] == "s3://b/a, b/"
 
 
 @pytest.mark.parametrize("given", JOBS, ids=lambda given: given[:60])

@@ -1,12 +1,16 @@
 """Before a job is paid for, S3 is asked for its inputs and the buckets of its results."""
 
+import shlex
+import shutil
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
+from entry_point.config import compose
 from launch.sagemaker import __main__ as sagemaker
-from tests.launch.conftest import BUCKET, MINIMAL, Aws, Terminal
+from tests.launch.conftest import BUCKET, MINIMAL, ROLE, Aws, Terminal
 
 LAUNCH = ("train", *MINIMAL)
 
@@ -42,12 +46,50 @@ def test_an_empty_or_ambiguous_prefix_is_refused(aws: Aws, bucket: Any, terminal
     terminal.out(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/photos/")
 
 
+def test_what_is_advised_of_a_prefix_with_a_blank_can_be_typed(
+    bucket: Any, terminal: Terminal
+) -> None:
+    for key in ("my photos/a/1.jpg", "my photos-old/a/1.jpg"):
+        bucket.put_object(Bucket=BUCKET, Key=key, Body=b"x")
+    key = "job.channels.training"
+    launch = (*LAUNCH, "data=folder", f"{key}.mode=File")
+    line = terminal.refusal(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/my photos/b/")
+    assert f"`aws s3 ls 's3://{BUCKET}/my photos/'` shows" in line
+    line = terminal.refusal(sagemaker.main, *launch, f"{key}=s3://{BUCKET}/my photos")
+    terminal.out(sagemaker.main, *launch, *shlex.split(line.partition("end it in /: ")[2]))
+
+
 def test_checkpoints_outside_of_job_output_are_named(
     bucket: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bucket.put_object(Bucket=BUCKET, Key="kept/step-1", Body=b"x")
     assert sagemaker.main([*LAUNCH, f"resume_from=s3://{BUCKET}/kept"]) == 0
-    assert f"resume_from=s3://{BUCKET}/kept: outside of job.output=" in capsys.readouterr().err
+    assert f"resume_from=s3://{BUCKET}/kept: outside of s3://" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("aws")
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        ("job.output=s3://{}/runs/team", False),
+        ("job.output=s3://{}/runs-2/", True),
+        ("job.output=s3://{}/runs-2 job.role=arn:aws:iam::123456789012:role/mine", False),
+    ],
+)
+def test_a_job_output_to_which_the_role_of_setup_aws_may_not_write_is_named(
+    given: str,
+    is_told: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    configs = shutil.copytree(compose.CONFIGS, tmp_path / "configs")
+    made = f"job: {{role: {ROLE}, output: s3://{BUCKET}/runs}}"
+    (configs / "target/mine.yaml").write_text(f"# @package _global_\n{made}")
+    monkeypatch.setattr(compose, "CONFIGS", configs)
+    assert sagemaker.main([*LAUNCH, *given.format(BUCKET).split()]) == 0
+    line = f"job.output=s3://{BUCKET}/runs-2: outside of s3://{BUCKET}/runs; the role of `make"
+    assert capsys.readouterr().err.startswith(line) == is_told
 
 
 @pytest.mark.usefixtures("aws")

@@ -282,6 +282,15 @@ def test_each_job_of_a_trainer_and_of_another_one_starts_without_checkpoints(
     assert all("{" not in sent["TensorBoardOutputConfig"]["S3OutputPath"] for sent in jobs)
 
 
+def test_a_long_name_leaves_room_for_the_time_that_makes_each_jobs_name_new(
+    aws: Aws, tmp_path: Path
+) -> None:
+    name = f"job.name={'n' * 63}"
+    submit("3", aws, tmp_path, f"{MAKE}t.train(wait=False)", *COMMON, *PHOTOS, name)
+    (sent,) = aws.made("CreateTrainingJob")
+    assert re.fullmatch(r"n{48}-\d{14}", sent["TrainingJobName"])
+
+
 def test_what_the_user_changes_on_the_object_is_sent(aws: Aws, tmp_path: Path) -> None:
     submit("3", aws, tmp_path, MAKE + CHANGES, *COMMON, *PHOTOS)
     (sent,) = aws.made("CreateTrainingJob")
