@@ -265,12 +265,17 @@ def require_shared_classes(train: Source, val: Source, val_from: str) -> None:
     """Raise DataError if no image of `val` has a class, or label, that one of `train` has: such a
     validation measures nothing. `val_from` is that of the dataset.
 
-    Warns of names that differ in case only.
+    Warns of names that differ in case only, and of your own source that ignores its split.
     """
+    if len(train) == len(val) and all(train.key(i) == val.key(i) for i in range(len(val))):
+        log.warning(
+            "train and val have images of the same names: if they are the same, validation shows "
+            "what was learned by heart; have your source divide them by its argument `split`"
+        )
     if train.kind not in ("class", "labels"):
         return
     pairs = [f"{one} and {other}" for one, other in _differing_in_case(train.classes)]
-    alike = printable(", ".join(pairs[:5]))
+    alike = _first(pairs)
     in_train, in_val = images_per_class(train) > 0, images_per_class(val) > 0
     if (in_train & in_val).any():
         if alike:
@@ -279,9 +284,7 @@ def require_shared_classes(train: Source, val: Source, val_from: str) -> None:
     remedy = f"give both the same classes, or remove val and {val_from}"
     if alike:
         remedy = f"they differ in case only: {alike}; rename them"
-    of_val, of_train = (
-        printable(", ".join([*compress(train.classes, found)][:3])) for found in (in_val, in_train)
-    )
+    of_val, of_train = (_first([*compress(train.classes, found)]) for found in (in_val, in_train))
     raise DataError(
         f"validation would measure nothing: no class of val ({of_val}) is one of train "
         f"({of_train}): {remedy}"
