@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from entry_point.config.config_errors import ConfigError
+from entry_point.config.resolve import full_name
 from entry_point.data.errors import DataError
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.stop import Stopped, StopRequest
@@ -107,6 +109,10 @@ def _score(
             outputs = model(batch.images)
         indices.append(batch.indices)
         scores.append(task.scores(outputs.float(), batch.labels).double())
+        if (shape := tuple(scores[-1].shape))[:1] != batch.indices.shape or len(shape) != 2:
+            message = f"scores() must return a row for each of {len(batch.indices)} samples, the "
+            message += f"loss first, not a tensor {shape}"
+            raise ConfigError("task.name", full_name(task), message)
     if not scores:
         return torch.empty(0, 0, dtype=torch.float64), damaged
     # One copy for the whole evaluation: each would wait for the device.

@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cache
-from itertools import repeat, zip_longest
+from itertools import repeat
 
 import torch
 from torch.profiler import record_function
 
 from entry_point.config.train_config import TrainConfig
 from entry_point.data.batch import Batch
-from entry_point.data.errors import DataError
 from entry_point.data.loader import build_decoder, build_loader
 from entry_point.data.loader_spec import LoaderSpec
 from entry_point.data.sources.dataset import Dataset, gap_lines, require_shared_classes
@@ -55,7 +54,7 @@ class TrainingInput:
     """The sources and loaders of both splits.
 
     Raises:
-        DataError: the splits cannot be read, or have different classes.
+        DataError: the splits cannot be read, or share no class.
     """
 
     def __init__(
@@ -70,12 +69,6 @@ class TrainingInput:
         for line in gap_lines({"train": self.train, "val": self.val}) if devices.is_first else ():
             logger.warning("%s", line)
         self.classes = list(self.train.classes)
-        for number, (one, other) in enumerate(zip_longest(self.classes, self.val.classes)):
-            if one != other:
-                raise DataError(
-                    f"the splits have different classes: class {number} of {len(self.classes)} is "
-                    f"{one!r} in train, {other!r} in val"
-                )
         normalize = Normalize(*config.data.normalization, devices.input_dtype)
         self.normalize = normalize.to(devices.device)
         spec = loader_spec(config, devices, "train")

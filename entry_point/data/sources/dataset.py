@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import compress
+from itertools import compress, zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -105,7 +105,7 @@ def open_dataset(
     if also:
         log.info("%s", also)
     if "." in data.format:
-        return _own(data, root)
+        return _own(data, root, labeled)
     if data.format == "shards":
         return _packed(data, root)
     rows = _read(data, tree, labeled)
@@ -265,12 +265,17 @@ def require_shared_classes(train: Source, val: Source, val_from: str) -> None:
     """Raise DataError if no image of `val` has a class, or label, that one of `train` has: such a
     validation measures nothing. `val_from` is that of the dataset.
 
-    Warns of names that differ in case only.
+    Warns of names that differ in case only, and of your own source that ignores its split.
     """
+    if len(train) == len(val) and all(train.key(i) == val.key(i) for i in range(len(val))):
+        log.warning(
+            "train and val have images of the same names: if they are the same, validation shows "
+            "what was learned by heart; have your source divide them by its argument `split`"
+        )
     if train.kind not in ("class", "labels"):
         return
     pairs = [f"{one} and {other}" for one, other in _differing_in_case(train.classes)]
-    alike = printable(", ".join(pairs[:5]))
+    alike = _first(pairs)
     in_train, in_val = images_per_class(train) > 0, images_per_class(val) > 0
     if (in_train & in_val).any():
         if alike:
@@ -279,9 +284,7 @@ def require_shared_classes(train: Source, val: Source, val_from: str) -> None:
     remedy = f"give both the same classes, or remove val and {val_from}"
     if alike:
         remedy = f"they differ in case only: {alike}; rename them"
-    of_val, of_train = (
-        printable(", ".join([*compress(train.classes, found)][:3])) for found in (in_val, in_train)
-    )
+    of_val, of_train = (_first([*compress(train.classes, found)]) for found in (in_val, in_train))
     raise DataError(
         f"validation would measure nothing: no class of val ({of_val}) is one of train "
         f"({of_train}): {remedy}"
@@ -389,22 +392,24 @@ class Several(Source):
 # Your own source
 
 
-def _own(data: DataConfig, root: Path) -> Dataset:
+def _own(data: DataConfig, root: Path, labeled: bool) -> Dataset:
     """Returns the splits that the function or class with this dotted path makes."""
     opener = resolve("data.format", data.format, {})
+    numbered: list[str] = []  # the classes of a split that was opened before
 
     def source(split: str) -> Source:
         if split == WHOLE:
             return Several({name: source(name) for name in SPLITS[:2]})
         own = call("data.kwargs", opener, data.kwargs, root, split)
-        if problem := _problem(own, split):
+        if problem := _problem(own, split, numbered if labeled else []):
             raise ConfigError("data.format", data.format, problem)
+        numbered[:] = own.classes
         return own
 
     return Dataset(data, root, SPLITS[:2], "those of train and val", source)
 
 
-def _problem(source: object, split: str) -> str | None:
+def _problem(source: object, split: str, numbered: Sequence[str]) -> str | None:
     """Returns what your own source lacks of what `Source` asks for; None for nothing."""
     if not isinstance(source, Source):
         return f"must return a Source; {type(source).__name__} is not one"
@@ -416,6 +421,11 @@ def _problem(source: object, split: str) -> str | None:
         return f"the split {split} holds no images"
     if twice := [name for name, count in Counter(source.classes).items() if count > 1]:
         return f"its classes must differ; {twice[0]} occurs twice"
+    pairs = zip_longest(numbered, source.classes) if numbered else ()
+    for number, (one, other) in enumerate(pairs):
+        if one != other:
+            where = f"class {number} of {split} is {other!r}, that of the other split {one!r}"
+            return f"its splits must have the same classes, as labels are their numbers; {where}"
     if source.kind == "targets":
         has_none = type(source).targets is Source.targets
         return "must return a source that has targets()" if has_none else None

@@ -182,6 +182,19 @@ SAMPLES, NAMES, BATCH = 100, list("abcdefg"), 8
 TASKS = ("classification", "multilabel", "regression")
 
 
+class _LossesAlone(Classification):
+    """Scores without the dimension of columns."""
+
+    def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return self.losses(outputs, targets)
+
+
+def test_scores_of_your_own_that_are_no_rows_are_refused(stop: StopRequest) -> None:
+    name = f"{__name__}._LossesAlone"
+    with pytest.raises(ConfigError, match=re.escape(f"task.name={name}: scores() must return a")):
+        evaluated(task_of(classes(3), f"task.name={name}"), stop)
+
+
 def validation(name: str) -> tuple[Task, Tensor, Tensor]:
     """The task, every sample's outputs, and every sample's target."""
     draw = torch.Generator().manual_seed(3)

@@ -9,7 +9,7 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import picklable
 from entry_point.data.loader import open_source
-from entry_point.data.sources.dataset import open_dataset
+from entry_point.data.sources.dataset import open_dataset, require_shared_classes
 from entry_point.data.sources.source import read_image
 from entry_point.data.sources.splits import WHOLE
 from entry_point.training.resume import read_identity
@@ -85,3 +85,32 @@ def test_the_files_of_all_splits_keep_their_paths(photo_folder: Path) -> None:
     data = DataConfig(format="tests.own_sources.Bytes", root=str(photo_folder))
     photos = open_dataset(data, photo_folder, for_training=False).source(WHOLE)
     assert Path(photos.name(0)).is_file() and Path(photos.name(len(photos) - 1)).is_file()
+
+
+def test_splits_that_number_their_classes_differently_are_refused(tmp_path: Path) -> None:
+    """Packed, or evaluated together, the images of val would have the labels of other classes."""
+    for image in ("train/bus/1.jpg", "train/car/1.jpg", "val/car/1.jpg"):
+        file = tmp_path / image
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+    own = "tests.own_sources.by_split"
+    data = DataConfig(format=own, root=str(tmp_path))
+    for splits in (["train", "val"], [WHOLE]):
+        dataset = open_dataset(data, tmp_path, for_training=True)
+        with pytest.raises(ConfigError, match=r"class 0 of val is 'car', that of .* 'bus'"):
+            [dataset.source(split) for split in splits]
+    alone = open_dataset(data, tmp_path, for_training=False)
+    assert alone.source("val").classes == ["car"]  # to evaluate, which goes by names
+    unlabeled = open_dataset(data, tmp_path, for_training=False, labeled=False)
+    assert len(unlabeled.source(WHOLE)) == 3  # to predict
+
+
+@pytest.mark.parametrize(("name", "warns"), [("of_any_split", True), ("Bytes", False)])
+def test_a_source_that_does_not_divide_its_images_is_warned_of(
+    photo_folder: Path, caplog: pytest.LogCaptureFixture, name: str, warns: bool
+) -> None:
+    """Validation would measure the images that the model has learned."""
+    data = DataConfig(format=f"tests.own_sources.{name}", root=str(photo_folder))
+    dataset = open_dataset(data, photo_folder, for_training=True)
+    require_shared_classes(dataset.source("train"), dataset.source("val"), dataset.val_from)
+    assert ("images of the same names" in caplog.text) is warns
