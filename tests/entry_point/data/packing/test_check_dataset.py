@@ -51,7 +51,7 @@ def test_the_pixels_are_those_of_gray_bits(
     assert "data.mean=[1.0,1.0,1.0] data.std=[0.0,0.0,0.0]" in caplog.text
 
 
-def test_sizes_are_those_of_upright_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_sizes_are_of_upright_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     turned = Image.Exif()
     turned[0x0112] = 6
