@@ -161,7 +161,7 @@ def _has_lists(names: list[str], data: DataConfig) -> bool:
     for each label, say nothing of a label that is missing; packed ones and yours may be any."""
     places = [f"{names[0].removesuffix(' 0')} {place}" for place in range(len(names))]
     is_table = data.format in ("manifest", "parquet", "webdataset")
-    return is_table and len(data.table.labels) < 2 and names != places
+    return is_table and len(data.table.labels) < 2 and (not names or names != places)
 
 
 def _write(config: EvaluateConfig, split: str, reached: str | None, done: Evaluated) -> None:

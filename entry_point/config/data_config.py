@@ -209,7 +209,7 @@ class DataConfig:
             if value is not None and self.streams:
                 message = "needs data.access=map"
                 if self._format.streams:
-                    message = f"does not go with data={self.format}"
+                    message = f"needs the output of `make dataset`, not data={self.format}"
                 message += ": a stream reads each shard once"
                 raise ConfigError(f"data.{key}", value, message)
 

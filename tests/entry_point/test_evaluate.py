@@ -267,6 +267,10 @@ def test_a_label_that_no_list_has_is_absent_from_all_images(
     other = results(tmp_path, tmp_path / "lists", *where, f"data.root={lists}")
     assert one["metrics"] == other["metrics"] and one["images"] == other["images"] > 0
 
+    empty = write(tmp_path / "empty.jsonl", [{**row, "label": []} for row in without])
+    none = results(tmp_path, tmp_path / "empty", *where, f"data.root={empty}")
+    assert none["images"] == other["images"] and "map" not in none["metrics"]
+
     vectors = [{**row, "label": [int(bool(row["label"])), 0]} for row in without]
     ones = write(tmp_path / "vectors.jsonl", vectors)
     unlike = [f"model_dir={tmp_path / 'model'}", f"output_dir={tmp_path / 'none'}", *where]

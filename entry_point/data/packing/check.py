@@ -24,6 +24,7 @@ from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError
 from entry_point.data.packing.statistics import class_lines, lines_of, look
 from entry_point.data.plan.crops import Geometry
+from entry_point.data.plan.samples import Ints
 from entry_point.data.progress_bar import in_threads
 from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.dataset_description import (
@@ -110,9 +111,10 @@ def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.flo
             pixels = decode_and_crop_jpeg(file, 0, 0, *jpeg_size(file)).permute(1, 2, 0).numpy()
         else:
             pixels = np.asarray(read_photo(file, gray_bits=gray_bits))
-        _check_targets(source, i, file)
+        sizes = upright_sizes(Encoded([file]))
+        _check_targets(source, i, *sizes)
         _check_index(source, i, file)
-        return look(pixels, jpeg)
+        return look(pixels, sizes, jpeg)
     except OSError as error:
         return Damage(key, f"cannot be read: {error.strerror}")
     # Also DataError, JpegError, UnusableImageError, torch's own, and what your own source raises.
@@ -120,9 +122,8 @@ def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.flo
         return Damage(key, str(error))
 
 
-def _check_targets(source: Source, i: int, file: Tensor) -> None:
+def _check_targets(source: Source, i: int, heights: Ints, widths: Ints) -> None:
     if source.kind == "targets":
-        heights, widths = upright_sizes(Encoded([file]))
         whole = np.array([[0, 0, heights[0], widths[0]]])
         unflipped, side = np.zeros(1, bool), int(heights[0])
         geometry = Geometry(side, whole, unflipped, heights, widths, training=False)

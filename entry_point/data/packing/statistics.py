@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from entry_point.config.config_errors import shown
 from entry_point.data.errors import DataError
+from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.dataset import Dataset, gap_lines, images_per_class
 from entry_point.data.sources.source import Source
 from entry_point.job.program import ReadError
@@ -22,13 +23,15 @@ _LISTED = 30
 """Classes to list: those with the fewest images."""
 
 
-def look(pixels: NDArray[np.uint8], is_jpeg: bool) -> NDArray[np.float64]:
+def look(
+    pixels: NDArray[np.uint8], upright: tuple[Ints, Ints], is_jpeg: bool
+) -> NDArray[np.float64]:
     """Returns what an image (height, width, 3) adds to the statistics, (9,): whether it is a JPEG,
-    height, width, and on the 0 to 1 scale the means of the colors and of their squares."""
-    height, width, _ = pixels.shape
-    step = max(1, min(height, width) // _SIDE)
+    its upright height and width, and on the 0 to 1 scale the means of the colors and of their
+    squares."""
+    step = max(1, min(pixels.shape[:2]) // _SIDE)
     part = pixels[::step, ::step].reshape(-1, 3) / 255
-    return np.concatenate([[is_jpeg, height, width], part.mean(0), (part**2).mean(0)])
+    return np.concatenate([[is_jpeg], *upright, part.mean(0), (part**2).mean(0)])
 
 
 def lines_of(looks: array[float]) -> Iterator[str]:

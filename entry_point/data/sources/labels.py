@@ -278,7 +278,7 @@ class _Reader(NamedTuple):
         narrow = numbers.cast(pl.Float32)
         wrong = ~narrow.is_finite().fill_null(False)
         other = "name one column" if several or kind == "class" else "set data.table.kind=class"
-        text, remedy = column[wrong.arg_max() or 0], "correct it"
+        text, remedy = str(column[wrong.arg_max() or 0]), "correct it"
         if re.match(_DECIMAL_COMMA, text):
             remedy = _without_comma(text)
         message, shown = f"{remedy}, remove the row, or {other}", quoted(text)
@@ -338,7 +338,7 @@ def text_column(file: Path, column: pl.Series) -> pl.Series:
     """Returns the column as text or lists of text. Raises DataError for one of another type."""
     dtype = column.dtype
     inner = dtype.inner if isinstance(dtype, (pl.List, pl.Array)) else dtype
-    if inner.is_nested() or inner in (pl.Binary, pl.Object):
+    if inner.is_nested() or inner in (pl.Binary, pl.Object, pl.Duration):
         fields = dtype.fields if isinstance(dtype, pl.Struct) else ()
         is_image = dtype == pl.Binary or any(field.name == "bytes" for field in fields)
         message = "read it with data=parquet, or choose a column of paths" if is_image else MUST_BE

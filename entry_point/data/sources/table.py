@@ -71,6 +71,7 @@ class _Columns(NamedTuple):
     """Those of `path`, and of `mask` if there are masks."""
     labels: Sequence[str]
     split: str | None
+    """Empty: splits do not matter."""
 
 
 class _Listed(NamedTuple):
@@ -283,7 +284,7 @@ def _choose_columns(
             "header; add a first line with the names of the columns, such as path,label"
         )
     split = settings.split or there.get(SPLIT)
-    return _Columns({"path": path}, labels or [], None if labels is None else split)
+    return _Columns({"path": path}, labels or [], "" if labels is None else split)
 
 
 def _require_columns(table: TableFile, columns: Sequence[str]) -> None:

@@ -79,7 +79,7 @@ class Multilabel(Task):
 
     def tables(self, scores: Tensor) -> list[Table]:
         present, probabilities, found = self._parts(scores)
-        right, of, as_ = ((present & found).sum(0), present.sum(0), found.sum(0))
+        right, of, as_ = (present & found).double().sum(0), present.sum(0), found.sum(0)
         columns = (average_precision(probabilities, present), right / as_, right / of)
         shares = [map(Share, column.tolist()) for column in columns]
         rows = list(zip(self.names, *shares, of.tolist(), strict=True))

@@ -51,6 +51,17 @@ def test_the_pixels_are_those_of_gray_bits(
     assert "data.mean=[1.0,1.0,1.0] data.std=[0.0,0.0,0.0]" in caplog.text
 
 
+def test_sizes_are_of_upright_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    for name in ("a/0.jpg", "a/1.png", "b/2.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (40, 16)).save(tmp_path / name, exif=turned)
+    assert check_dataset([f"root={tmp_path}"]) == ExitCode.FINISHED
+    assert "width x height: median 16x40, from 16x40 to 16x40" in caplog.text
+
+
 @pytest.mark.parametrize("place", ["name", "label"])
 def test_a_wrong_name_or_label_in_a_shard_is_found(
     shards: Path, place: str, caplog: pytest.LogCaptureFixture

@@ -20,6 +20,7 @@ from entry_point.config.resolve import resolve
 from entry_point.config.train_config import load_train_config
 from entry_point.data.errors import DataError
 from entry_point.data.loader import open_source
+from entry_point.data.sources.dataset import open_dataset
 from entry_point.data.sources.splits import WHOLE
 from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.pipes import pipe_at
@@ -206,6 +207,15 @@ def test_a_column_that_may_tell_splits_is_named(
     caplog.clear()
     assert counts(opened(file, table={"split": name}, for_training=False))["train"] == 18
     assert line not in caplog.text
+
+
+def test_predictions_read_no_column_of_splits_and_name_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = table(tmp_path / "a.csv", [f"{name},train,val" for name in NAMES], "path,split,set")
+    found = open_dataset(DataConfig(), file, for_training=False, labeled=False)
+    assert found.data.format == "manifest" and counts(found) == {WHOLE: 40}
+    assert "tells splits" not in caplog.text
 
 
 def test_a_class_called_as_a_split_is_no_split_of_a_table(tmp_path: Path) -> None:

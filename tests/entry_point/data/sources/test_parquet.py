@@ -273,7 +273,7 @@ def test_files_with_wrong_bytes_are_read_or_named(photo_folder: Path, tmp_path: 
 
 
 def test_what_needs_any_order_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"data\.repeats=2: does not go with data=parquet"):
+    with pytest.raises(ValueError, match=r"data\.repeats=2: needs the output of `make dataset`"):
         DataConfig(format="parquet", repeats=2)
     with pytest.raises(ValueError, match=r"data\.table\.split=x: needs data=manifest"):
         DataConfig(format="parquet", table=TableConfig(split="x"))

@@ -102,6 +102,11 @@ def test_metrics_of_labels_are_those_of_scikit_learn(seed: int, count: int, leve
             present[:, occurring], probabilities[:, occurring], average="macro"
         )
     assert {k: v for k, v in found.items() if v == v} == pytest.approx(expected, abs=1e-12)
+    (table,) = task.tables(scores)
+    scored = (metrics.precision_score, metrics.recall_score)
+    columns = [score(present, chosen, average=None, zero_division=np.nan) for score in scored]
+    rows = [row[2:4] for row in table.rows]
+    assert np.array(rows) == pytest.approx(np.array(columns).T, abs=1e-12, nan_ok=True)
     # Float32 probabilities near 1 are too coarse for their logarithm.
     precise = outputs.double().sigmoid().numpy()
     loss = metrics.log_loss(present.ravel(), precise.ravel(), labels=[False, True])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,6 +109,9 @@ def test_a_wrong_json_lines_file_is_one_line(tmp_path: Path, content: str, expec
         ({"path": ["a", None], "label": ["x", "y"]}, "row 2: the path '' is empty"),
         ({"path": [b"a", b"b"], "label": ["x", "y"]}, "the column 'path' is of type Binary"),
         ({"path": ["a"], "label": [{"x": 1}]}, "the column 'label' is of type Struct"),
+        ({"path": ["a"], "label": [timedelta(1)]}, "the column 'label' is of type Duration"),
+        ({"path": ["a"], "label": [[0.5, None]]}, "row 1: the label 'None' is not a finite"),
+        ({"path": ["a", "b"], "label": [[1, 0], [0, None]]}, "row 2: the label 'None' is not"),
     ],
 )
 def test_a_wrong_parquet_file_is_one_line(
