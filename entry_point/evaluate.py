@@ -151,8 +151,10 @@ def _order_of(source: Source, known: list[str], data: DataConfig) -> torch.Tenso
         return torch.tensor([known.index(name) for name in names])
     missing = [name for name in known if name not in names]
     if missing and (source.kind == "numbers" or not _has_lists(names, data)):
-        shown = printable(", ".join(missing[:5]))
-        raise DataError(f"the dataset lacks {shown}, which the model predicts: add columns")
+        shown, remedy = printable(", ".join(missing[:5])), "add columns"
+        if data.format == "shards":
+            remedy = "pack it again, from a table with a column for each label"
+        raise DataError(f"the dataset lacks {shown}, which the model predicts: {remedy}")
     return torch.tensor([names.index(name) if name in names else len(names) for name in known])
 
 

@@ -21,6 +21,7 @@ from PIL import Image
 from entry_point import evaluate
 from entry_point.job.program import ExitCode
 from tests import commands, forkserver
+from tests.entry_point.data.packing.pack_command import pack
 from tests.entry_point.data.sources.table.labeled_tables import rows_of, write
 from tests.entry_point.training import forked
 from tests.entry_point.training.results.conftest import OVERRIDES
@@ -266,6 +267,16 @@ def test_a_label_that_no_list_has_is_absent_from_all_images(
     lists = write(tmp_path / "rare.jsonl", without)
     other = results(tmp_path, tmp_path / "lists", *where, f"data.root={lists}")
     assert one["metrics"] == other["metrics"] and one["images"] == other["images"] > 0
+
+    images = f"images={photo_folder}"
+    assert pack(lists, tmp_path / "lists-packed", images) == ExitCode.FINISHED
+    few = [f"data.root={tmp_path / 'lists-packed'}", f"model_dir={tmp_path / 'model'}"]
+    assert commands.evaluate([*few, f"output_dir={tmp_path / 'none'}"]) == ExitCode.USAGE
+    advice = "lacks dark, which the model predicts: pack it again, from a table with a column for"
+    assert advice in capsys.readouterr().err
+    packed = tmp_path / "packed"
+    assert pack(columns, packed, images, "table.labels=[tall,dark]") == ExitCode.FINISHED
+    assert results(tmp_path, tmp_path / "again", f"data.root={packed}")["metrics"] == one["metrics"]
 
     empty = write(tmp_path / "empty.jsonl", [{**row, "label": []} for row in without])
     none = results(tmp_path, tmp_path / "empty", *where, f"data.root={empty}")

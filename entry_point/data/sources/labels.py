@@ -240,6 +240,7 @@ class _Reader(NamedTuple):
         names = [column.name for column in columns]
         if len(columns) == 1 and isinstance(columns[0].dtype, pl.List):
             lengths = columns[0].list.len()
+            self.refuse(lengths == 0, "the label is empty: add one, or remove the row")
             wrong = lengths != lengths[0]
             cell = quoted(columns[0][wrong.arg_max() or 0].to_list())
             self.refuse(wrong, f"the label {cell} has another length than the first row's")
