@@ -52,9 +52,9 @@ def test_lists_of_zeros_and_ones_are_that_many_labels(change: Any, kind: Any) ->
 def test_lists_of_zeros_and_ones_of_several_lengths_are_refused() -> None:
     with pytest.raises(DataError, match=r"row 2: the label \"\['0', '0'\]\" has another length"):
         read([[1, 0, 1], [0, 0]], kind="labels")
-    for rows in ([[], []], [[], [0.5]]):
-        with pytest.raises(DataError, match=r"row 1: the label is empty: add one"):
-            read(rows, kind="numbers")
+    for first in ([], [0.5]):
+        with pytest.raises(DataError, match=r"row \d: the label is empty: add one"):
+            read([first, []], kind="numbers")
 
 
 def test_lists_of_numbers_of_labels_are_these_labels() -> None:
