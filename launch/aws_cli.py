@@ -6,10 +6,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from entry_point.job.program import UserError
 
 WHERE = "https://docs.aws.amazon.com/cli/latest/userguide/getting-started-install.html"
+MINE = Path(__file__).resolve().parents[1] / "configs" / "target" / "mine.yaml"
+"""The role and output that `make setup-aws` has made in the account."""
 
 
 def is_dry_run() -> bool:

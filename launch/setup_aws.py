@@ -17,12 +17,11 @@ from pathlib import Path
 from entry_point.config.retired import retired
 from entry_point.job.program import UserError, asks_for_help, run_for_reader, run_program
 from launch import say
-from launch.aws_cli import ask_aws, is_dry_run, run_aws
+from launch.aws_cli import MINE, ask_aws, is_dry_run, run_aws
 from launch.image import DEFAULT_NAME
 
 TEMPLATE = Path(__file__).with_name("account.yaml")
 STACK = "managed-training-template"
-MINE = Path(__file__).resolve().parents[1] / "configs" / "target" / "mine.yaml"
 _HEADER = """# @package _global_
 # Written by `make setup-aws`; every launch reads it. configs/launch.yaml is for your settings.
 """

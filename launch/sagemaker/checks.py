@@ -13,7 +13,6 @@ from typing import Any
 
 import yaml
 
-from entry_point.config import compose
 from entry_point.config.commands import make, typed
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.train_config import TrainConfig, check_ranks
@@ -21,6 +20,7 @@ from entry_point.job import own_code
 from entry_point.job.program import UserError
 from entry_point.job.run_folder import CONTAINER_ROOT, PRETRAINED, SHARDED, data_channels
 from entry_point.job.text import counted
+from launch.aws_cli import MINE
 from launch.sagemaker.aws import aws_client, region_of
 from launch.sagemaker.config import LaunchConfig
 from launch.sagemaker.plan import Plan
@@ -185,8 +185,7 @@ def warn_of_outputs(
 
     Another role may, so this is no error.
     """
-    file = compose.CONFIGS / "target/mine.yaml"
-    mine = yaml.safe_load(file.read_text()) if file.is_file() else None
+    mine = yaml.safe_load(MINE.read_text()) if MINE.is_file() else None
     if role and member_of(mine, "job.role") == role:
         output = member_of(mine, "job.output")
     for key, uri in outputs.items():

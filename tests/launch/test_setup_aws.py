@@ -37,7 +37,7 @@ def test_everything_is_created_and_every_launch_reads_role_and_output(
     push = f"make image push IMAGE={REPOSITORY}"
     assert f"`{push}` pushes the image to {REGISTRY}/{REPOSITORY}\n" in out
     shutil.copytree(compose.CONFIGS, tmp_path / "configs")
-    shutil.copy(setup_aws.MINE, tmp_path / "configs/target/mine.yaml")
+    shutil.copy(tmp_path / "mine.yaml", tmp_path / "configs/target/mine.yaml")
     monkeypatch.setattr(compose, "CONFIGS", tmp_path / "configs")
     config, _ = load_launch_config(["target=gpu_spot"])
     assert (config.job.role, config.job.output) == (arn, f"s3://{NEW}/team/jobs")
@@ -49,11 +49,13 @@ def test_everything_is_created_and_every_launch_reads_role_and_output(
     aws_cli.client("ecr").describe_repositories(repositoryNames=[REPOSITORY])
 
 
-def test_a_file_of_the_users_is_not_replaced(aws_cli: Aws, terminal: Terminal) -> None:
-    setup_aws.MINE.write_text("instance_type: ml.g6.xlarge\n")
+def test_a_file_of_the_users_is_not_replaced(
+    aws_cli: Aws, terminal: Terminal, tmp_path: Path
+) -> None:
+    (tmp_path / "mine.yaml").write_text("instance_type: ml.g6.xlarge\n")
     line = terminal.refusal(setup_aws.main, *ARGUMENTS, code=ExitCode.USAGE)
     assert f"job.role={role(aws_cli)['Arn']} job.output=s3://" in line
-    assert setup_aws.MINE.read_text() == "instance_type: ml.g6.xlarge\n"
+    assert (tmp_path / "mine.yaml").read_text() == "instance_type: ml.g6.xlarge\n"
 
 
 def refuse_change_sets(aws: Aws) -> None:

@@ -174,13 +174,19 @@ def test_undeploy_keeps_a_config_that_somebody_else_made(job: Aws, terminal: Ter
     assert left(job) == [own, own]
 
 
-def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_updated_to(
-    job: Aws, terminal: Terminal
-) -> None:
+def deploy_and_share_with_live(job: Aws, terminal: Terminal) -> str:
+    """Returns the config of an endpoint that another, `live`, has been updated to."""
     terminal.out(hosting.main, JOB)
     (config,) = (request["EndpointConfigName"] for request in job.made("CreateEndpointConfig"))
     client = job.client("sagemaker")
     client.create_endpoint(EndpointName="live", EndpointConfigName=config)
+    return str(config)
+
+
+def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_updated_to(
+    job: Aws, terminal: Terminal
+) -> None:
+    config = deploy_and_share_with_live(job, terminal)
     out = terminal.out(hosting.main, "undeploy", JOB)
     assert out == f"endpoint {JOB}: deleted; its config {config} stays, live uses it\n"
     assert left(job) == ["live", config, config]
@@ -191,10 +197,7 @@ def test_undeploy_keeps_a_config_and_model_that_another_endpoint_has_been_update
 def test_undeploy_keeps_a_config_if_the_caller_may_not_see_what_other_endpoints_have(
     job: Aws, terminal: Terminal
 ) -> None:
-    terminal.out(hosting.main, JOB)
-    (config,) = (request["EndpointConfigName"] for request in job.made("CreateEndpointConfig"))
-    client = job.client("sagemaker")
-    client.create_endpoint(EndpointName="live", EndpointConfigName=config)
+    config = deploy_and_share_with_live(job, terminal)
     denied = refusal("AccessDeniedException", "not authorized: sagemaker:DescribeEndpoint on live")
     job.answers["DescribeEndpoint"] = [answer_endpoint("InService", config), denied]
     line = terminal.refusal(hosting.main, "undeploy", JOB)

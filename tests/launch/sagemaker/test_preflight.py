@@ -1,15 +1,14 @@
 """Before a job is paid for, S3 is asked for its inputs and the buckets of its results."""
 
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 
-from entry_point.config import compose
 from launch.sagemaker import __main__ as sagemaker
+from launch.sagemaker import checks
 from tests.launch.conftest import BUCKET, MINIMAL, ROLE, Aws, Terminal
 
 LAUNCH = ("train", *MINIMAL)
@@ -83,10 +82,8 @@ def test_a_job_output_to_which_the_role_of_setup_aws_may_not_write_is_named(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    configs = shutil.copytree(compose.CONFIGS, tmp_path / "configs")
-    made = f"job: {{role: {ROLE}, output: s3://{BUCKET}/runs}}"
-    (configs / "target/mine.yaml").write_text(f"# @package _global_\n{made}")
-    monkeypatch.setattr(compose, "CONFIGS", configs)
+    (tmp_path / "mine.yaml").write_text(f"job: {{role: {ROLE}, output: s3://{BUCKET}/runs}}")
+    monkeypatch.setattr(checks, "MINE", tmp_path / "mine.yaml")
     assert sagemaker.main([*LAUNCH, *given.format(BUCKET).split()]) == 0
     line = f"job.output=s3://{BUCKET}/runs-2: outside of s3://{BUCKET}/runs; the role of `make"
     assert capsys.readouterr().err.startswith(line) == is_told
