@@ -14,7 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from entry_point.config.checking import check_config
 from entry_point.config.config_errors import ConfigError, shown
+from entry_point.config.schema import TYPED_HERE, FilePath
 from entry_point.config.train_config import TrainConfig, load_train_config
 from entry_point.job.program import ExitCode
 from entry_point.job.run_folder import CONTAINER_ROOT, RunFolder
@@ -31,7 +33,7 @@ def show(arguments: Sequence[str]) -> int:
     """Write the picture. Returns the exit code; raises ConfigError for a file that cannot be."""
     given = [text for text in arguments if text.startswith("output=")]
     named = given[-1].partition("=")[2] if given else OUTPUT
-    path = Path(os.path.expanduser(named))  # noqa: PTH111 - Path's raises for an unknown user
+    path = Path(check_config(named, FilePath, "output", TYPED_HERE))
     if path.suffix not in _ENDINGS:
         raise ConfigError("output", path, f"must be a file that ends in one of {shown(_ENDINGS)}")
     overrides = [text for text in arguments if text not in given]

@@ -20,10 +20,13 @@ _MOST_NAMED = 9
 """Keys in a line: nobody reads longer lists."""
 
 
-def check_config(plain: Any, schema: type[T], group: str = "") -> T:
-    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError."""
+def check_config(plain: Any, schema: type[T], group: str = "", context: str = "") -> T:
+    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError.
+
+    `context` is TYPED_HERE or empty.
+    """
     try:
-        return TypeAdapter(schema).validate_python(plain)
+        return TypeAdapter(schema).validate_python(plain, context=context)
     except ValidationError as error:
         first, *others = (_explain(each, schema, group) for each in error.errors(include_url=False))
         first.args += tuple(map(str, others))

@@ -22,6 +22,7 @@ from entry_point.config.config_errors import ConfigError, near, refuse_in_value
 from entry_point.config.override_text import spell
 from entry_point.config.overrides import as_typed, parse_overrides, typed_value
 from entry_point.config.retired import with_later, without_retired
+from entry_point.config.schema import TYPED_HERE
 from entry_point.job import own_code
 
 T = TypeVar("T")
@@ -31,10 +32,13 @@ _PACKAGE_LINE = "# @package _global_"
 _PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
 
 
-def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
+def load_config(
+    name: str, schema: type[T], overrides: Sequence[str], context: str = TYPED_HERE
+) -> T:
     """Compose `configs/<name>.yaml` with Hydra overrides and return a checked `schema`.
 
-    The YAML file names `<name>_schema`, the defaults of the class, in its defaults list.
+    The YAML file names `<name>_schema`, the defaults of the class, in its defaults list. A path
+    may be a URI without the `context`.
 
     Raises:
         ConfigError: a line for each mistake, with the key, its value and what is allowed.
@@ -52,7 +56,7 @@ def load_config(name: str, schema: type[T], overrides: Sequence[str]) -> T:
         set_values(config, (each for each in parsed if each not in options), schema)
         plain = cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
     refuse_in_value("", plain)
-    return check_config(plain, schema)
+    return check_config(plain, schema, context=context)
 
 
 def defaults(schema: type) -> dict[str, Any]:

@@ -13,9 +13,11 @@ What several settings must agree on, `__post_init__` checks; it raises ConfigErr
 from __future__ import annotations
 
 import os
+import re
 from typing import Annotated
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Strict, ValidationInfo
+from pydantic_core import PydanticCustomError
 
 SETTINGS = ConfigDict(
     extra="forbid",
@@ -31,7 +33,21 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1)]
 Positive = Annotated[float, Strict(), Field(gt=0)]
 
 Count = Annotated[int, Strict(), Field(ge=1)]
-FilePath = Annotated[str, Field(min_length=1), AfterValidator(os.path.expanduser)]
+
+TYPED_HERE = "typed here"
+"""The validation context of settings that a program of this machine was given."""
+
+
+def _as_path(text: str, info: ValidationInfo) -> str:
+    # As a path, s3://bucket/photos is the folder `s3:`, to which a program would even write.
+    if info.context == TYPED_HERE and re.match(r"[A-Za-z][\w+.-]+://", text):
+        message = "must be a path on this machine; `aws s3 sync` copies from and to S3, and a job "
+        message += "on SageMaker gets a prefix as a channel"
+        raise PydanticCustomError("uri", message)
+    return os.path.expanduser(text)  # noqa: PTH111 - Path's raises for an unknown user
+
+
+FilePath = Annotated[str, Field(min_length=1), AfterValidator(_as_path)]
 """A path; `~` is the home folder, which a shell does not expand after `=`. An empty one, as of a
 variable that is not set, would be the working directory."""
 

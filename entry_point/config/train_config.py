@@ -22,6 +22,7 @@ from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import (
     SETTINGS,
+    TYPED_HERE,
     Bool,
     Count,
     FilePath,
@@ -292,13 +293,14 @@ class TrainConfig:
 
 
 def load_train_config(
-    overrides: Sequence[str], *, has_channels: bool = False
+    overrides: Sequence[str], *, has_channels: bool = False, context: str = TYPED_HERE
 ) -> tuple[TrainConfig, str]:
     """Return the training job's configuration, and the same as YAML to keep with the model.
 
     The demo is composed only where nothing names a dataset, neither an override nor a channel.
+    Without `context`, a path may be a URI: a launcher says which channel a job needs instead.
     """
     keys = {override.partition("=")[0].lstrip("+~") for override in overrides}
     demo = [] if has_channels or keys & NAMES_OF_DATASETS else ["data=demo"]
-    config = load_config("train", TrainConfig, [*demo, *overrides])
+    config = load_config("train", TrainConfig, [*demo, *overrides], context)
     return config, resolved_yaml(config)

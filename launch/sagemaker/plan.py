@@ -115,7 +115,8 @@ def _as_read_by_the_job(request: dict[str, Any]) -> TrainConfig:
     if "ContainerEntrypoint" not in algorithm:
         overrides += algorithm.get("ContainerArguments", [])[1:]
     channels = [each["ChannelName"] for each in request.get("InputDataConfig", [])]
-    return load_train_config(overrides, has_channels=bool(data_channels(channels, overrides)))[0]
+    has_channels = bool(data_channels(channels, overrides))
+    return load_train_config(overrides, has_channels=has_channels, context="")[0]
 
 
 def upload_code(planned: Plan, session: Any) -> None:

@@ -41,6 +41,9 @@ def test_a_wrong_file_or_setting_is_one_line(
     assert message in capsys.readouterr().err
     assert show(tmp_path, tmp_path / "picture.png", "augment.name=trivail") == 2
     assert "did you mean trivial?" in capsys.readouterr().err
+    assert show_batch(["output=s3://bucket/picture.png"]) == 2
+    message = "output=s3://bucket/picture.png: must be a path on this machine"
+    assert message in capsys.readouterr().err
 
 
 def test_a_tilde_is_the_home_folder_and_that_of_nobody_is_named(

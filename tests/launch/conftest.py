@@ -151,8 +151,8 @@ def _job_configs_composed_once() -> Iterator[None]:
     compose = functools.cache(load_train_config)
     with pytest.MonkeyPatch.context() as patch:
 
-        def once(overrides: Sequence[str], *, has_channels: bool = False) -> Any:
-            return compose(tuple(overrides), has_channels=has_channels)
+        def once(overrides: Sequence[str], **settings: Any) -> Any:
+            return compose(tuple(overrides), **settings)
 
         patch.setattr(plan, "load_train_config", once)
         yield

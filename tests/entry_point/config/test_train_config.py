@@ -9,10 +9,11 @@ import pytest
 from entry_point.config.checking import json_tree, settings_of
 from entry_point.config.compose import CONFIGS, load_config, load_resolved, resolved_yaml
 from entry_point.config.config_errors import ConfigError
+from entry_point.config.evaluate_config import EvaluateConfig
 from entry_point.config.hyperparameters import decode
 from entry_point.config.packing_config import CheckConfig, OptimizeConfig
 from entry_point.config.predict_config import PredictConfig
-from entry_point.config.serve_config import load_serve_config
+from entry_point.config.serve_config import ServeConfig, load_serve_config
 from entry_point.config.train_config import TrainConfig, load_train_config
 
 GROUPS = ("data", "pipeline", "model", "optim", "trainer", "experiment")
@@ -151,7 +152,7 @@ def test_a_pattern_of_paths_needs_no_quotes() -> None:
     ],
 )
 def test_a_path_that_hydra_cannot_read_needs_no_quotes(path: str) -> None:
-    config, _ = load_train_config(["data=folder", f"data.root={path}"])
+    config, _ = load_train_config(["data=folder", f"data.root={path}"], context="")
     assert config.data.root == path
 
 
@@ -160,6 +161,30 @@ def test_a_tilde_is_the_home_folder() -> None:
     assert config.data.root == str(Path.home() / "photos")
     assert config.model.weights == str(Path.home() / "a.pth")
     assert load_serve_config(["model_dir=~/model"], {}).model_dir == str(Path.home() / "model")
+
+
+@pytest.mark.parametrize(
+    ("schema", "command", "others", "key"),
+    [
+        (TrainConfig, "train", [], "data.root"),
+        (TrainConfig, "train", [], "model.weights"),
+        (OptimizeConfig, "optimize", ["output=o"], "source"),
+        (OptimizeConfig, "optimize", ["source=s"], "output"),
+        (CheckConfig, "check_dataset", [], "root"),
+        (PredictConfig, "predict", ["input=i"], "output_dir"),
+        (EvaluateConfig, "evaluate", [], "model_dir"),
+        (ServeConfig, "serve", [], "model_dir"),
+    ],
+)
+def test_a_uri_is_no_folder_of_this_machine(
+    schema: type, command: str, others: list[str], key: str
+) -> None:
+    """As a path, s3://bucket/packed would be the folder `s3:`, into which packing would write."""
+    for uri in ("s3://bucket/photos", "https://host/a.tar", "S3://bucket"):
+        with pytest.raises(ConfigError, match=f"^{key}={uri}: must be a path on this machine"):
+            load_config(command, schema, [*others, f"{key}={uri}"])
+    kept = load_train_config(["data.root=s3://bucket/photos"], context="")[0]
+    assert kept.data.root == "s3://bucket/photos"
 
 
 def test_an_empty_path_is_not_the_working_directory() -> None:
