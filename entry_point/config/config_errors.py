@@ -48,9 +48,11 @@ def shown(value: object, write: Callable[[str], str] = str) -> str:
 
 
 def near(value: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the allowed value closest to a typo, else nothing."""
-    match = difflib.get_close_matches(value, list(allowed), n=1)
-    return f"; did you mean {match[0]}?" if match else ""
+    """Return `; did you mean X?` for the allowed value closest to a typo, in any case, else
+    nothing."""
+    known = {each.lower(): each for each in allowed}
+    match = difflib.get_close_matches(value.lower(), known, n=1)
+    return f"; did you mean {known[match[0]]}?" if match else ""
 
 
 def refuse_in_overrides(overrides: Iterable[str]) -> None:

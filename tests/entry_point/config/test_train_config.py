@@ -48,6 +48,18 @@ def test_every_mistake_has_its_line() -> None:
     assert keys == ["data.hflip", "optim.lr", "trainer.epoch"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "advised"),
+    [
+        ("optim.name=AdamW", "did you mean adamw?"),  # not adam, whose weight decay is another
+        ("task.best=Accuracy", "did you mean accuracy?"),
+    ],
+)
+def test_the_nearest_word_in_any_case_is_advised(typed: str, advised: str) -> None:
+    with pytest.raises(ConfigError, match=f"{re.escape(advised)}$"):
+        load_train_config([typed])
+
+
 def test_a_value_may_follow_another_setting() -> None:
     config, _ = load_train_config(["trainer.epochs=7", "optim.warmup_epochs=${trainer.epochs}"])
     assert config.optim.warmup_epochs == 7
