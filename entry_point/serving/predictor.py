@@ -41,8 +41,8 @@ MOST_LARGE = 64
 """Large images that may wait: a quarter of the queue. The rest is for small ones."""
 
 Prediction = dict[str, Any]
-Step = tuple[Future[Prediction] | None, bool]
-"""What the model will say of an image, and whether it is the last. None: the next one is large."""
+Step = tuple[Photo | None, bool]
+"""A decoded image, and whether it is the last. None: the next one is large."""
 
 
 class Predictor:
@@ -111,11 +111,12 @@ class Predictor:
         try:
             is_last = False
             while not is_last:
-                found, is_last = await _in_thread(self._decoding, step)
-                if found is None:
-                    found, is_last = await self._decode_large(step)
-                    assert found is not None
-                computing.append(found)
+                photo, is_last = await _in_thread(self._decoding, step)
+                if photo is None:
+                    photo, is_last = await self._decode_large(step)
+                    assert photo is not None
+                # Here and not in the thread, which decodes to its end although nobody waits.
+                computing.append(self._queue.submit(photo))
                 if len(computing) > self._most_ahead:
                     predictions.append(await asyncio.wrap_future(computing.popleft()))
             while computing:
@@ -129,7 +130,7 @@ class Predictor:
         return Answer(_encoded(predictions))
 
     def _decode(self, body: bytearray, content_type: str) -> Iterator[Step]:
-        """Read the images of a body, decode one after another, and hand them to the model.
+        """Read the images of a body, and decode one after another.
 
         Yields a step for each. Before an image that is large, yields None: take the next step with
         `_decode_large`. Raises RequestError.
@@ -142,7 +143,7 @@ class Predictor:
                 photo = self._decoder.decode(image)
             except RequestError as error:
                 raise numbered(error, number) from error
-            yield self._queue.submit(photo), number + 1 == len(images)
+            yield photo, number + 1 == len(images)
 
     async def _decode_large(self, step: Callable[[], Step]) -> Step:
         """Take a step when no other large image is at work. Raises RequestError (503)."""

@@ -1,5 +1,6 @@
 """Clients that send too much, too slowly or too often: the others are still served."""
 
+import asyncio
 import io
 import re
 import select
@@ -13,7 +14,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from entry_point.config.serve_config import ServerConfig
 from entry_point.data.decode.pillow import FORMATS
+from entry_point.serving.images import ImageDecoder, Photo, RequestImage
+from entry_point.serving.predictor import Predictor
 from tests import forkserver
 from tests.entry_point.serving.conftest import Serve
 from tests.entry_point.serving.served_model import (
@@ -208,6 +212,35 @@ def test_a_client_that_has_gone_leaves_its_place_in_the_queue(serve: Serve, tmp_
             go.touch()
             assert read_answer(last).startswith(b"HTTP/1.1 200 ")
     assert (tmp_path / "started").read_text() == "11"  # batches
+
+
+def test_the_photo_of_a_client_that_goes_while_it_is_decoded_is_not_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, go = write_slow_model(tmp_path)
+    go.touch()
+    predictor = Predictor(model, ServerConfig(workers=1, max_batch=1))
+    decode = ImageDecoder.decode
+    began, may_end = threading.Event(), threading.Event()
+
+    def decode_slowly(self: ImageDecoder, image: RequestImage) -> Photo:
+        photo = decode(self, image)
+        began.set()
+        assert may_end.wait(PATIENCE_S)
+        return photo
+
+    async def leave_and_come_back() -> None:
+        gone = asyncio.ensure_future(predictor.answer(bytearray(encoded()), "image/jpeg", ""))
+        await asyncio.to_thread(began.wait, PATIENCE_S)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        may_end.set()
+        await predictor.answer(bytearray(encoded()), "image/jpeg", "")
+
+    monkeypatch.setattr(ImageDecoder, "decode", decode_slowly)
+    asyncio.run(leave_and_come_back())
+    assert (tmp_path / "started").read_text() == "1"  # batches
 
 
 def webp_of(side: int) -> bytes:
