@@ -59,11 +59,13 @@ def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
 
 
 def as_setting(group: str, word: object, schema: type) -> str:
-    """Returns how to type a word that is not an option of a group: as its `name`, if it has one."""
+    """Returns how to type a word that is not an option of a group: as its `name`, or a path as its
+    `root`, if it has one."""
     node = json_tree(schema)
     for name in group.split("."):
         node = node.get("properties", {}).get(name, {})
-    return f"{group}.name={word}" if "name" in node.get("properties", {}) else f"{group}.KEY=VALUE"
+    key = "root" if "/" in str(word) and "root" in node.get("properties", {}) else "name"
+    return f"{group}.{key}={word}" if key in node.get("properties", {}) else f"{group}.KEY=VALUE"
 
 
 def _meant(path: str, schema: type, group: str) -> str:

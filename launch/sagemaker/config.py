@@ -146,7 +146,7 @@ def load_launch_config(
         first = key.partition(".")[0]
         # A deployment takes its machines and role from a job, rather than from these keys.
         is_launch = job_schema is not DeployConfig
-        if is_launch and first not in known and (meant := _meant(key)):
+        if is_launch and first not in known and (meant := _meant(key, override.value())):
             message = f"no such key; did you mean {meant}?"
             raise ConfigError(override.key_or_group, override.value(), message)
         if first in _LAUNCH_KEYS:
@@ -156,14 +156,16 @@ def load_launch_config(
     return load_config("launch", LaunchConfig, launch), job
 
 
-def _meant(key: str) -> str:
-    """Returns `job.role` for `role` and for `jbo.role`; empty if it is near no key."""
+def _meant(key: str, value: object) -> str:
+    """Returns `job.role` for `role` and for `jbo.role`; a channel for a name with an S3 prefix;
+    empty if it is near no key."""
     first, dot, rest = key.partition(".")
     for name, group in {"target": Target, "job": Job}.items():
         if first in {item.name for item in fields(group)}:
             return f"{name}.{key}"
-    match = difflib.get_close_matches(first, _LAUNCH_KEYS, n=1)
-    return f"{match[0]}{dot}{rest}" if match else ""
+    if match := difflib.get_close_matches(first, _LAUNCH_KEYS, n=1):
+        return f"{match[0]}{dot}{rest}"
+    return f"job.channels.{key}" if str(value).startswith("s3://") and not dot else ""
 
 
 def split_name(arguments: Sequence[str]) -> tuple[str, list[str]]:

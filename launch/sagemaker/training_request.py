@@ -153,7 +153,8 @@ def _below_output(job: Job, path: str) -> str | None:
 def _channel(name: str, channel: Channel) -> dict[str, Any]:
     if bool(channel.s3) == bool(channel.source):
         key = f"job.channels.{name}"
-        raise ConfigError(key, message=f"must have {key}.s3 or {key}.source, and not both")
+        message = f"must have {key}.s3 or {key}.source, and not both; ~{key} drops it"
+        raise ConfigError(key, message=message)
     prefix = {
         "S3DataType": "S3Prefix",
         "S3Uri": channel.s3,

@@ -50,6 +50,11 @@ WRONG = [
     (["augment=trivial", "augment.erase=0.2"], "augment=trivial: is a group of settings: set augm"),
     (["task=null"], "task=null: must be one of classification, "),
     (["model=timm/a"], "model=timm/a: must be one of resnet18, resnet50, or set model.name=timm/a"),
+    (
+        ["data=/a/b"],
+        "data=/a/b: must be one of auto, demo, folder, manifest, masks, parquet, shards, "
+        "webdataset, or set data.root=/a/b",
+    ),
     (["model.kwargs=[64]"], "model.kwargs=[64]: Input should be a valid dictionary"),
     (["task.name=a.1"], "task.name=a.1: must be one of classification"),
     (["task.kwargs.x=1"], "task.kwargs.x=1: no such key; task.kwargs of classification has gamma"),

@@ -34,6 +34,7 @@ MISTAKES = [
     ("jbo.role=x", "jbo.role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
     ("role=x", "role=x: no such key; did you mean job.role?", f"job.role={ROLE}"),
     ("channels.x=s3://b/x/", "channels.x=s3://b/x/: no such key; did you mean job.channels.x?", ""),
+    ("training=s3://b/x/", "training=*: no such key; did you mean job.channels.training?", ""),
     ("resume_form=x", "resume_form=x: no such key; did you mean resume_from?", "resume_from=x"),
     ("target.spott=true", "target.spott=true: * did you mean target.spot?", "target.spot=true"),
     ("target=gpuu", "target=gpuu: must be one of cpu, gpu, *; did you mean gpu", "target=gpu"),
@@ -107,7 +108,11 @@ MISTAKES = [
         f"{CHANNEL}=s3://bucket/prefix/",
     ),
     ("job.channels.x={mode:File}", "job.channels.x: must have job.channels.x.s3 or job.chan", ""),
-    ("job.channels.x={s3:s3://b/,source:{A:{}}}", "job.channels.x: must have *, and not both", ""),
+    (
+        "job.channels.x={s3:s3://b/,source:{A:{}}}",
+        "job.channels.x: must have *, and not both; ~job.channels.x drops it",
+        "",
+    ),
     ("job.channels.x={s3:s3://b/x,modus:File}", "job.channels.x.modus", ""),
     (
         f"{CHANNEL}={{s3:s3://b/a/,mode:Pipe}}",
