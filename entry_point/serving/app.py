@@ -1,6 +1,6 @@
-"""The URLs: what SageMaker calls, and a page to try the model on. An ASGI application.
+"""The ASGI application: the URLs that SageMaker calls, and a page to try the model.
 
-Bodies of requests have limits on size, time and the memory of all of them together.
+Request bodies are limited in size, in time, and in the memory of all of them together.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ logger = logging.getLogger(__name__)
 
 MB = 2**20
 BODY_MEMORY_MB = 512
-"""For the bodies of all requests together, unless two of the largest need more."""
+"""Memory for all request bodies together, or for two of the largest if these need more."""
 BODY_S, _SLOWEST_MB_PER_S = 30.0, 3.0
-"""How long a body may take to arrive, unless the largest needs more at this speed."""
+"""Deadline for a body to arrive, extended if the largest one needs longer at this speed."""
 
 _METHODS = {"/ping": ("GET", "HEAD"), "/": ("GET", "HEAD"), "/invocations": ("POST",)}
-"""What each URL takes."""
+"""Allowed methods by URL."""
 _HOST = re.compile("(?i)^https?://[^/]*")
 _CLOSE = {b"connection": b"close"}
-"""Of an answer to a body that may still be on its way, and of a server that stops."""
+"""Header of answers to bodies that may still be arriving, and of all answers while stopping."""
 _PREFLIGHT = {
     b"access-control-allow-methods": b"GET, HEAD, POST",
     b"access-control-allow-headers": b"content-type",
     b"access-control-max-age": b"3600",
 }
-"""Of the answer to a browser whose page may send requests."""
+"""Headers that let a browser send requests from a page of an allowed origin."""
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -43,17 +43,17 @@ Send = Callable[[Message], Awaitable[None]]
 
 
 class App:
-    """Answers requests, see the specification of ASGI 3."""
+    """Answers requests as ASGI 3 specifies."""
 
     def __init__(self, predictor: Predictor, config: ServerConfig) -> None:
         self._predictor, self._page = predictor, page(predictor.model)
         self._origins = frozenset(origin.encode() for origin in config.origins)
         largest_mb = config.max_payload_mb
         self._largest, self._room = largest_mb * MB, max(BODY_MEMORY_MB, 2 * largest_mb) * MB
-        """Bytes of one body; bytes that further ones may take."""
+        """Most bytes of one body; bytes left for further bodies."""
         self._body_s = max(BODY_S, largest_mb / _SLOWEST_MB_PER_S)
         self.is_stopping = False
-        """Whether each answer asks its client to send the next request elsewhere."""
+        """Whether answers close their connections, so that clients go to another server."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one HTTP request."""
@@ -97,7 +97,7 @@ class App:
         return await self._invoke(headers, receive)
 
     def _preflight(self, origin: bytes) -> Answer:
-        """Answer a browser that asks whether a page of another origin may send a request."""
+        """Answer a CORS preflight request: may a page of this origin send requests?"""
         if not self._origins & {origin, b"*"}:
             shown = origin.decode("latin-1")
             wanted = shown if ORIGIN.fullmatch(shown) else "*"
@@ -106,7 +106,7 @@ class App:
         return Answer(b"", headers=_PREFLIGHT)
 
     def _for_pages(self, origin: bytes) -> Headers:
-        """Returns the headers by which a browser lets a page of that origin read the answer."""
+        """Returns the CORS headers that let a page of that origin read the answer."""
         if not self._origins:
             return {}
         if b"*" in self._origins:
@@ -115,7 +115,7 @@ class App:
         return {b"vary": b"Origin"} | allowed
 
     async def _invoke(self, headers: Headers, receive: Receive) -> Answer:
-        """Read the body, and answer it. Its bytes count until then."""
+        """Read the body and answer it; its bytes count against the memory limit until then."""
         kind, accept, encoding = (
             headers.get(name, b"").decode("latin-1")
             for name in (b"content-type", b"accept", b"content-encoding")
@@ -130,9 +130,9 @@ class App:
             self._room += len(body)
 
     async def _read(self, receive: Receive, declared: int, body: bytearray) -> None:
-        """Read a request into `body`; `declared` are the bytes that its header names, or 0.
+        """Read a request into `body`; `declared` is its Content-Length, or 0.
 
-        Raises RequestError, which closes the connection: the rest may still be on its way.
+        Raises RequestError, which closes the connection: the rest may still be arriving.
         """
         most = f"must have at most {self._largest // MB} MB"
         too_large = RequestError(413, f"the body: {most}", _CLOSE)
@@ -159,7 +159,7 @@ class App:
 
 
 async def _unless_gone(receive: Receive, answering: Coroutine[Any, Any, Answer]) -> Answer:
-    """Await the answer; drop its work if the client goes away."""
+    """Await the answer; cancel its work if the client disconnects."""
     answer = asyncio.ensure_future(answering)
     gone = asyncio.ensure_future(receive())
     gone.add_done_callback(lambda _: answer.cancel())

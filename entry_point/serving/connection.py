@@ -1,7 +1,7 @@
-"""One client's connection: uvicorn's, with the bounds that it and h11 lack.
+"""One client's connection: uvicorn's, with limits that uvicorn and h11 lack.
 
-h11 reads requests in Python. Each header, each chunk and each packet costs it the same, however
-small it is, and the event loop meanwhile serves nobody else.
+h11 parses in Python, on the event loop, at a fixed cost per header, chunk and packet: without a
+limit, one client that sends many small pieces would stall all others.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from entry_point.serving.forms import JSON, error_line
 
 _MOST_HEADERS, _MOST_HEADER_BYTES = 100, 16 * 1024
 _FREE_PIECES, _BYTES_PER_PIECE = 32, 32
-"""Packets and chunks that headers or a body may come in, and how large more must be on average.
-The free ones cost as much as the request itself."""
+"""Packets and chunks of any size that headers or a body may come in, which cost as much as the
+request itself; and the average size that further ones must have."""
 _END_OF_HEADERS = re.compile(rb"\A\r?\n|\n\r?\n")
 _LENGTHS = re.compile(rb"(?i)\n(?:content-length|transfer-encoding):((?:.|\n[ \t])*)")
 _BEGINNING = b"HTTP/1.1 "
-"""Of every answer."""
+"""The first bytes of every answer."""
 _LOOK_EVERY_S = 0.1
 
 
 def _check_lines(received: bytes) -> int:
-    """Returns the length of the headers or trailers at the beginning of what was received.
+    """Returns the length of the headers or trailers that `received` begins with.
 
-    Raises RemoteProtocolError if it is too much of them.
+    Raises RemoteProtocolError if they have too many lines or bytes.
     """
     found = _END_OF_HEADERS.search(received)
     length = found.start() if found else len(received)
@@ -49,18 +49,18 @@ class _Chunks(ChunkedReader):
 
 
 class Parser(h11.Connection):
-    """Refuses requests whose length is ambiguous, and those that cost more than their size."""
+    """Refuses requests of ambiguous length, and those that come in too many small pieces."""
 
     def __init__(self) -> None:
         super().__init__(h11.SERVER, _MOST_HEADER_BYTES)
         self.refusal = ""
         """Why the last request was refused."""
         self.has_begun = False
-        """Whether the beginning of the answer has been sent already."""
+        """Whether `_BEGINNING` has been sent already."""
         self._pieces = self._bytes = 0
 
     def next_event(self) -> Any:
-        """Raises RemoteProtocolError for a request that is refused."""
+        """Parse the next event. Raises RemoteProtocolError for a request that is refused."""
         try:
             if self.their_state is h11.IDLE:
                 self._check_headers()
@@ -79,7 +79,8 @@ class Parser(h11.Connection):
 
     def _check_headers(self) -> None:
         received = self.trailing_data[0]
-        # A proxy that believes another length than h11 would take the body for the next request.
+        # A proxy that reads another length than h11 would take a part of the body for the next
+        # request (request smuggling).
         if b"," in b",".join(_LENGTHS.findall(received, 0, _check_lines(received))):
             raise h11.RemoteProtocolError("must have one Content-Length or Transfer-Encoding")
 
@@ -92,7 +93,7 @@ class Parser(h11.Connection):
             raise h11.RemoteProtocolError(message)
 
     def send_with_data_passthrough(self, event: h11.Event) -> list[bytes] | None:
-        """Called by `send` for what it returns."""
+        """Returns the bytes of an event, for `send`, without what has been sent already."""
         parts = super().send_with_data_passthrough(event)
         if self.has_begun and isinstance(event, (h11.Response, h11.InformationalResponse)):
             self.has_begun = False
@@ -101,7 +102,7 @@ class Parser(h11.Connection):
 
 
 class Connection(H11Protocol):
-    """Answers a client that has closed its sending half only; one that has gone gets no work."""
+    """Answers clients that closed only their sending half; drops the work of those that left."""
 
     conn: Parser
 
@@ -111,7 +112,7 @@ class Connection(H11Protocol):
         self._has_ended = False
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what the parser does not take, and close."""
+        """Answer a request that the parser refused, and close the connection."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             content = error_line(f"the request: {self.conn.refusal or msg}")
             headers = {"content-type": JSON, "content-length": str(len(content))}
@@ -122,13 +123,13 @@ class Connection(H11Protocol):
             )
             for event in (head, h11.Data(data=content), h11.EndOfMessage()):
                 self.transport.write(self.conn.send(event))
-        if self.cycle is not None:  # whose answer nobody would get
+        if self.cycle is not None:  # the app works on it, but its answer cannot be sent any more
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         self.transport.close()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """Keep the connection until what the client sent is answered."""
+        """Keep the connection open until the client's requests are answered."""
         if not self._has_ended:
             self._has_ended = True
             self._finish()
@@ -146,13 +147,14 @@ class Connection(H11Protocol):
         elif self.conn.their_state is h11.SEND_BODY:
             self.send_400_response("ended before its last byte")
         elif self.conn.our_state is h11.SEND_RESPONSE:
-            # Has it closed both halves? The system of a client that has gone refuses these bytes.
+            # A half-closed client receives these bytes; the system of a closed one resets the
+            # connection.
             self.conn.has_begun = True
             self.transport.write(_BEGINNING)
             self._look(self.cycle)
 
     def _look(self, cycle: RequestResponseCycle) -> None:
-        """Drop the request if its client has gone; else look again, until it is answered."""
+        """Drop the request if its client has gone; check again later, until it is answered."""
         if cycle.response_complete or self.transport.is_closing():
             return
         connection: socket.socket = self.transport.get_extra_info("socket")

@@ -1,5 +1,4 @@
-"""What a request's body may be, and what an answer is: one image, or JSON with several; JSON, or a
-PNG."""
+"""The forms of requests and answers: one image, or JSON with several; JSON, or a PNG."""
 
 from __future__ import annotations
 
@@ -17,28 +16,28 @@ from entry_point.job.text import shortened
 JSON, PNG = "application/json", "image/png"
 _IMAGE = ("application/x-image", "application/octet-stream")
 _UNNAMED = ("", "application/x-www-form-urlencoded")
-"""No type, and what `curl --data-binary` says."""
+"""No content type, and the default of `curl --data-binary`."""
 MAX_INSTANCES = 1000
-"""Images in one request."""
+"""Most images in one request."""
 _MARKS_PER_INSTANCE = 16
-"""Commas, brackets and braces of JSON: an instance of ours has six at most."""
+"""Most commas, brackets and braces of JSON per instance; the documented forms have up to six."""
 _FROM_URL_SAFE, _LINE_BREAKS = bytes.maketrans(b"-_", b"+/"), b" \t\r\n"
-"""Base64's other alphabet; what `base64 FILE` and MIME put in between."""
+"""Base64's URL-safe alphabet; the line breaks that `base64 FILE` and MIME insert."""
 
 Headers = dict[bytes, bytes]
-"""Of a request or an answer; names are in lower case."""
+"""HTTP headers; names are in lower case."""
 
 
 @dataclass
 class Answer:
-    """What a request is answered with."""
+    """An HTTP answer."""
 
     content: bytes
     kind: str = JSON
     """Content-Type."""
     status: int = HTTPStatus.OK
     headers: Headers = field(default_factory=dict)
-    """Further ones."""
+    """Besides Content-Type and Content-Length."""
 
 
 class RequestError(ValueError):
@@ -49,13 +48,13 @@ class RequestError(ValueError):
         self.status, self.headers = status, headers or {}
 
     def answer(self) -> Answer:
-        """Returns the JSON line that refuses the request."""
+        """Returns the answer that refuses the request, a line of JSON."""
         again = {b"retry-after": b"1"} if self.status == HTTPStatus.SERVICE_UNAVAILABLE else {}
         return Answer(error_line(str(self)), JSON, self.status, {**again, **self.headers})
 
 
 def error_line(message: str) -> bytes:
-    """Returns an error as JSON. Whoever wrote the message, it is one short line."""
+    """Returns an error as one short line of JSON, whatever the message is."""
     line = json.dumps({"error": shortened(" ".join(message.split()))}, ensure_ascii=False) + "\n"
     return line.encode(errors="backslashreplace")
 
@@ -68,7 +67,8 @@ def read_images(body: bytearray, content_type: str) -> Sequence[bytes | bytearra
       object with one of them as `b64` or `image`.
     - No type, or curl's default for --data-binary: JSON if it begins like that, else one image.
 
-    What a text would make of itself is counted before it is parsed. Raises RequestError.
+    Commas and brackets are counted before JSON is parsed, which bounds its memory. Raises
+    RequestError.
     """
     kind = content_type.split(";")[0].strip().lower()
     if kind in _UNNAMED:
@@ -123,5 +123,5 @@ def _decode_base64(instance: Any, place: str) -> bytes:
 
 
 def wants_png(accept: str) -> bool:
-    """Returns whether an Accept header names image/png, and not behind JSON."""
+    """Returns whether an Accept header prefers image/png: names it, and not after JSON."""
     return PNG in accept.lower().partition(JSON)[0]

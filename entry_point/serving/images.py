@@ -1,7 +1,7 @@
-"""Opens and decodes the images of requests.
+"""Opens and decodes the images of requests, to the same pixels as `entry_point.predict`.
 
-Requests come from strangers: formats and pixels are checked by the headers, before any memory is
-taken. One image is decoded by one thread. The pixels are those of `entry_point.predict`.
+Requests are untrusted: format and number of pixels are checked in the header, before any memory
+is allocated. One thread decodes one image.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from entry_point.model_folder import Model
 from entry_point.serving.forms import RequestError
 
 BYTES_PER_PIXEL = {"JPEG": 8, "PNG": 13, "GIF": 13, "AVIF": 15}
-"""Memory that decoding takes, measured. The operator holds the coefficients of a progressive JPEG,
-2 bytes for each of up to four components; of Pillow's formats, 16-bit PNGs take most."""
+"""Memory that decoding takes, measured. The operator keeps the coefficients of progressive JPEGs,
+2 bytes for each of up to four components; 16-bit PNGs take most among Pillow's formats."""
 _MOST_BYTES_PER_PIXEL = 21
-"""Of the other formats: WebP that its EXIF data turns, TIFF with floats."""
+"""For all other formats; WebP rotated by its EXIF data and TIFF with floats take most."""
 _MEGA = 10**6
 MAX_PIXELS = 89_478_485
-"""Of one image: 256 MB of RGB. Datasets may hold larger ones."""
+"""Most pixels of one image in a request, 256 MB of RGB. Datasets may hold larger images."""
 SMALL_BYTES = 200 * _MEGA
-"""Images that need more are decoded one after another."""
+"""Images that need more memory than this are decoded one after another."""
 _PIXELS_PER_BYTE = 8
-"""Of a whole request: photos have 2 to 8 pixels per byte."""
+"""Most pixels per byte of a request: photos have 2 to 8."""
 _ALONE = Samples.of(0, np.zeros(1, np.int64))
 
 
@@ -65,7 +65,7 @@ class RequestImage:
 
 
 class ImageDecoder:
-    """Makes of encoded images what the model takes, in any thread."""
+    """Decodes images to the model's input. Threads may share it."""
 
     def __init__(self, model: Model, max_payload_mb: int) -> None:
         data = model.config.data
@@ -74,7 +74,7 @@ class ImageDecoder:
         self._most_pixels = max(MAX_PIXELS, _PIXELS_PER_BYTE * max_payload_mb * 2**20)
 
     def open(self, contents: Sequence[bytes | bytearray]) -> list[RequestImage]:
-        """Returns the images of one request; raises RequestError unless all are within limits."""
+        """Returns the images of a request; raises RequestError if any exceeds a limit."""
         images, together = [], 0
         for number, content in enumerate(contents):
             try:
@@ -88,7 +88,7 @@ class ImageDecoder:
         return images
 
     def _open(self, content: bytes | bytearray) -> RequestImage:
-        # A view of the bytes: only what can be written to becomes a tensor without a copy.
+        # torch makes a tensor without a copy from writable memory only.
         writable = content if isinstance(content, bytearray) else bytearray(content)
         file = torch.frombuffer(writable, dtype=torch.uint8) if writable else torch.empty(0).byte()
         kind = "JPEG" if is_jpeg(file) else _format_of(file)
@@ -117,8 +117,8 @@ class ImageDecoder:
         return images
 
     def warm_up(self) -> Photo:
-        """Decode what real requests may be like; returns the last. It is not of one color: models
-        that divide by the deviation of an image would answer NaN."""
+        """Decode samples of the usual formats; returns the last. They are gradients: models that
+        divide by an image's standard deviation would answer NaN for a single color."""
         ramp = Image.linear_gradient("L").transpose(Image.Transpose.ROTATE_90).convert("RGB")
         for kind in ("JPEG", "PNG"):
             out = io.BytesIO()
@@ -128,8 +128,8 @@ class ImageDecoder:
 
 
 def _decode_jpeg(file: Tensor, plan: CropPlan) -> Tensor:
-    # Without OperatorDecoder, which is for batches: each of its calls of torch hands the
-    # interpreter to another thread and back, which takes longer than what it computes.
+    # Not OperatorDecoder, which is made for batches: each of its torch calls releases the GIL, and
+    # getting it back takes longer than the call itself.
     boxes = torch.from_numpy(plan.boxes)
     return custom_op.decode_crop_resize_batch([file], boxes, plan.side).images
 

@@ -1,4 +1,4 @@
-"""Photos that wait share a batch; the photo of the only request is computed at once."""
+"""Batches the photos of concurrent requests; a request that is alone does not wait for others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from entry_point.serving.images import Photo
 logger = logging.getLogger(__name__)
 
 MAX_WAIT_S = 0.002
-"""How long a photo may wait for others to share its batch, unless its request is the only one."""
+"""Longest wait of a photo for others to fill its batch, unless its request is alone."""
 
 Compute = Callable[[Sequence[Photo]], Sequence[Any]]
 """Returns an answer or an exception for each photo."""
@@ -33,11 +33,11 @@ class _Job:
 
 
 class ModelQueue:
-    """A queue, and a thread per copy of the model, which computes up to `max_batch` photos at once.
+    """A queue of photos, and a thread per copy of the model that computes batches of them.
 
-    One free thread at a time waits for photos, the others for their turn. `at_work` returns how
-    many requests are being answered: photos of these may come. The copies share `cores`, or have a
-    GPU each (`on_gpus`).
+    One idle thread at a time waits for photos, up to `max_batch`; the others wait for their turn.
+    `at_work` returns the number of requests being answered, each of which may send more photos.
+    The copies share `cores`, or have a GPU each (`on_gpus`).
     """
 
     def __init__(
@@ -50,22 +50,22 @@ class ModelQueue:
         self._busy = 0
 
     def start(self, copies: Sequence[Compute], sample: Photo) -> None:
-        """Start a thread per copy, and have each compute the sample, alone and in a full batch."""
+        """Start a thread per copy, and warm each up with the sample, alone and in a full batch."""
         for compute in copies:
             is_warm: Future[None] = Future()
             arguments = compute, sample, is_warm
-            # A daemon: a model that hangs must not keep the process from ending.
+            # A daemon thread, so that a model that hangs does not keep the process alive.
             threading.Thread(target=self._work, args=arguments, daemon=True).start()
             is_warm.result()
 
     def submit(self, photo: Photo) -> Future[Any]:
-        """Returns the answer, later. Cancel it if nobody wants it any more."""
+        """Returns a future of the answer. Cancel it if the client has gone."""
         job = _Job(photo)
         self._waiting.put(job)
         return job.future
 
     def _work(self, compute: Compute, sample: Photo, is_warm: Future[None]) -> None:
-        """Be the thread of a copy."""
+        """Warm a copy up, then compute batch after batch: the thread's function."""
         try:
             for count in (1, self._max_batch, 1):
                 compute([sample] * count)
@@ -77,19 +77,19 @@ class ModelQueue:
             with self._turn:
                 jobs = self._next_batch()
                 if jobs and self._at_work() <= 1 and not self._on_gpus:
-                    # Keep the turn: the only client's next photo finds this thread's caches, and
-                    # all cores are at work anyway.
+                    # Keep the turn: the only client's next photo then finds warm caches, and the
+                    # other threads have no free core anyway.
                     self._answer(compute, jobs)
                     continue
             if jobs:
                 self._answer(compute, jobs)
 
     def _answer(self, compute: Compute, jobs: Sequence[_Job]) -> None:
-        """Compute a batch, and answer each of its photos."""
+        """Compute a batch, and complete the future of each of its photos."""
         with self._counting:
             self._busy += 1
             busy = self._busy + (not self._waiting.empty())
-        # Busy threads share the cores; this is of this thread's calls, and takes under 1 us.
+        # Divides the cores among busy threads: the limit is per thread, and takes 1 us to set.
         torch.set_num_threads(max(1, self._cores // busy))
         try:
             answers = compute([job.photo for job in jobs])
@@ -105,7 +105,7 @@ class ModelQueue:
                 job.future.set_result(answer)
 
     def _next_batch(self) -> list[_Job]:
-        """Wait for photos; returns those that somebody still wants."""
+        """Wait for photos; returns the jobs that were not cancelled meanwhile."""
         jobs = [self._waiting.get()]
         patience = jobs[0].arrived + MAX_WAIT_S - time.monotonic()
         waiting = 1 + self._waiting.qsize()

@@ -1,4 +1,4 @@
-"""The page at /, on which people try the model."""
+"""The page at /, to try the model in a browser."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _POLICY = (
     b"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
     b"img-src blob: data:; connect-src 'self'"
 )
-"""The page has its script and style inside, and talks to this server only."""
+"""The page's script and style are inline, and it sends requests to this server only."""
 _NAMES_SHOWN = 200
 
 
 def page(model: Model) -> Answer:
-    """Returns the page: it says which model this is, its names, and what it reached."""
+    """Returns the page, with the model's name, task, class names and best metric."""
     text = _PAGE.read_text(encoding="utf-8")
     facts = [model.config.model.name, model.config.task.name]
     facts += [model.reached] if model.reached else []

@@ -1,8 +1,8 @@
 """From a request's body to its answer: `Predictor.answer`, which the event loop runs.
 
-Threads decode its images one after another: small ones those of `_decoding`, large ones the only
-one of `_decoding_large`. An executor is a queue, and it bounds what is at work also when clients
-go. Each image then waits in `ModelQueue` to share a batch.
+The images of a request are decoded one after another, small ones by the threads of `_decoding`,
+large ones by the single thread of `_decoding_large`. The executors bound the images in decoding
+even if clients disconnect. Each decoded image then waits in `ModelQueue` for its batch.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ logger = logging.getLogger(__name__)
 
 _MOST_WORKERS = 8
 MAX_QUEUE = 256
-"""Requests that may wait."""
+"""Most requests that wait for the model."""
 MOST_LARGE = 64
-"""Large images that may wait: a quarter of the queue. The rest is for small ones."""
+"""Most large images that wait, a quarter of the queue; the rest is for small ones."""
 
 Prediction = dict[str, Any]
 Step = tuple[Photo | None, bool]
@@ -46,12 +46,12 @@ Step = tuple[Photo | None, bool]
 
 
 class Predictor:
-    """A model that is ready to answer."""
+    """A loaded model that answers requests."""
 
     model: Model
 
     def __init__(self, folder: Path, config: ServerConfig) -> None:
-        """Load the model, start its threads, and have it answer once. Raises UserError."""
+        """Load the model, start its threads, and check its answer to a sample. Raises UserError."""
         try:
             custom_op.load()
         except custom_op.BuildError as error:
@@ -72,7 +72,7 @@ class Predictor:
         max_batch = config.max_batch or (32 if gpus else 8)
         self._most_requests = MAX_QUEUE + count * max_batch
         self._most_ahead = max_batch + cores
-        """Images of one request that wait for the model."""
+        """Most images of one request that wait for the model."""
         self._queue = ModelQueue(max_batch, cores, lambda: self._requests, on_gpus=gpus > 0)
         copies = [partial(self._compute, models[i % len(models)]) for i in range(count)]
         sample = self._decoder.warm_up()
@@ -80,11 +80,11 @@ class Predictor:
         self._require_answer(sample, folder)
         where = counted(gpus, "GPU") if gpus else f"the CPU, {counted(cores, 'core')}"
         logger.info("%s on %s", counted(count, "worker"), where)
-        # What loading made stays: the garbage collector need not look through it again.
+        # Objects made while loading live until the end: keep the garbage collector off them.
         gc.freeze()
 
     def _require_answer(self, sample: Photo, folder: Path) -> None:
-        """Raise ModelError unless the model answers with finite numbers, in values of JSON."""
+        """Raise ModelError unless the model's answer is finite and can be written as JSON."""
         try:
             answer = self._queue.submit(sample).result()
         except RequestError as error:
@@ -99,7 +99,7 @@ class Predictor:
     async def answer(self, body: bytearray, content_type: str, accept: str) -> Answer:
         """Returns the predictions for the images in `body`.
 
-        Cancel it if nobody wants the answer any more. Raises RequestError.
+        Cancel the coroutine if the client has gone. Raises RequestError.
         """
         if self._requests >= self._most_requests:
             full = f"the queue is full: {MAX_QUEUE} requests wait; try again later"
@@ -115,7 +115,7 @@ class Predictor:
                 if photo is None:
                     photo, is_last = await self._decode_large(step)
                     assert photo is not None
-                # Here and not in the thread, which decodes to its end although nobody waits.
+                # Not in the thread, which finishes decoding even if the client has gone.
                 computing.append(self._queue.submit(photo))
                 if len(computing) > self._most_ahead:
                     predictions.append(await asyncio.wrap_future(computing.popleft()))
@@ -132,7 +132,7 @@ class Predictor:
     def _decode(self, body: bytearray, content_type: str) -> Iterator[Step]:
         """Read the images of a body, and decode one after another.
 
-        Yields a step for each. Before an image that is large, yields None: take the next step with
+        Yields a step for each. Yields None before a large image: take the next step with
         `_decode_large`. Raises RequestError.
         """
         images = self._decoder.open(read_images(body, content_type))
@@ -146,7 +146,7 @@ class Predictor:
             yield photo, number + 1 == len(images)
 
     async def _decode_large(self, step: Callable[[], Step]) -> Step:
-        """Take a step when no other large image is at work. Raises RequestError (503)."""
+        """Decode the next image when no other large one is decoded. Raises RequestError (503)."""
         if self._large >= MOST_LARGE:
             raise RequestError(503, "too many large images at once; try again later")
         self._large += 1
@@ -156,7 +156,7 @@ class Predictor:
             self._large -= 1
 
     def _compute(self, model: Model, photos: Sequence[Photo]) -> list[Prediction | Exception]:
-        """Returns what the model says of each photo, or an error."""
+        """Returns the prediction of each photo, or the error in its place."""
         batch = torch.cat([photo.view for photo in photos])
         device = model.device.type
         with torch.autocast(device, torch.bfloat16) if self._is_half else nullcontext():
@@ -167,7 +167,7 @@ class Predictor:
                 if not np.isfinite(answer.numpy()).all():
                     raise RequestError(500, NOT_FINITE)
                 found.append(model.task.describe(answer, (photo.height, photo.width), None))
-            except Exception as error:  # which is not that of other requests
+            except Exception as error:  # fails this photo only, not the batch of other requests
                 found.append(error)
         return found
 
@@ -177,7 +177,7 @@ def _encoded(predictions: list[Prediction]) -> bytes:
 
 
 def _plain(value: object) -> Any:
-    """Returns NumPy's and torch's numbers in the answers of your own task as Python's."""
+    """Returns NumPy's and torch's numbers, which your own task may answer, as Python's."""
     if isinstance(value, (np.generic, np.ndarray, torch.Tensor)):
         return value.tolist()
     raise TypeError(f"answers with {type(value).__name__}, which is no value of JSON")

@@ -1,4 +1,4 @@
-"""The server process: uvicorn, started once the model has answered; its stop loses no answer."""
+"""The server process: uvicorn, started once the model has answered. A stop loses no request."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from entry_point.serving.predictor import Predictor
 
 logger = logging.getLogger(__name__)
 
-# Longer than the idle time of SageMaker's and most other proxies, so that they close first.
+# Longer than the idle timeout of SageMaker's and most other proxies, so that they close first.
 _KEEP_ALIVE_S = 75
-# The platform kills 30 s after SIGTERM. For so long, clients of open connections are told to close
-# them,
+# The platform sends SIGKILL 30 s after SIGTERM.
 CLOSING_S = 2.0
-# then requests that were accepted are answered. Batches that run even longer are dropped.
+"""After SIGTERM, answers ask clients for this long to close their connections."""
 DRAIN_S = 18
+"""Then accepted requests are answered; those that take longer are dropped."""
 _MOST_FILES = 65536
 
 
@@ -58,11 +58,11 @@ def address_of(config: ServerConfig, port: int) -> str:
 
 
 def bind(config: ServerConfig) -> socket.socket:
-    """Returns a socket that does not listen yet; raises ConfigError if it cannot."""
+    """Returns a bound socket that does not listen yet. Raises ConfigError."""
     listening = socket.socket(socket.AF_INET6 if ":" in config.host else socket.AF_INET)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # Connections inherit both. An answer is several writes: Nagle's algorithm would hold back all
-    # but the first until the client acknowledges it, which takes most clients 40 ms.
+    # Connections inherit these options. An answer is several writes: Nagle's algorithm would delay
+    # all but the first until the client acknowledges it, which takes most clients 40 ms.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     # A client that does not read its answer loses the connection.
     if sys.platform == "linux":
@@ -81,10 +81,10 @@ def bind(config: ServerConfig) -> socket.socket:
 
 
 class Server(uvicorn.Server):
-    """Stops at a signal.
+    """Stops at a signal without losing a request.
 
-    A client may send its next request just when the server closes the connection, and gets no
-    answer. So for `CLOSING_S`, or until no connection is left, each answer announces the end.
+    A client may send its next request just as the server closes an idle connection. So answers
+    first announce the end (`Connection: close`), for `CLOSING_S` or until no connection is left.
     """
 
     def __init__(self, app: App) -> None:
