@@ -1,4 +1,4 @@
-"""What changes training batches on the device: your own augmentation, MixUp and CutMix."""
+"""Augmentation of training batches on the device: your own, MixUp and CutMix."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from entry_point.training.tasks.task import Task
 Augmentation = Callable[[torch.Tensor], torch.Tensor]
 """float `(N, 3, S, S)` -> the same shape and type, both on the device.
 
-It may draw from torch's, NumPy's and Python's generators. They are seeded before each step, so that
-a resumed run draws the same.
+It may draw from torch's, NumPy's and Python's generators. These are seeded before each step, so a
+resumed run draws the same numbers.
 """
 _MOVING_POLICIES = ("trivial", "rand_timm")
 _AUTOMATIC = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix")
@@ -44,13 +44,13 @@ _PIXEL_TRANSFORMS = frozenset(
         *("JPEG", *_AUTOMATIC),
     )
 )
-"""Those that take pixels from 0 to 1; most cut off what lies outside."""
+"""Classes that expect pixels from 0 to 1; most clip values outside that range."""
 
 
 class BatchAugmentation:
-    """Changes a batch before the model gets it.
+    """Augments a batch before the model gets it.
 
-    Raises ConfigError for an augmentation that cannot be built, or that the task cannot learn from.
+    Raises ConfigError for an augmentation that cannot be built, or that does not suit the task.
     """
 
     def __init__(self, config: TrainConfig, task: Task) -> None:
@@ -71,7 +71,7 @@ class BatchAugmentation:
     def __call__(
         self, images: torch.Tensor, labels: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As the learner's `loss` takes them; mixed labels are float32 (N, classes)."""
+        """Returns images and labels for the task's loss; mixed labels are float32 (N, classes)."""
         images = self.own(images)
         if self._mix is not None:
             images, labels = self._mix(images, labels)
@@ -79,7 +79,7 @@ class BatchAugmentation:
 
 
 def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
-    """Your own augmentation of batches; without one, it returns what it gets. Raises
+    """Returns your own augmentation of batches, or the identity if there is none. Raises
     ConfigError."""
     if config.name is None or not config.own or config.per != "batch":
         return lambda images: images
@@ -98,17 +98,17 @@ def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
             found = getattr(augmented, "shape", type(augmented).__name__)
             message = f"must return images of the shape {tuple(images.shape)}, not {found}"
             raise ConfigError("augment.name", name, message)
-        if not augmented.is_floating_point():  # 0 to 255, which validation does not have
+        if not augmented.is_floating_point():  # 0 to 255, unlike the images of validation
             message = f"must return normalized images of floats, not {augmented.dtype}"
             raise ConfigError("augment.name", name, message)
-        return augmented.to(images.dtype)  # NumPy makes float64 of them, which no model takes
+        return augmented.to(images.dtype)  # NumPy returns float64, which models do not take
 
     return checked
 
 
 def _refuse_pixel_transforms(name: str, made: object, is_normalized: bool) -> None:
-    """Raise ConfigError for a transform of pixels, unless one before it may make pixels again, and
-    for a Normalize that undoes nothing for such a transform."""
+    """Raise ConfigError for a transform that needs pixels from 0 to 1 but gets normalized ones,
+    unless one before it may undo that; and for a Normalize that validation does not get."""
     names = [type(part).__name__ for part in _parts(made) if is_of_torchvision(part)]
     of_pixels = [place for place, each in enumerate(names) if each in _PIXEL_TRANSFORMS]
     undone = [place for place, each in enumerate(names) if each in ("Normalize", "Lambda")]
@@ -126,11 +126,11 @@ def _refuse_pixel_transforms(name: str, made: object, is_normalized: bool) -> No
 
 
 def refuse_moving(config: AugmentConfig) -> None:
-    """Raise ConfigError for an augmentation that moves pixels: it gets the images alone, so targets
-    that lie in them would stay where they are.
+    """Raise ConfigError for an augmentation that moves pixels: it gets only the images, so masks
+    and boxes would no longer match them.
 
-    Those are policies and torchvision's transforms, also within what your own function returns. Of
-    other code of yours nothing is known.
+    Finds policies and torchvision's transforms, also inside what your own function returns. Other
+    code of yours is not checked.
     """
     if config.name is None:
         return
@@ -153,10 +153,10 @@ def _made(name: str, config: AugmentConfig) -> object:
 
 
 def _parts(made: object) -> list[object]:
-    """Returns a transform and all that it holds, as `Compose` and `RandomApply` do, in the order in
-    which they are applied."""
+    """Returns a transform and those nested in it, as in `Compose` and `RandomApply`, in the order
+    in which they are applied."""
     found = [made]
-    for place, part in enumerate(found, 1):  # which grows
+    for place, part in enumerate(found, 1):  # `found` grows meanwhile
         if isinstance(part, (list, tuple)):
             held = [*part]
         else:
@@ -169,16 +169,17 @@ def _parts(made: object) -> list[object]:
 
 
 def _moves(part: object) -> bool:
-    """Returns whether it is a transform of torchvision that moves pixels, or derived from one."""
+    """Returns whether `part` is, or derives from, a transform of torchvision that moves pixels."""
     kinds = type(part).__mro__
     return any(kind.__name__ in _MOVING_TRANSFORMS for kind in kinds) and is_of_torchvision(part)
 
 
 def seed_step(devices: Devices, run_seed: int, step: int) -> None:
-    """Seed the generators that a step may use; a custom model may use Python's and NumPy's.
+    """Seed torch's, NumPy's and Python's generators, any of which your own model may use in a step.
 
-    The seeds are hashes: torch's CPU generator reads 32 bits only. `torch.manual_seed` would take a
-    millisecond: for each kind of device not yet initialized it stores the call with its traceback.
+    The seeds are hashes, because torch's CPU generator reads only 32 bits. `torch.manual_seed`
+    would take a millisecond: it stores the call, with its traceback, for each type of device that
+    is not initialized yet.
     """
     words = np.random.SeedSequence((run_seed, step, devices.rank)).generate_state(4)
     random.seed(words.tobytes())

@@ -17,24 +17,23 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class AveragedWeights:
-    """`model` follows `source`: what trains is averaged, statistics estimated, the rest copied.
+    """`model` is the average of `source`: trained weights are averaged, all others copied.
 
-    The decay grows with the number n of updates as n / (n + 9), up to `decay`: the average then
-    covers the last tenth of the steps, and a short run's does not remember the initial weights
-    (the ramp of TensorFlow's ExponentialMovingAverage).
+    The decay grows with the number n of updates as n / (n + 9), up to `decay` (the ramp of
+    TensorFlow's ExponentialMovingAverage). So the average covers about the last tenth of the steps,
+    and that of a short run does not contain the initial weights.
 
-    Batch normalization's running statistics belong to the weights that made them; neither copies
-    nor averages of them fit the averaged weights. `measure_statistics` makes them, before the
-    averages are used. Those of a norm that `source` keeps in eval mode are constants, which are
-    copied.
+    Running statistics of batch normalization belong to the weights that produced them: neither
+    copies nor averages of them fit the averaged weights. `measure_statistics` computes them before
+    the average is used. Norms that `source` keeps in eval mode have constants, which are copied.
 
     torch's `AveragedModel` copies its counter to the GPU at every step, which waits for the device,
-    and its `update_bn` trains norms that are kept in eval mode, too.
+    and its `update_bn` also changes norms that are kept in eval mode.
     """
 
     def __init__(self, source: nn.Module, decay: float) -> None:
         self.model = _copy(source, decay).requires_grad_(False)
-        self.model.eval()  # your own may return nothing
+        self.model.eval()  # a statement of its own: your model's eval() may return None
         self._decay, self._updates = decay, 0
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [
@@ -52,13 +51,14 @@ class AveragedWeights:
 
     @torch.no_grad()
     def update(self) -> None:
-        """Take the source's weights after one step; the first time, copy them.
+        """Add the source's weights to the average after a step; the first time, copy them.
 
-        One call each averages and copies, and none waits for the device.
+        All weights are averaged in one call and all buffers copied in another; neither waits for
+        the device.
         """
         trained = [pair for pair in self._parameters if pair[1].requires_grad]
         copied = [pair for pair in self._parameters if not pair[1].requires_grad]
-        # Looked up at each step: a model may assign another tensor to a buffer.
+        # Looked up at each step, because a model may assign a new tensor to a buffer.
         copied += ((getattr(own, name), getattr(other, name)) for own, other, name in self._buffers)
         decay = min(self._decay, self._updates / (self._updates + 9))
         if trained:
@@ -71,13 +71,13 @@ class AveragedWeights:
 
     @property
     def has_statistics(self) -> bool:
-        """Whether the model has batch statistics of its own."""
+        """Whether the model has batch statistics to measure."""
         return bool(self._norms)
 
     @torch.no_grad()
     def measure_statistics(self, batches: Iterable[torch.Tensor]) -> None:
-        """Replace the batch statistics by their mean over batches `(N, 3, S, S)`, a forward pass
-        each, as torch's `update_bn` does."""
+        """Replace the batch statistics by their mean over `batches` `(N, 3, S, S)`, with a forward
+        pass for each, as torch's `update_bn` does."""
         momenta = [norm.momentum for norm in self._norms]
         for norm in self._norms:
             norm.reset_running_stats()
@@ -90,7 +90,7 @@ class AveragedWeights:
             norm.eval().momentum = momentum
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
+        """Returns the state that a checkpoint keeps."""
         return {"ema": self.model.state_dict(), "ema_updates": self._updates}
 
     def load_state(self, state: dict[str, Any]) -> None:

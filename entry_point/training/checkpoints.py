@@ -1,5 +1,5 @@
 """Writes checkpoints when they are due, atomically, in a background thread; reads the newest one
-that is whole."""
+that is undamaged."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ State = dict[str, Any]
 _NAME = re.compile(r"step-(\d+)\.pt")
 BEST = "best.pt"
 IDENTITY, STEPS = "identity", "steps per epoch"
-"""What a checkpoint says about its job, see `resume.py`, and a key in it."""
+"""The checkpoint's entry that identifies its job, see `resume.py`, and a key in that entry."""
 _PARTS = ("progress", "learner", "log")
-"""Of a checkpoint: what the part of the trainer that has this name keeps."""
+"""Entries of a checkpoint, each the state of the trainer's part of that name."""
 KEPT = 2
-"""Newest checkpoints, beside the best one; of a finished run, one fewer."""
+"""Number of newest checkpoints that are kept beside the best one; a finished run keeps one."""
 SECONDS = 600.0
-"""Between checkpoints by time: what a lost machine costs at most."""
+"""Time between checkpoints: the most training that a lost machine costs."""
 
 
 class CheckpointError(UserError):
@@ -52,8 +52,8 @@ class CheckpointError(UserError):
 class Checkpoints:
     """Writes `step-<step>.pt`; keeps the newest few and the best. Only the first rank writes.
 
-    `save` returns once the state is copied to the CPU; a thread writes the file. The next call
-    raises the error of a failed write, or of weights that have become NaN or infinite.
+    `save` returns once the state is copied to the CPU; a thread writes the file. If the write
+    failed, or weights have become NaN or infinite, the next call raises the error.
     """
 
     def __init__(
@@ -64,8 +64,7 @@ class Checkpoints:
         writes: bool,
         infinite: Collection[str] = (),
     ) -> None:
-        """The run starts at `step`. `infinite`: the `infinite_weights` of the model that it began
-        with."""
+        """The run starts at `step`. `infinite`: the `infinite_weights` of the initial model."""
         self._folder, self._every_steps, self._writes = folder, every_steps, writes
         self._infinite = infinite
         self._saved_step, self._saved_time = step, time.monotonic()
@@ -73,13 +72,13 @@ class Checkpoints:
         self._pending: Future[None] | None = None
 
     def time_is_up(self) -> bool:
-        """Returns whether one is due by the first rank's clock."""
+        """Returns whether a checkpoint is due by the first rank's clock."""
         return self._writes and time.monotonic() - self._saved_time > SECONDS
 
     def is_due(self, step: int, time_is_up: bool) -> bool:
         """Returns whether to save after `step`; the same on every rank.
 
-        The ranks agree on `time_is_up` one step late, so a save in the last step already covers it.
+        The ranks agree on `time_is_up` one step late: if the previous step saved, it needs no save.
         """
         by_steps = self._every_steps is not None and step % self._every_steps == 0
         return by_steps or (time_is_up and self._saved_step < step - 1)
@@ -94,7 +93,8 @@ class Checkpoints:
     ) -> None:
         """Copy `state` and write it in the background; `best` also makes it the best checkpoint.
 
-        `export` gets the copy first: a run that resumes from a checkpoint has its model.
+        `export` gets the copy before it is written, so that each checkpoint that was exported has
+        its model, also if the job is killed in between.
         """
         self._saved_step, self._saved_time = step, time.monotonic()
         if self._writes:
@@ -108,7 +108,7 @@ class Checkpoints:
             self._pending = None
 
     def finish(self) -> None:
-        """Remove what a finished run does not need: all but its newest checkpoint and the best."""
+        """Remove all checkpoints of a finished run but the newest and the best."""
         if self._writes:
             self._remove_older(self._saved_step, KEPT - 1)
 
@@ -127,7 +127,7 @@ class Checkpoints:
             export(state)
         path = self._folder / f"step-{step:09d}.pt"
         if best:
-            # First: a run that resumes from `path` does not write these weights again.
+            # Before `path`: a run that resumes from `path` does not write the best weights again.
             save_tensors(state, self._folder / BEST)
             with replacing(path) as temporary:
                 try:
@@ -139,7 +139,8 @@ class Checkpoints:
         self._remove_older(step, KEPT)
 
     def _remove_older(self, step: int, kept: int) -> None:
-        """Keep as many, of `step` and before. A later one is damaged: the run began before it."""
+        """Keep the newest `kept` checkpoints up to `step`. Later ones are damaged, as the run
+        resumed before them, and do not count."""
         whole = [path for saved, path in saved_steps(self._folder).items() if saved <= step]
         for old in whole[kept:]:
             old.unlink(missing_ok=True)
@@ -159,8 +160,8 @@ class Checkpoints:
 
 
 def infinite_weights(weights: Mapping[str, torch.Tensor]) -> set[str]:
-    """Returns the names of weights and buffers that hold NaN or infinity, as a mask of -inf
-    does."""
+    """Returns the names of weights and buffers that hold NaN or infinity; an attention mask may
+    hold -inf."""
     return {name for name, value in weights.items() if not torch.isfinite(value).all()}
 
 
@@ -175,8 +176,8 @@ def copy_to_cpu(state: State) -> State:
 def load_state(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
     """Load weights of this model as `nn.Module.load_state_dict` does.
 
-    Modules may read weights by the version of the modules that wrote them, and MNASNet refuses
-    weights without one. Files and copies of state dicts lose it; it is the model's.
+    A state dict has the version of each module that wrote it, which modules may read, and without
+    which MNASNet refuses weights. Files and copies lose the versions; here, the model's are set.
     """
     state = OrderedDict(tensors)
     state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
@@ -184,7 +185,7 @@ def load_state(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def saved_steps(folder: Path) -> dict[int, Path]:
-    """Returns the checkpoints `step-<step>.pt` in `folder` by their steps, the newest first."""
+    """Returns the checkpoints `step-<step>.pt` in `folder` by step, the newest first."""
     named = ((_NAME.fullmatch(path.name), path) for path in folder.glob("step-*.pt"))
     found = {int(name[1]): path for name, path in named if name is not None}
     return dict(sorted(found.items(), reverse=True))
@@ -194,17 +195,17 @@ def peek(path: Path) -> State:
     """Returns a checkpoint without reading its tensors; empty for any other file."""
     try:
         content = torch.load(path, "cpu", weights_only=True, mmap=True)
-    except Exception:  # torch raises anything for a file that it has not written
+    except Exception:  # torch raises any exception for a file that it has not written
         return {}
     return content if isinstance(content, dict) else {}
 
 
 def load_newest(folder: Path) -> State | None:
-    """Returns the checkpoint of the highest step that is whole; None if there are none.
+    """Returns the undamaged checkpoint of the highest step; None if there are no checkpoints.
 
     Raises:
         CheckpointError: all of them are damaged.
-        OSError: one cannot be read, or does not fit into memory; it may still be whole.
+        OSError: one cannot be read, or does not fit into memory; it may be undamaged.
     """
     found = [*saved_steps(folder).items()]
     if (best := folder / BEST).exists():
@@ -226,7 +227,7 @@ def load_newest(folder: Path) -> State | None:
 
 
 def _step_in(path: Path) -> int:
-    """Returns the step of a checkpoint; -1 if that cannot be read."""
+    """Returns the step of a checkpoint; -1 if it cannot be read."""
     state = peek(path)
     progress = state.get("progress", state)  # version 1 has the values of all parts in one
     try:
@@ -252,8 +253,8 @@ def load_best(folder: Path) -> State | None:
 
 
 def _load_parts(path: Path) -> State:
-    """Returns a checkpoint. One of version 1 has the values of all parts in one: each takes its
-    own."""
+    """Returns a checkpoint. In one of version 1, the entries of all parts are merged into one: each
+    part gets all of them, and takes its own."""
     state: State = load_tensors(path, verify=True)
     return state if "learner" in state else {**state, **dict.fromkeys(_PARTS, state)}
 
@@ -288,7 +289,7 @@ def load_tensors(path: Path, *, verify: bool = False) -> Any:
 
     Raises:
         DamagedFileError: the file is cut short, changed or another kind of file.
-        OSError: it cannot be read, or does not fit into memory; it may still be whole.
+        OSError: it cannot be read, or does not fit into memory; it may be undamaged.
     """
     try:
         if verify:
@@ -304,7 +305,7 @@ def load_tensors(path: Path, *, verify: bool = False) -> Any:
             raise OSError(errno.ENOMEM, needed, str(path)) from error
         if isinstance(error, OSError) and error.errno != errno.EINVAL:
             raise OSError(error.errno, error.strerror, str(path)) from error
-        # What follows in torch's texts is advice for developers.
+        # The rest of torch's message is advice for developers.
         reason = str(error).partition("\n")[0].partition(". ")[0]
         raise DamagedFileError(_kind_or(path, reason or type(error).__name__)) from error
 
@@ -318,6 +319,6 @@ def load_safetensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _kind_or(path: Path, reason: str) -> str:
-    """Returns what the file is, or `reason` for one of the right kind."""
+    """Returns what kind of file it is, or `reason` if it is of the right kind."""
     kind = name_kind(path) if path.is_file() else None
     return reason if kind is None else f"it is {kind}"

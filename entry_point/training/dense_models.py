@@ -1,4 +1,4 @@
-"""Models that answer for each pixel: torchvision's segmentation models, and timm's encoders."""
+"""Models that predict each pixel: torchvision's segmentation models, and timm's encoders."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _WIDTH, _LEAST_REDUCTION = 128, 4
 
 
 def segmentation_models() -> list[str]:
-    """Torchvision's names."""
+    """Returns torchvision's names of them."""
     return torchvision.models.list_models(module=torchvision.models.segmentation)
 
 
 class PyramidHead(nn.Module):
     """An encoder of timm with a light head: `(N, 3, H, W)` -> logits `(N, classes, H, W)`.
 
-    Each of the encoder's maps becomes _WIDTH channels wide, and from the smallest on each is added
+    Each feature map of the encoder is projected to _WIDTH channels and, from the smallest on, added
     to the next larger one, as in Lin et al., "Feature Pyramid Networks for Object Detection"
-    (CVPR 2017). The largest map then gives the logits, which are resized to the input (bilinear).
-    Maps of more than a quarter of the input's side are left out: most work would be theirs.
+    (CVPR 2017). The logits are computed from the largest map and resized to the input (bilinear).
+    Maps larger than a quarter of the input's side are not used: they would cost most of the time.
     """
 
     def __init__(self, encoder: nn.Module, classes: int) -> None:
-        """`encoder` is made with `features_only=True`."""
+        """`encoder` was created with `features_only=True`."""
         super().__init__()
         info: Any = encoder.feature_info
         self.encoder = encoder
@@ -41,7 +41,7 @@ class PyramidHead(nn.Module):
         self.classify = nn.Conv2d(_WIDTH, classes, 1)
 
     def set_grad_checkpointing(self, enable: bool = True) -> None:
-        """Set that of the encoder; see `model.gradient_checkpointing`."""
+        """Turn on the encoder's checkpointing; see `model.gradient_checkpointing`."""
         model: Any = self.encoder.model
         model.set_grad_checkpointing(enable)
 

@@ -22,20 +22,20 @@ from entry_point.training.tasks.task import Task
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The whole validation split's results, the same on every rank."""
+    """The results of the whole validation split, the same on every rank."""
 
     loss: float
     metrics: dict[str, float]
-    """The task's metrics by name, and `loss`. Those that are not finite are left out."""
+    """The task's metrics by name, and `loss`; without values that are not finite."""
     indices: torch.Tensor
     """int64 `(N,)`: the samples' numbers in their source, ascending."""
     scores: torch.Tensor
     """float64 `(N, columns)`: the task's scores of these samples."""
     damaged: int
-    """Images that could not be decoded and are left out."""
+    """Number of images that could not be decoded and are left out."""
 
     def record(self) -> dict[str, float | int]:
-        """Returns what is logged: `val_loss`, `val_accuracy` and so on."""
+        """Returns the values that are logged: `val_loss`, `val_accuracy` and so on."""
         values: dict[str, float | int] = {
             f"val_{name}": float(f"{value:.7g}") for name, value in self.metrics.items()
         }
@@ -79,7 +79,7 @@ def evaluate(
     rows = rows[rows[:, 0].argsort()]
     indices, scores = rows[:, 0].long(), rows[:, 1:]
     metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
-    # Your own task may compute with NumPy or tensors, whose numbers are read from no checkpoint.
+    # Your own task may return NumPy or torch scalars, which `weights_only=True` would not load.
     numbers = {name: float(value) for name, value in metrics.items()}
     finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
     return Evaluation(numbers["loss"], finite, indices, scores, damaged)
@@ -115,6 +115,6 @@ def _score(
             raise ConfigError("task.name", full_name(task), message)
     if not scores:
         return torch.empty(0, 0, dtype=torch.float64), damaged
-    # One copy for the whole evaluation: each would wait for the device.
+    # One copy for the whole evaluation, as each copy waits for the device.
     rows = HostCopy(torch.cat(scores)).wait()
     return torch.cat([torch.cat(indices).double()[:, None], rows], 1), damaged

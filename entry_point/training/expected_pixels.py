@@ -1,4 +1,4 @@
-"""Finds `data.mean` and `data.std` that nobody has set: what the weights were trained with."""
+"""Finds the `data.mean` and `data.std` that the weights were trained with, unless they are set."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Pixels = dict[str, list[float]]
 
 
 def with_expected_pixels(config: TrainConfig, run: RunFolder, devices: Devices) -> TrainConfig:
-    """Returns the configuration with numbers for `data.mean` and `data.std`.
+    """Returns the configuration with values for `data.mean` and `data.std`.
 
-    What is null gets the number of the run's checkpoint, if it resumes from one, else what
-    `model.weights` expect, else ImageNet's. A collective call. Raises ConfigError.
+    A setting that is null gets the value of the checkpoint from which the run resumes, else the
+    value that `model.weights` expect, else ImageNet's. A collective call. Raises ConfigError.
     """
     data = config.data
     if data.mean is not None and data.std is not None:
@@ -50,12 +50,12 @@ def with_expected_pixels(config: TrainConfig, run: RunFolder, devices: Devices) 
 
 
 def _of_identity(identity: Settings) -> Pixels:
-    """Returns those of a checkpoint; empty for an empty identity."""
+    """Returns the settings of a checkpoint; empty for an empty identity."""
     return _valid({key: identity.get(f"data.{key}") for key in IMAGENET})
 
 
 def _of_weights(config: ModelConfig, channels: Path) -> tuple[Pixels, str]:
-    """Returns what the weights expect, empty if nothing tells, and why."""
+    """Returns the settings that the weights expect, empty if unknown, and where they come from."""
     if config.weights is None:
         return {}, ""
     file, known = weights_file(config, channels), published(config.name)
@@ -78,7 +78,7 @@ def _of_weights(config: ModelConfig, channels: Path) -> tuple[Pixels, str]:
 
 
 def _beside(file: Path) -> Pixels:
-    """Returns those of a model folder's config.yaml, or a hub's config.json, beside the weights."""
+    """Returns the settings in `file`'s folder: a model's config.yaml, or a hub's config.json."""
     for name, read, key in (
         ("config.yaml", safe_load, "data"),
         ("config.json", json.loads, "pretrained_cfg"),
@@ -91,7 +91,7 @@ def _beside(file: Path) -> Pixels:
 
 
 def _valid(values: Any) -> Pixels:
-    """Returns `mean` and `std` of a mapping; empty if it is none, or one of them is not valid."""
+    """Returns `mean` and `std` of a mapping; empty if it is no mapping or either is invalid."""
     with suppress(ConfigError, LookupError, TypeError):
         found = {key: [*values[key]] for key in IMAGENET}
         check_config(found, DataConfig, "data")

@@ -18,7 +18,7 @@ from entry_point.training.tasks.task import Task
 
 
 class Export:
-    """The model of a run: by `trainer.export` that of the last evaluation, or of the best one."""
+    """Writes the model of a run: of the last evaluation or the best one, see `trainer.export`."""
 
     def __init__(
         self,
@@ -29,18 +29,18 @@ class Export:
         metric: Metric,
         code: Mapping[Path, bytes],
     ) -> None:
-        """`classes` are the train split's; `metric` decides which evaluation is the best; `code` is
-        that of `read_code`."""
+        """`classes` are those of the train split; `metric` decides which evaluation is the best;
+        `code` is the result of `read_code`."""
         self._run, self._config, self._task, self._metric = run, config, task, metric
         self._classes, self._code, self._best = classes, code, config.trainer.export == "best"
 
     def takes(self, progress: Progress, best: bool) -> bool:
-        """Returns whether an epoch that has ended, and is evaluated, is exported. `best`: it is the
-        best so far. Until one has a value to compare, each is."""
+        """Returns whether to export an epoch that has ended and was evaluated. `best`: it is the
+        best so far. Until an epoch has a value to compare, each is exported."""
         return best or not self._best or progress.best_value is None
 
     def write(self, state: State) -> None:
-        """Write the model of a checkpoint, whose epoch is evaluated."""
+        """Write the model of a checkpoint whose epoch was evaluated."""
         progress, learner = state["progress"], state["learner"]
         reached = f"epoch {progress['epoch']} of {self._config.trainer.epochs}"
         if (value := progress.get("value")) is not None:
@@ -57,10 +57,11 @@ class Export:
         )
 
     def restore(self, saved: State, progress: Progress) -> None:
-        """Write the model of an earlier start, if it is not there: another machine has its
-        checkpoints alone. `saved` is the one that the run resumes from.
+        """Write the model of an earlier start if it is missing, as on another machine, to which
+        only checkpoints are copied. `saved` is the checkpoint from which the run resumes.
 
-        With `trainer.export=last` there is none within an epoch: the next evaluation brings it.
+        With `trainer.export=last`, a checkpoint within an epoch has no evaluated model; the next
+        evaluation writes one.
         """
         if (self._run.model / WEIGHTS).exists():
             return
@@ -70,5 +71,5 @@ class Export:
             self.write(saved)
 
     def best(self) -> State | None:
-        """Returns the best checkpoint, if that is exported and there is one."""
+        """Returns the best checkpoint, or None if there is none or `trainer.export` is `last`."""
         return load_best(self._run.checkpoints) if self._best else None

@@ -29,7 +29,7 @@ _NAMED = {"class": "class", "labels": "label", "numbers": "target", "targets": "
 logger = logging.getLogger(__name__)
 
 Prepare = Callable[[torch.Tensor], torch.Tensor]
-"""A loader's images, on the device -> the model's input."""
+"""A loader's images, on the device -> the input of the model."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +39,15 @@ class DeviceBatch:
     images: torch.Tensor
     """fp32 or bf16 `(N, 3, S, S)`, channels_last; prepared, on the device."""
     labels: torch.Tensor
-    """int64 `(N,)`, or for labels and numbers float32 `(N, names)`; on the device."""
+    """int64 `(N,)`; float32 `(N, names)` for several labels or numbers; on the device."""
     indices: torch.Tensor
     """int64 `(N,)`: the samples' numbers in their source, on the CPU."""
     damaged: int
-    """Images that could not be decoded."""
+    """Number of images that could not be decoded."""
     wait: float
     """Seconds that the training process was blocked waiting for this batch."""
     cpu_s: float = math.nan
-    """Seconds of CPU time of its input, see Batch."""
+    """Seconds of CPU time that its input took, see Batch."""
 
 
 class TrainingInput:
@@ -72,13 +72,13 @@ class TrainingInput:
         normalize = Normalize(*config.data.normalization, devices.input_dtype)
         self.normalize = normalize.to(devices.device)
         spec = loader_spec(config, devices, "train")
-        decoder = build_decoder(spec)  # one for both: DALI's has threads and GPU memory
+        decoder = build_decoder(spec)  # shared by both loaders: DALI's has threads and GPU memory
         self.train_loader = build_loader(self.train, spec, decoder)
         self.val_loader = build_loader(self.val, loader_spec(config, devices, "val"), decoder)
         self._kept = deque[tuple[tuple[int, int], Batch]](maxlen=0)
 
     def describe(self) -> str:
-        """Returns its images, classes and sizes, in one line."""
+        """Returns the numbers of images and classes and the image sizes, in one line."""
         data = self._config.data
         sizes = list(dict.fromkeys([size for _, size in data.progressive] or [data.image_size]))
         text = (
@@ -105,7 +105,7 @@ class TrainingInput:
     def last_batches(self, end: int, count: int) -> Iterator[Batch]:
         """Yields the `count` training batches before the step `end` of the run.
 
-        What was trained on before a resume, and is not kept, is read again.
+        Batches from before a resume are not kept, and are read again.
         """
         kept = dict(self._kept)
         epoch, first = divmod(end - count, self.train_loader.steps_per_epoch)
@@ -124,8 +124,8 @@ class TrainingInput:
     ) -> Iterator[DeviceBatch]:
         """Put a loader's batches on the device, normalized.
 
-        Raises Stopped if one cannot be read; while several ranks train, which wait for each
-        other's gradients, ReadError.
+        Raises Stopped if a batch cannot be read, or ReadError while several ranks train, as these
+        wait for each other's gradients.
         """
         may_stop = not training or self._devices.world_size == 1
         return device_batches(
@@ -142,7 +142,7 @@ class TrainingInput:
 
 
 def loader_spec(config: TrainConfig, devices: Devices, split: str) -> LoaderSpec:
-    """Returns what this rank loads of a split."""
+    """Returns the specification of this rank's loader of a split."""
     trainer = config.trainer
     return LoaderSpec(
         config.data,
@@ -182,7 +182,7 @@ def device_batches(
         with torch.cuda.stream(stream):
             with record_function("copy"):
                 labels, pixels = (
-                    # A non-blocking copy from a GPU to the CPU would return too early.
+                    # From a GPU to the CPU, a non-blocking copy would return before it is complete.
                     tensor.to(device, non_blocking=stream is not None)
                     for tensor in (batch.labels, batch.images)
                 )

@@ -69,7 +69,7 @@ class Learner:
         size = config.data.image_size
         model = build_model(config.model, task.outputs, channels, size, task.names)
         self.infinite = infinite_weights(model.state_dict())
-        """Before a resume; for `Checkpoints`."""
+        """Names of the initial weights that hold NaN or infinity, for `Checkpoints`."""
         if config.model.gradient_checkpointing:
             checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)
@@ -92,18 +92,18 @@ class Learner:
         self._weights: dict[str, torch.Size] | None = {
             name: value.shape for name, value in self.model.state_dict().items()
         }
-        """Their shapes; None after the first batch."""
+        """Shapes of the weights; None after the first batch."""
         self._endings: list[Ending] = []
         again = partial(build_again, config.model, task.outputs, size)
         self._build_again = again if is_own(config.model) else None
         self._forgets: torch.Tensor | None = None
-        """Whether a new model with the same weights answers otherwise; None once it is told."""
+        """bool `()`: a new model with the same weights answers differently; None once reported."""
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
-        scales = devices.autocast_dtype is torch.float16  # otherwise it does nothing
+        scales = devices.autocast_dtype is torch.float16  # only fp16 needs it
         self._scaler = torch.amp.GradScaler(devices.device.type, enabled=scales)
         if scales:
-            # It usually skips the first steps, until it knows the scale.
+            # The scaler usually skips the first steps, until it has found the scale.
             warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step", UserWarning)
         self._lr = 0.0
         self._norm: torch.Tensor | None = None
@@ -136,19 +136,19 @@ class Learner:
                 with record_function("backward"):
                     self._scaler.scale(loss).backward()
             total += loss.detach()
-        if self._all_used:  # else the other ranks wait for gradients that this one lacks
+        if self._all_used:  # DDP waits for the gradients of all parameters
             refuse_unused(self._name, [name for name, p in self._trained if p.grad is None])
         if self._weights is not None:
             refuse_late_weights(self._name, self._weights, self.model)
             self._weights, self._endings = None, [Ending(outputs)]
-            # A compiled model would be compiled once more, and sizes may be for training only.
+            # A compiled model would be compiled again, and progressive sizes are for training only.
             if not self._is_compiled and not self._is_progressive:
                 self._look_in_evaluation(some_images, step)
         return total
 
     def _look_in_evaluation(self, images: torch.Tensor, step: int) -> None:
-        """Keeps how the model ends in evaluation and, of your own, whether a new one with its
-        weights answers the same, for `record`."""
+        """Record how the model's answers end in evaluation mode and, for a model of your own,
+        whether a new one with the same weights answers the same; `record` reports both."""
         models = [self.model]
         if self._build_again is not None:
             new = self._build_again().to(memory_format=torch.channels_last)
@@ -157,7 +157,7 @@ class Learner:
         answers = []
         for model in models:
             model.eval()
-            seed_step(self._devices, self._seed, step)  # it may draw
+            seed_step(self._devices, self._seed, step)  # the model may use random numbers
             with torch.no_grad(), self._devices.autocast(), taking_samples(model, images):
                 answers.append(model(images))
         self._endings.append(Ending(answers[0]))
@@ -172,7 +172,7 @@ class Learner:
             except RuntimeError:
                 if self._is_compiled:
                     with torch.no_grad():
-                        self.model(images)  # its own error says more than the compiler's
+                        self.model(images)  # raises the model's error, clearer than the compiler's
                 raise
         return outputs
 
@@ -190,11 +190,12 @@ class Learner:
                 self.ema.update()
 
     def record(self) -> dict[str, float]:
-        """Returns what is logged of the last step: its learning rate, and the norm of its gradients
-        before they were clipped, if it is finite. Waits for the device.
+        """Returns the last step's values for the log: the learning rate, and the norm of the
+        gradients before clipping, if it is finite. Waits for the device.
 
-        The first time, warns of a model that does not answer with logits, and of what is to learn
-        and no parameter of the model. Raises ConfigError for a model that no program could load.
+        The first call warns of a model whose outputs are no logits, and of tensors that the loss
+        trains but that are no parameters of the model. Raises ConfigError for a model that no
+        program could load.
         """
         if self._endings:
             if learning := unregistered(self._task, self.model):
@@ -220,14 +221,14 @@ class Learner:
 
     @property
     def statistics_steps(self) -> int:
-        """How many of an epoch's last batches `measure_statistics` needs."""
+        """Number of an epoch's last batches that `measure_statistics` needs."""
         measures = self.ema is not None and self.ema.has_statistics
         return statistics_steps(self._steps_per_epoch) if measures else 0
 
     def measure_statistics(self, batches: Iterable[torch.Tensor], first_step: int) -> None:
-        """Measure the batch statistics of averaged weights, which they need to be evaluated.
+        """Measure the batch statistics of the averaged weights, before they are evaluated.
 
-        `batches` are the images of DeviceBatches, from the one of `first_step` on.
+        `batches` are the images of DeviceBatches, from that of step `first_step` on.
         """
         if self.ema is None or not self.ema.has_statistics:
             return
@@ -242,14 +243,14 @@ class Learner:
             yield self._augment.own(images)
 
     def synchronize_buffers(self) -> None:
-        """Copy the first rank's batch statistics, which are saved, to every rank."""
+        """Copy the first rank's batch statistics to every rank; checkpoints have the first's."""
         if self._devices.world_size > 1:
             averaged = [] if self.ema is None else self.ema.model.buffers()
             for buffer in (*self.model.buffers(), *averaged):
                 dist.broadcast(buffer, 0)
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
+        """Returns the state that a checkpoint keeps."""
         return {
             "model": self.model.state_dict(),
             **({} if self.ema is None else self.ema.state()),
@@ -264,20 +265,20 @@ class Learner:
         self.load_weights(state)
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
-        # The saved rates are those of the saved run's `trainer.epochs`.
+        # The saved learning rates are of a schedule for the saved run's `trainer.epochs`.
         rates = zip(self.schedule.base_lrs, self.schedule.lr_lambdas, strict=True)
         for group, (peak, factor) in zip(self.optimizer.param_groups, rates, strict=True):
             group["lr"] = peak * factor(self.schedule.last_epoch)
-        if state["scaler"]:  # else it is of another precision, and fp16 finds a scale anew
+        if state["scaler"]:  # empty if the saved run had another precision
             self._scaler.load_state_dict(state["scaler"])
 
     def load_weights(self, state: dict[str, Any]) -> None:
-        """Load only weights and averages, from what `state` returned, and the head that turns their
-        outputs into answers: labels that have changed since have another scale.
+        """Load weights, averages and the task's head from what `state` returned: a head of labels
+        that have changed since would have another scale.
 
-        Raises ConfigError if it is the state of another model.
+        Raises ConfigError if `state` is of another model.
         """
-        state = {"head": self._task.head.state_dict(), **state}  # version 1 keeps none
+        state = {"head": self._task.head.state_dict(), **state}  # version 1 saved no head
         refuse_other_model(self._name, state, self.state())
         load_state(self.model, state["model"])
         self._task.head.load_state_dict(state["head"])
@@ -286,19 +287,19 @@ class Learner:
 
 
 def statistics_steps(steps_per_epoch: int) -> int:
-    """Returns how many of an epoch's last batches measure batch statistics.
+    """Returns the number of an epoch's last batches that batch statistics are measured on.
 
-    Each takes a forward pass, a third of a step. Training bears the noise of the statistics of one
-    batch; those of k batches have 1/sqrt(k) of it. On scikit-learn's digits, in batches of 8 and
-    32, averaged weights lose 1 to 2 points of accuracy with one batch, 0.4 with two, 0.1 to 0.3
-    with four, and with 16 as little as with 32. So an eighth of the steps is taken, which costs 4 %
-    of the epoch's time; but at least 4 and at most 16, and in epochs of few steps every second one.
+    Each batch costs a forward pass, a third of a step. The noise of the statistics falls with the
+    square root of their number. On scikit-learn's digits, in batches of 8 and 32, averaged weights
+    lose 1 to 2 points of accuracy with one batch, 0.4 with two, 0.1 to 0.3 with four, and as little
+    with 16 as with 32. So an eighth of the steps is used, for 4 % of the epoch's time, within 4 to
+    16 batches, and never more than half of the steps.
     """
     return min(max(4, min(16, steps_per_epoch // 8)), (steps_per_epoch + 1) // 2)
 
 
 def refuse_unused(model: str, names: Sequence[str]) -> None:
-    """Raise ConfigError for the names of parameters that a step has left without gradients."""
+    """Raise ConfigError if `names`, the parameters without gradients after a step, has any."""
     if not names:
         return
     layers = sorted({name.rpartition(".")[0] or name for name in names})
@@ -318,7 +319,7 @@ def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Mo
     # By default DDP regroups gradients after a process's first step. That changes the order in
     # which three or more ranks' gradients are summed, so a resumed run would differ.
     fixed = trainer.deterministic and devices.world_size > 2
-    # Training may depend on a buffer; on BatchNorm's statistics it does not.
+    # Buffers may affect training, except for BatchNorm's statistics.
     modules = [module for module in model.modules() if not isinstance(module, _BatchNorm)]
     reads_buffers = any([*module.buffers(recurse=False)] for module in modules)
     with warnings.catch_warnings():
@@ -334,23 +335,23 @@ def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Mo
 
 
 def _compiled(model: nn.Module, mode: str, data: DataConfig) -> nn.Module:
-    """Compile for each image size of `data.progressive`, rather than once for any size.
+    """Compile the model, once for each image size of `data.progressive`.
 
-    `model` itself, which is evaluated and saved, stays uncompiled. DDP goes around the compiled
-    model: torch 2.15 compiles nothing of a model that is wrapped first. The compiler still splits
-    its graphs where DDP exchanges gradients.
+    `model` itself, which is evaluated and saved, stays uncompiled. DDP wraps the compiled model:
+    torch 2.15 compiles nothing of a model that is wrapped first. The compiler still splits its
+    graphs where DDP exchanges gradients.
     """
     sizes = {size for _, size in data.progressive}
     limits = torch._dynamo.config
-    # Without a limit that grows with the sizes, torch runs the model uncompiled from the ninth on.
+    # Beyond this limit, 8 by default, torch runs further sizes uncompiled.
     limits.recompile_limit = max(limits.recompile_limit, _GRAPHS_OF_A_SIZE * len(sizes))
-    # A shape that the model does not take would leave a traceback here before its line.
+    # Silences torch's traceback about a shape that the model does not take; our error names it.
     logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL)
     return cast(nn.Module, torch.compile(model, dynamic=False, mode=mode))
 
 
 def explain_step(error: Exception, config: TrainConfig, ranks: int) -> ConfigError | None:
-    """Returns the setting that keeps a step from being computed, if it is known."""
+    """Returns the error that names the setting which made a step fail, if it is known."""
     batch, pieces = config.trainer.batch_size, config.optim.accumulate
     if isinstance(error, torch.OutOfMemoryError):
         message = (

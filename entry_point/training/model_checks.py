@@ -1,6 +1,6 @@
-"""What a model, its first batches and an earlier checkpoint show of it: it takes no samples of this
-size, it holds what nothing trains, its answers are no logits, or its code has changed since the
-checkpoint."""
+"""Checks of a model by its first batches and by an earlier checkpoint: it does not take samples of
+this size, holds tensors that nothing trains, does not answer with logits, or is another model than
+the checkpoint's."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ _OF_SHAPES = re.compile(
     r"\b((shape|size|channel|element|dimension)s?|dim|height|width|divisible|resolution)\b", re.I
 )
 _OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
-"""In errors that mention a size and mean another thing."""
+"""Texts of errors that mention a size but have another cause."""
 _BOUNDED = ("Softmax", "Sigmoid", "LogSigmoid", "Tanh", "Hardsigmoid", "Hardtanh")
 _OF_ONE_SIGN = ("LogSoftmax", "Relu", "Softplus")
-"""By torch's names of their gradients: functions whose values are no logits. A softmax after those
-of one sign can still be right; after a log_softmax it changes nothing."""
+"""Functions whose values are no logits, by torch's names of their gradients. Outputs of one sign
+may be intended, as a softmax follows; after a log_softmax, it changes nothing."""
 _UNCHANGED = (
     *("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T"),
     *("ToCopy", "Clone", "Alias", "Slice", "_DDPSink", "UpsampleBilinear2D", "UpsampleNearest2D"),
 )
-"""Gradients of what may follow such a function and leaves the values what they are."""
+"""Gradients of functions that may follow and do not change the values."""
 
 
 # -- samples
@@ -50,16 +50,16 @@ _UNCHANGED = (
 def taking_samples(
     model: nn.Module, images: Tensor, key: str = "data.image_size"
 ) -> Iterator[None]:
-    """Have one line say that the model does not take images of this shape, which `key` sets.
+    """Turn an error of `model` about shapes into one line: it does not take images of this shape.
 
-    Raises ConfigError in the place of an error of `model` that speaks of shapes. The line has that
-    error, and the line of your own code that raised it.
+    Raises ConfigError, which names `key`, the setting of the image size. The line includes the
+    model's error, and the line of your own code that raised it.
     """
     try:
         yield
     except (RuntimeError, ValueError, AssertionError, IndexError) as error:
         frames = traceback.extract_tb(error.__traceback__)
-        # A bare assertion has no text but its code.
+        # An assertion may have no message; then show its code.
         reason = " ".join(str(error).split()).rstrip(".") or str(frames[-1].line)
         others = any(words in reason for words in _OF_OTHER_THINGS)
         if isinstance(error, ConfigError) or others or not _OF_SHAPES.search(reason):
@@ -77,8 +77,8 @@ def taking_samples(
 
 
 def refuse_late_weights(name: str, before: Mapping[str, torch.Size], model: nn.Module) -> None:
-    """Raise ConfigError for weights that the first batch has added to those of the shapes `before`,
-    or resized: the optimizer lacks them, and no new model, as programs build it, can load them."""
+    """Raise ConfigError for weights that the first batch has added or resized, compared with the
+    shapes `before`: the optimizer lacks them, and a newly built model cannot load them."""
     weights = model.state_dict()
     if late := [key for key, value in weights.items() if before.get(key) != value.shape]:
         message = (
@@ -89,8 +89,8 @@ def refuse_late_weights(name: str, before: Mapping[str, torch.Size], model: nn.M
 
 
 def train_all(name: str, model: nn.Module) -> None:
-    """Switch a model to training mode, and warn of the parts that were left in evaluation mode on
-    purpose, as the rest was not."""
+    """Switch a model to training mode, and warn if some of its parts were in evaluation mode, which
+    was probably intended."""
     kept = [(part, module) for part, module in model.named_modules() if not module.training]
     on_purpose = model.training
     model.train()
@@ -104,9 +104,8 @@ def train_all(name: str, model: nn.Module) -> None:
 
 
 def unregistered(task: Task, model: nn.Module) -> list[str]:
-    """Returns the attributes of a task and of a model's parts with tensors to which a loss has led
-    that are no parameters of the model: such as the centers of your own loss, or layers in a list.
-    """
+    """Returns the attributes of a task and of a model's parts whose tensors have gradients but are
+    no parameters of the model, such as the centers of your own loss, or layers in a list."""
     known = {id(parameter) for parameter in model.parameters()}
     found = [
         f"{type(owner).__name__}.{attribute}"
@@ -134,12 +133,12 @@ def load_again(name: str, new: nn.Module, weights: Mapping[str, Tensor]) -> None
 
 
 def differ(answer: Tensor, other: Tensor) -> Tensor:
-    """Returns whether answers differ by more than rounding of many layers in bf16: bool `()`."""
+    """Returns whether answers differ by more than bf16's rounding over many layers: bool `()`."""
     return (answer - other).abs().max() > 0.1 * answer.abs().max()
 
 
 def forgets(name: str) -> ConfigError:
-    """Returns the error of a model that needs values that are not in its state dict."""
+    """Returns the error for a model that depends on values outside its state dict."""
     message = (
         "answers otherwise once its weights are loaded into a new model, as predict and serve do: "
         "it holds values that are not in its state_dict(), such as random tensors or layers in a "
@@ -149,7 +148,7 @@ def forgets(name: str) -> ConfigError:
 
 
 def _is_foreign(file: str) -> bool:
-    """Returns whether code is an installed package's, or of the training program itself."""
+    """Returns whether code belongs to an installed package, or to the training program itself."""
     path = Path(file)
     is_ours = path.is_relative_to(Path(entry_point.__path__[0]))
     return is_ours or not path.is_file() or bool({"site-packages", "dist-packages"} & {*path.parts})
@@ -159,15 +158,15 @@ def _is_foreign(file: str) -> bool:
 
 
 class Ending:
-    """How a model ends: seen in a step's outputs, told once the device has computed them."""
+    """The last function of a model. Made of a step's outputs without waiting for the device."""
 
     def __init__(self, outputs: Tensor) -> None:
         self._function = _last_function(outputs)
         self._are_shares = _are_shares(outputs.detach())
 
     def describe(self, task: Task) -> str | None:
-        """Returns what is wrong with a softmax or the like at the end: the task's head takes values
-        without bounds. None for logits, and for a head of your own. Waits for the device.
+        """Returns a warning if the model ends with a softmax or the like, as the task's head takes
+        logits; else None, also for a head of your own. Waits for the device.
         """
         wrong: Sequence[str] = (*_BOUNDED, *_OF_ONE_SIGN)
         if isinstance(task.head, nn.Softmax):
@@ -185,7 +184,7 @@ class Ending:
 
 
 def _are_shares(outputs: Tensor) -> Tensor:
-    """Returns whether each sample's, or pixel's, outputs are shares that sum to 1: bool `()`."""
+    """Returns whether the outputs of each sample, or pixel, are shares that sum to 1: bool `()`."""
     if outputs.dim() < 2 or outputs.shape[1] < 2:
         return torch.zeros((), dtype=torch.bool)
     tolerance = 1e-4 + torch.finfo(outputs.dtype).eps
@@ -208,9 +207,9 @@ def _last_function(outputs: Tensor) -> str:
 
 
 def refuse_other_model(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless a checkpoint's state is that of this model, in its order.
+    """Raise ConfigError unless a checkpoint's state is that of this model, weights in this order.
 
-    Both are a `Learner.state()`. The optimizer knows the weights by their places alone.
+    Both are a `Learner.state()`. The order counts, as optimizers identify weights by position.
     """
     for part in ("model", "ema", "head"):
         shapes = (

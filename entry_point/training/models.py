@@ -25,7 +25,7 @@ _WITHOUT_WEIGHTS = {
     "pretrained": False,
     "checkpoint_path": "",
 }
-"""Arguments of a model's function that name weights to start from; with these values, none."""
+"""Arguments of a model's function that name weights to start from, with the values for none."""
 
 
 def build_model(
@@ -38,7 +38,7 @@ def build_model(
     """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`, or for
     segmentation `(N, num_classes, height, width)`.
 
-    `names` are those of the outputs, for `model.weights` of a run with other ones.
+    `names` are the names of the outputs, for `model.weights` of a run with other names.
 
     Raises:
         ConfigError: there is no such model, it cannot take images of this size or one of
@@ -47,7 +47,7 @@ def build_model(
     if config.name.startswith(TIMM):
         build, named = timm_model(config.name, num_classes, image_size)
         if is_encoder := bool(config.kwargs.get("features_only")):
-            named["feature_cls"] = "getter"  # keeps the names of the weights
+            named["feature_cls"] = "getter"  # the only class that keeps the names of the weights
         model = _construct(config, image_size, build, named)
         model = PyramidHead(model, num_classes) if is_encoder else model
     elif "." in config.name:
@@ -60,9 +60,9 @@ def build_model(
         options = _torchvision_options(config.name, image_size)
         named = {"weights": None, "num_classes": num_classes, **options}
         model = _construct(config, image_size, torchvision_builder(config.name), named)
-    for buffer in model.buffers():  # torch loads nothing into those that meshgrid or expand makes
+    for buffer in model.buffers():  # torch cannot load values into results of meshgrid or expand
         buffer.data = buffer.contiguous()
-    # Within the model: a module around it would rename the weights.
+    # A hook, because a wrapping module would rename the weights.
     model.register_forward_hook(partial(_take_logits, config.name))
     if config.weights is not None:
         path, without = weights_file(config, channels), replace(config, weights=None)
@@ -75,7 +75,7 @@ def build_model(
 
 
 def build_again(config: ModelConfig, num_classes: int, image_size: int) -> nn.Module:
-    """Returns the model that loads trained weights: no argument names others to start from."""
+    """Returns a model to load trained weights into, without arguments that load other weights."""
     kwargs = {key: _WITHOUT_WEIGHTS.get(key, value) for key, value in config.kwargs.items()}
     without = replace(config, weights=None, kwargs=kwargs)
     return build_model(without, num_classes, image_size=image_size)
@@ -84,15 +84,14 @@ def build_again(config: ModelConfig, num_classes: int, image_size: int) -> nn.Mo
 def require_model(config: ModelConfig, image_size: int = 224) -> None:
     """Raise ConfigError unless `model.name` names a model that takes `model.kwargs`.
 
-    Models of libraries pass their arguments on, so only building one, without memory for its
-    weights, tells.
+    Models of libraries pass their arguments on, so only building one, on the meta device, tells.
     """
     name = config.name
     if is_own(config):
         build = resolve("model.name", name, {})
         check_call("model.kwargs", build, config.kwargs, num_classes=2)
     elif config.kwargs:
-        # A model that computes with its weights while it is built raises one of these here only.
+        # Suppressed: errors of models that compute with their weights while they are built.
         with torch.device("meta"), suppress(RuntimeError, TypeError):
             build_model(replace(config, weights=None), 2, image_size=image_size)
     elif name.startswith(TIMM):
@@ -102,14 +101,14 @@ def require_model(config: ModelConfig, image_size: int = 224) -> None:
 
 
 def is_own(config: ModelConfig) -> bool:
-    """Returns whether the model is your own, by a dotted path."""
+    """Returns whether `model.name` is the dotted path of your own model."""
     return "." in config.name and not config.name.startswith(TIMM)
 
 
 def _construct(
     config: ModelConfig, image_size: int, build: Callable[..., nn.Module], named: dict[str, Any]
 ) -> nn.Module:
-    """Call a library's builder, which passes its arguments on to a class that it does not show."""
+    """Call a library's builder, whose signature does not show the arguments of its class."""
     try:
         return call("model.kwargs", build, config.kwargs, **named)
     except (AssertionError, TypeError, ValueError) as error:
@@ -121,7 +120,7 @@ def _construct(
 
 
 def torchvision_builder(name: str) -> Callable[..., nn.Module]:
-    """Returns the function of a model of torchvision. Raises ConfigError."""
+    """Returns the builder of a torchvision model. Raises ConfigError."""
     classifiers = torchvision.models.list_models(module=torchvision.models)
     names = [*classifiers, *segmentation_models()]
     if name not in names:
@@ -136,8 +135,8 @@ def torchvision_builder(name: str) -> Callable[..., nn.Module]:
 
 
 def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
-    """Arguments that some models need: the image size; no auxiliary classifiers; the input
-    transform that the published weights expect; no weights to fetch."""
+    """Returns arguments that some models need: the image size, no auxiliary classifiers, the input
+    transform of the published weights, and no download."""
     if name in segmentation_models():
         return {"weights_backbone": None, "aux_loss": False}
     if name.startswith("vit_"):
@@ -150,11 +149,12 @@ def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
 
 
 def _take_logits(name: str, model: nn.Module, _images: object, answer: Any) -> torch.Tensor:
-    """Returns the logits of what a model has answered, by the conventions of the libraries.
+    """Returns the logits in a model's answer, by the conventions of the libraries.
 
-    `logits` are Hugging Face's, and GoogLeNet's and Inception's of torchvision; `out` is that of
-    its segmentation models; a model with `head_dist`, as timm's distilled ones, answers with a pair
-    in training, and with its mean in evaluation. Raises ConfigError for any other answer.
+    `logits` is Hugging Face's, and that of torchvision's GoogLeNet and Inception; `out` is that of
+    torchvision's segmentation models. A model with `head_dist`, such as timm's distilled ones,
+    answers with a pair in training, and with its mean in evaluation. Raises ConfigError for any
+    other answer.
     """
     logits = getattr(answer, "logits", None)
     if isinstance(answer, torch.Tensor):
@@ -172,7 +172,7 @@ def _take_logits(name: str, model: nn.Module, _images: object, answer: Any) -> t
 
 
 def checkpoint_gradients(model: nn.Module, name: str) -> None:
-    """Have timm's method trade compute for memory. Raises ConfigError for a model without it."""
+    """Turn on timm's gradient checkpointing. Raises ConfigError for a model without it."""
     try:
         model.set_grad_checkpointing()  # type: ignore[operator]
     except (AttributeError, AssertionError) as error:
@@ -194,13 +194,13 @@ def describe_parameters(model: nn.Module) -> str:
 def timm_model(
     name: str, num_classes: int, image_size: int
 ) -> tuple[Callable[..., nn.Module], dict[str, Any]]:
-    """Returns the function of timm that builds `name` without published weights, and the job's
-    arguments for it. Raises ConfigError as `require_timm_model` does."""
+    """Returns timm's function that builds `name` without published weights, and its arguments.
+    Raises ConfigError as `require_timm_model` does."""
     wanted = require_timm_model(name)
     import timm
 
     named: dict[str, Any] = {"pretrained": False, "num_classes": num_classes}
-    # Models whose weights depend on the image size take it; the others refuse the argument.
+    # Only models whose weights depend on the image size take the argument.
     if timm.get_pretrained_cfg(wanted).fixed_input_size:
         named["img_size"] = image_size
     return partial(timm.create_model, wanted), named
@@ -208,7 +208,7 @@ def timm_model(
 
 def require_timm_model(name: str) -> str:
     """Returns timm's name of `timm/NAME`, which may end with the tag of published weights, as in
-    `resnet18.a1_in1k`. Raises ConfigError without timm, an optional package, or such a model."""
+    `resnet18.a1_in1k`. Raises ConfigError if timm is not installed or has no such model."""
     require_package("model.name", name, "timm", "timm")
     import timm
 
@@ -226,8 +226,8 @@ class Normalize(nn.Module):
     """`(N, 3, H, W)`, 0 to 255 -> float `(x / 255 - mean) / std`, channels_last.
 
     One multiply-add over rows of pixels: on a CPU, broadcasting over a dimension of three channels
-    is several times slower. The model gets `dtype`: what autocast would turn its input into anyway,
-    in its own time; None: the type of the buffers, in which it is computed.
+    is several times slower. The result has `dtype`, to which autocast would convert it anyway, at
+    an extra cost; None: the dtype of the buffers, in which it is computed.
     """
 
     scale: torch.Tensor

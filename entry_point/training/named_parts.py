@@ -1,4 +1,5 @@
-"""Looks up what settings name, before the dataset is opened: that may take minutes."""
+"""Looks up the code and files that settings name, before the dataset is opened: that may take
+minutes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def require_named_parts(config: TrainConfig, channels: Path) -> None:
     """Raise ConfigError if a setting names a model, a file of weights or own code that is missing,
     or gives it an argument that it does not take.
 
-    Known words were checked with the configuration.
+    Built-in names were checked with the configuration.
     """
     require_model(config.model, config.data.image_size)
     if config.model.weights is not None:

@@ -21,16 +21,16 @@ from entry_point.config.train_config import OPTIMIZERS, OptimConfig
 def build_optimizer(
     config: OptimConfig, model: nn.Module, device: torch.device
 ) -> torch.optim.Optimizer:
-    """torch's optimizer or your own, with the named groups of `parameter_groups`.
+    """Returns torch's optimizer or your own, with the named groups of `parameter_groups`.
 
-    On a GPU, one kernel updates many weights.
+    On a GPU, torch's is fused: one kernel updates many weights.
 
     Raises:
         ConfigError: `optim.name` is no optimizer, or does not take `optim.kwargs` or
             `optim.groups`.
     """
     build = resolve("optim.name", config.name, optimizers())
-    # The rate is a float: as a tensor, each LambdaLR step would synchronize with the device.
+    # The learning rate is a float: with a tensor, each step of LambdaLR would wait for the device.
     groups = parameter_groups(config, model)
     kwargs = dict(config.kwargs)
     is_on_gpu = device.type == "cuda" and config.name in OPTIMIZERS
@@ -64,7 +64,7 @@ def optimizers() -> dict[str, Any]:
 _UNDECAYED = re.compile(
     r"(class|cls|dist|reg)_token|pos_embed(ding)?|relative_position_bias_table|(layer|logit)_scale"
 )
-"""Last part of the names that torchvision and timm give to parameters that are no matrices."""
+"""Last parts of torchvision's and timm's names of parameters that are not weight matrices."""
 
 
 def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, Any]]:
@@ -118,11 +118,12 @@ def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, An
 
 
 def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
-    """Step number -> share of the peak rate: linear warm-up, then the shape of `optim.schedule`.
+    """Returns the schedule: step number -> share of the peak rate. It warms up linearly, then
+    follows `optim.schedule`.
 
     Raises:
-        ConfigError: your own schedule cannot be computed for an epoch of the run, or does not
-            return a number from 0 on.
+        ConfigError: your own schedule fails for an epoch of the run, or returns no number of at
+            least 0.
     """
     total = steps_per_epoch * epochs
     warmup = round(min(config.warmup_epochs * steps_per_epoch, total))
@@ -137,19 +138,19 @@ def rate_factor(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Calla
         after_warmup = _shape(config, steps_per_epoch, epochs)
 
     def factor(step: int) -> float:
-        step = min(step, total - 1)  # LambdaLR asks for the one after the last, too
+        step = min(step, total - 1)  # LambdaLR also asks for the step after the last
         return (step + 1) / warmup if step < warmup else after_warmup(step)
 
     return factor
 
 
 def drops(epoch: float, _epochs: int, every: float = 30, factor: float = 0.1) -> float:
-    """`optim.schedule=step`: the share of the peak rate, `factor` times less `every` epochs."""
+    """`optim.schedule=step`: multiplies the rate by `factor` after each `every` epochs."""
     return factor ** math.floor(epoch / every + 1e-9)
 
 
 SCHEDULES = {"step": drops}
-"""By the words of `optim.schedule`, without `cosine`."""
+"""Schedules by the words of `optim.schedule`, without `cosine`."""
 
 
 def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:
@@ -168,9 +169,9 @@ def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[
         if not isinstance(value, Real) or not 0 <= float(value) < math.inf:
             message = f"must return a number from 0 on, not {value!r} at epoch {epoch:g}"
             raise ConfigError("optim.schedule", config.schedule, message)
-        return float(value)  # NumPy's is read from no checkpoint
+        return float(value)  # `weights_only=True` would not load a NumPy scalar
 
-    for epoch in range(epochs):  # an error of a late epoch ends the job before it trains
+    for epoch in range(epochs):  # so that an error in a late epoch ends the job before training
         shape(epoch * steps_per_epoch)
     shape(epochs * steps_per_epoch - 1)
     return shape

@@ -1,4 +1,4 @@
-"""How far a run has come, and what decides which of its epochs is the best."""
+"""The progress of a run, and the metric that decides which of its epochs is the best."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from entry_point.training.results.log import Record
 
 MINUTE_S = 60.0
 _TRACKED = "tracked.json"
-"""In `output/data`, see `Tracked`."""
+"""The file in `output/data` that holds `Tracked`."""
 
 
 @dataclass(frozen=True)
 class Tracked:
-    """What a run leaves for whoever compares runs."""
+    """The facts that a run leaves for `make compare` and `make sweep`."""
 
     metric: Metric | None
-    """What decides, which of a task of your own only a run knows; None of version 1.0."""
+    """The metric that decides, which for your own task only the run knows; None in runs of 1.0."""
     images: str | None
-    """The fingerprint of the validation images; None of version 1.0."""
+    """Fingerprint of the validation images; None in runs of version 1.0."""
     finished: bool | None
-    """Whether the run has trained to its end; None of version 1, whose `model/` says it."""
+    """Whether the run has finished; None in runs of version 1, which have a `model/` if so."""
 
 
 def write_tracked(run: RunFolder, metric: Metric, images: str, *, finished: bool) -> None:
-    """Write what `read_tracked` returns."""
+    """Write the file that `read_tracked` reads."""
     content = {**asdict(metric), "images": images, "finished": finished}
     write_text(run.output_data / _TRACKED, json.dumps(content) + "\n")
 
 
 def read_tracked(run: RunFolder) -> Tracked:
-    """Returns what `write_tracked` wrote."""
+    """Read the file that `write_tracked` wrote."""
     file = run.output_data / _TRACKED
     content = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     images, finished = content.pop("images", None), content.pop("finished", None)
@@ -48,9 +48,9 @@ def read_tracked(run: RunFolder) -> Tracked:
 
 
 def tracked_value(metric: Metric, record: Record) -> float | None:
-    """Returns the metric's value in the record of an evaluation; NaN is no value.
+    """Returns the metric's value in the record of an evaluation; None without one, or for NaN.
 
-    Version 1 evaluated averaged weights and raw ones; its best checkpoint has the better.
+    Version 1 evaluated both averaged and raw weights; its best checkpoint has the better ones.
     """
     best: float | None = None
     for key in (metric.key, f"{metric.key}_raw"):
@@ -60,17 +60,17 @@ def tracked_value(metric: Metric, record: Record) -> float | None:
 
 
 class TimeLeft:
-    """Says at most once a minute how far the run is, and how long the rest will probably take."""
+    """Estimates, at most once a minute, how long the rest of the run will take."""
 
     def __init__(self, steps: int) -> None:
-        """`steps`: of the whole run."""
+        """`steps`: number of steps of the whole run."""
         self._steps = steps
         self._first: tuple[int, float] | None = None
-        """A step and its time: the speed is measured from there, evaluations included."""
+        """The step, and its time, from which the speed is measured, including evaluations."""
         self._said = 0.0
 
     def line(self, step: int) -> str | None:
-        """Returns what to log after `step`, if it is time to."""
+        """Returns the line to log after `step`; None within a minute of the last one."""
         now = time.monotonic()
         if self._first is None:
             self._first, self._said = (step, now), now
@@ -84,28 +84,28 @@ class TimeLeft:
 
 @dataclass
 class Progress:
-    """(epoch, step) is the next step to take; both count from 0."""
+    """The next step to take is (epoch, step); both count from 0."""
 
     steps_per_epoch: int
     metric: Metric
-    """What decides which epoch is the best."""
+    """The metric that decides which epoch is the best."""
     epoch: int = 0
     step: int = 0
     value: float | None = None
-    """The last evaluation's; None without one, or if it was not finite."""
+    """The last evaluation's value; None before the first, or if it was not finite."""
     best_value: float | None = None
-    """The best of the finished epochs'."""
+    """The best value of the finished epochs."""
     stale: int = 0
-    """Evaluations since the best one."""
+    """Number of evaluations since the best one."""
 
     @property
     def global_step(self) -> int:
-        """Optimizer steps taken since the start of the run."""
+        """Number of optimizer steps taken since the start of the run."""
         return self.epoch * self.steps_per_epoch + self.step
 
     @property
     def steps_left(self) -> int:
-        """Steps left in this epoch."""
+        """Number of steps left in this epoch."""
         return self.steps_per_epoch - self.step
 
     def check_epochs(self, epochs: int) -> None:
@@ -120,14 +120,13 @@ class Progress:
             )
 
     def judge(self, metrics: Mapping[str, float]) -> None:
-        """Keep the value of an evaluation, from its metrics by name."""
+        """Take the value of an evaluation from its metrics."""
         self.value = metrics.get(self.metric.name)
         better = self.metric.is_better(self.value, than=self.best_value)
         self.stale = 0 if better else self.stale + 1
 
     def ends(self, trainer: TrainerConfig) -> bool:
-        """Returns whether the run is complete: all epochs are done, or the last evaluations brought
-        nothing better."""
+        """Returns whether the run is complete: all epochs are done, or early stopping ends it."""
         return self.epoch >= trainer.epochs or self.stops_early(trainer)
 
     def stops_early(self, trainer: TrainerConfig) -> bool:
@@ -142,16 +141,16 @@ class Progress:
         return best
 
     def stamp(self, values: Mapping[str, float | int]) -> Record:
-        """`values` with the current epoch and step."""
+        """Returns `values` with the current epoch and step."""
         return {"epoch": self.epoch, "step": self.global_step, **values}
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps."""
+        """Returns the state that a checkpoint keeps."""
         given = ("steps_per_epoch", "metric")
         return {name: value for name, value in vars(self).items() if name not in given}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
-        """Restore what `state` returned. A value that the version which wrote it did not have yet
-        stays; others are ignored."""
+        """Restore what `state` returned. Values that an older version did not save stay as they
+        are; unknown ones are ignored."""
         for name in self.state().keys() & state.keys():
             setattr(self, name, state[name])

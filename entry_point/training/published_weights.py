@@ -1,5 +1,5 @@
-"""What torchvision and timm publish. `make weights` fetches it on the host; a job downloads
-nothing."""
+"""The weights that torchvision and timm publish. `make weights` fetches them on the host; a job
+downloads nothing."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ class Published:
     """The default weights of a model."""
 
     file: str
-    """Below the folder."""
+    """Path of the file in the folder of weights."""
     url: str
     fetch: Callable[[Path], object]
-    """Writes the file of this path. Raises OSError and RuntimeError."""
+    """Writes the file to a path. Raises OSError and RuntimeError."""
     data: dict[str, Any]
-    """What the weights expect: the settings `mean` and `std` of `data`."""
+    """The settings `mean` and `std` of `data` that the weights expect."""
 
 
 def published(name: str) -> Published | None:
-    """Returns the weights of `model.name`, which exists; None if it is your own, or has none."""
+    """Returns the weights of an existing `model.name`; None if it is your own, or has none."""
     if name.startswith(TIMM):
         return _of_timm(name.removeprefix(TIMM))
     if "." in name:
@@ -55,7 +55,7 @@ def _of_timm(name: str) -> Published | None:
         return None
 
     def fetch(file: Path) -> None:
-        # What timm loads: some of its files need the conversion that their model knows.
+        # Not the published file: some need a conversion that timm's model does.
         state = timm.create_model(name, pretrained=True).state_dict()
         with replacing(file) as temporary:
             save_file({key: value.contiguous() for key, value in state.items()}, temporary)

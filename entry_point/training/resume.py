@@ -34,13 +34,13 @@ _NAMES_OF_IMAGES = (
 )
 FREE = {
     "task.metrics",
-    # Where the images are. What they are is compared by their names and labels.
+    # Where the images are; their names and labels are compared instead.
     *(*_NAMES_OF_IMAGES, "data.index_root", "data.max_bad_fraction"),
-    # The order of an epoch, which may change between two of them.
+    # The order of an epoch; it may change between two epochs.
     *("data.access", "data.balance", "data.repeats"),
     # A resumed run has its weights already.
     *("model.weights", "model.gradient_checkpointing"),
-    # How long it trains, on what, and what it writes.
+    # How long the run trains, on which hardware, and what it writes.
     *("trainer.epochs", "trainer.early_stopping", "trainer.evaluate_every_epochs"),
     *("trainer.device", "trainer.precision", "trainer.compile", "trainer.deterministic"),
     *("trainer.nproc_per_host", "trainer.find_unused_parameters", "trainer.log_every_steps"),
@@ -48,21 +48,21 @@ FREE = {
 }
 """Settings that may differ from those of the checkpoint."""
 FREE_GROUPS = ("pipeline.", "logger_kwargs.")
-"""How fast the same pixels come, and where the numbers go."""
+"""Groups whose settings may differ: how fast the same pixels arrive, and where metrics go."""
 _VAL_TOP_UP = "data.val_top_up"
 _USUAL_ORDER = {"data.balance": None, "data.repeats": 1}
-"""What a checkpoint of an earlier version leaves out of its `order`."""
+"""Values of settings that checkpoints of earlier versions lack in their `order`."""
 _FIXED_AT_THE_END = ("model.weights", "data.balance", "data.repeats")
-"""What may differ while there is something to train."""
+"""Settings that may differ only while epochs are left to train."""
 
 
 def job_settings(
     config: TrainConfig, train: Source, val: Source, steps_per_epoch: int, devices: Devices
 ) -> dict[str, Settings]:
-    """Returns what a checkpoint says about its job.
+    """Returns the entries of a checkpoint that describe its job.
 
-    The `identity` must not change between a checkpoint and the run that resumes from it, but for
-    the free settings. `order`, and the `images` to train on, may change between two epochs.
+    The `identity`, without the free settings, must be that of the run that resumes. `order`, and
+    the `images` to train on, may change between two epochs.
     """
     identity = {
         **typed_settings(config),
@@ -79,7 +79,7 @@ def job_settings(
 
 
 def typed_settings(config: TrainConfig) -> Settings:
-    """Returns the settings as one types them: `optim.lr`, and `optim.kwargs` in one."""
+    """Returns the settings by their keys on the command line, each `kwargs` as one value."""
     return {
         f"{group}.{name}": value
         for group, values in asdict(config).items()
@@ -88,14 +88,14 @@ def typed_settings(config: TrainConfig) -> Settings:
 
 
 def is_free(key: str) -> bool:
-    """Returns whether a setting may differ from that of the checkpoint."""
+    """Returns whether a setting may differ from the checkpoint's."""
     return key in FREE or key.startswith(FREE_GROUPS)
 
 
 def sample_order(config: TrainConfig, ranks: int) -> Settings:
     """Returns the settings that decide the order of an epoch's samples.
 
-    Of a stream, each rank gets its own shards; else the order does not depend on their number.
+    With `data.access=stream`, each rank reads its own shards, so the number of ranks counts.
     """
     data = config.data
     access = "stream" if data.access == "stream" else "map"
@@ -106,9 +106,9 @@ def sample_order(config: TrainConfig, ranks: int) -> Settings:
 
 
 def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices) -> State | None:
-    """Returns the first rank's newest checkpoint, on every rank; None to start from scratch.
+    """Returns the first rank's newest checkpoint on every rank; None to start from scratch.
 
-    A collective call: the platform may restore different checkpoints on different hosts.
+    A collective call, because the platform may restore different checkpoints on different hosts.
     """
     state: State | None = devices.from_first(load_newest(folder) if devices.is_first else None)
     if state is None:
@@ -132,14 +132,14 @@ def load_to_resume(folder: Path, settings: dict[str, Settings], devices: Devices
 
 
 def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
-    """Refuse another job's checkpoint, and one within an epoch whose samples have changed.
+    """Refuse the checkpoint of another job, and one within an epoch whose samples have changed.
 
     Raises:
         ConfigError: names the first setting that differs, with both values.
         DataError: the images to train on differ, or their labels.
     """
     progress = state["progress"]
-    # With data.access=stream, another number of ranks may take another number of steps.
+    # With data.access=stream, the steps per epoch may depend on the number of ranks.
     if progress["step"] or state[IDENTITY][STEPS] != settings[IDENTITY][STEPS]:
         _refuse_difference({**_USUAL_ORDER, **state["order"]}, settings["order"])
     saved, now = state[IDENTITY], settings[IDENTITY]
@@ -153,30 +153,30 @@ def refuse_other_job(state: State, settings: dict[str, Settings]) -> None:
 
 
 def refuse_untrained(state: State, settings: dict[str, Settings]) -> None:
-    """Refuse, of a complete run, other settings that only training heeds: `model/` would say that
-    its weights came about with them. Raises ConfigError."""
+    """Refuse a change of training settings for a complete run: its `model/` would claim that the
+    weights were trained with them. Raises ConfigError."""
     saved, now = ({**job[IDENTITY], **job["order"]} for job in (state, settings))
     for key in _FIXED_AT_THE_END:
         _refuse_difference({key: saved.get(key, now[key])}, {key: now[key]})
 
 
 def _compared(identity: Settings) -> Settings:
-    """Returns what must not differ. A setting that the checkpoint's version did not have yet has
-    the value that says what this version did."""
+    """Returns the entries that must not differ. Settings that the checkpoint's version did not have
+    get the value for what that version did."""
     later = {**typed_settings(TrainConfig()), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
     known = {**later, **identity}
     return {key: value for key, value in known.items() if not is_free(key)}
 
 
 def _changed_images(state: State, settings: dict[str, Settings]) -> list[str]:
-    """Returns which images are not those that the checkpoint was made with."""
+    """Returns the splits whose images are not those of the checkpoint."""
     saved = state.get("images", settings["images"])
     return [name for name, found in settings["images"].items() if saved[name] != found]
 
 
 def _names_of_images(saved: Settings, configured: Settings) -> str:
-    """Returns the settings of the checkpoint that name its images, if they are others now, as one
-    types them."""
+    """Returns the checkpoint's settings that name its images, as typed on the command line, if they
+    differ now."""
     was, now = (
         {key: settings[key] for key in _NAMES_OF_IMAGES if key in settings}
         for settings in (saved, configured)
@@ -185,7 +185,7 @@ def _names_of_images(saved: Settings, configured: Settings) -> str:
 
 
 def _refuse_difference(saved: Settings, configured: Settings, names_of_images: str = "") -> None:
-    """Raise ConfigError for the first setting, or fact of the images, that differs."""
+    """Raise ConfigError for the first setting, or property of the images, that differs."""
     for key in saved | configured:
         was, now = saved.get(key), configured.get(key)
         if was != now:
@@ -200,9 +200,9 @@ def _refuse_difference(saved: Settings, configured: Settings, names_of_images: s
 
 
 def with_recorded_split(config: TrainConfig, folder: Path, devices: Devices) -> TrainConfig:
-    """Returns the configuration with the rule by which the run in `folder` divides its images.
+    """Returns the configuration with the rule by which the run in `folder` splits its images.
 
-    A run of an earlier version records none, and keeps the hash alone. A collective call.
+    Runs of earlier versions did not record one: they used the hash alone. A collective call.
     """
     identity = devices.from_first(saved_identity(folder) if devices.is_first else {})
     if not identity or identity.get(_VAL_TOP_UP) is not None:

@@ -41,15 +41,15 @@ logger = logging.getLogger(__name__)
 class Trainer:
     """One rank's share of the job, resumed from the newest checkpoint if there is one.
 
-    Every rank has every part; a part that writes files does so on the first rank only.
+    Every rank creates all parts; those that write files do so on the first rank only.
     """
 
     def __init__(self, config: TrainConfig, run: RunFolder, devices: Devices) -> None:
         self.run, self.devices = run, devices
         self.console = log_to_stdout(devices.is_first)
-        code = read_code(config)  # before the dataset is opened, which may take minutes
+        code = read_code(config)  # now, as it may be edited while the dataset is opened
         dataset = open_training_set(config.data, run.channels)
-        self.config = config = replace(config, data=dataset.data)  # with the format that was found
+        self.config = config = replace(config, data=dataset.data)  # with the detected format
         if config.pipeline.decoder != "pillow":
             load_operator(devices)
         self.stop = StopRequest(devices.cpu_group)
@@ -92,7 +92,7 @@ class Trainer:
         self.profiler = StepProfiler(config.trainer.diagnose == "profile", run.profile, devices)
 
     def opening_lines(self) -> list[str]:
-        """Returns what the run will do."""
+        """Returns lines that describe the run before it trains."""
         config, progress, epochs = self.config, self.progress, self.config.trainer.epochs
         augment, steps = config.augment.describe(), progress.steps_per_epoch
         lines = [
@@ -158,7 +158,7 @@ class Trainer:
         with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
             for batch in self.profiler.watch(on_device, progress.steps_left):
                 self._train_step(batch)
-                self.stop.heed()  # from now on, there is something to save
+                self.stop.heed()  # from now on, a stop request has something to save
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():
@@ -182,7 +182,7 @@ class Trainer:
 
     def _evaluate_epoch(self) -> Evaluation:
         """Evaluate and log the result."""
-        self.log.check_losses()  # a NaN of the last steps is named as such, not as the evaluation's
+        self.log.check_losses()  # reports a NaN in the last steps as one of training
         result = self._evaluate()
         if not math.isfinite(result.loss):
             found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
@@ -217,7 +217,7 @@ class Trainer:
         )
 
     def _save_checkpoint(self, best: bool = False, is_exported: bool = False) -> None:
-        """Save everything that a later process needs to resume, and `model/` if it is exported. A
+        """Save all that a later process needs to resume, and `model/` if this epoch is exported. A
         collective call."""
         self.log.check_losses()
         state = {
@@ -231,8 +231,8 @@ class Trainer:
         self.checkpoints.save(state, self.progress.global_step, best=best, export=export)
 
     def _export_again(self) -> Evaluation:
-        """Evaluate and write the model that earlier starts have left: none since was better, or
-        the run was complete. A collective call."""
+        """Evaluate and write the best model of earlier starts, if none since was better or the run
+        was complete. A collective call."""
         state = self.devices.from_first(self.export.best() if self.devices.is_first else None)
         if state is None or state["progress"]["epoch"] == self.progress.epoch:
             evaluation = self._evaluate()
@@ -241,7 +241,7 @@ class Trainer:
             self.learner.load_weights(state["learner"])
             logger.info("exporting the best weights, of epoch %d", state["progress"]["epoch"])
             evaluation = self._score()
-        value = evaluation.metrics.get(self.progress.metric.name)  # the images may be others now
+        value = evaluation.metrics.get(self.progress.metric.name)  # images may have changed since
         if self.devices.is_first:
             self.export.write({**state, "progress": {**state["progress"], "value": value}})
         return evaluation
@@ -263,7 +263,7 @@ class Trainer:
         )
         self.checkpoints.wait()
         if self.devices.is_first:
-            load_weights(self.run.model, self.learner.exported)  # what the report describes
+            load_weights(self.run.model, self.learner.exported)  # the weights the report describes
         exported = Evaluated(
             self.task, self.learner.exported, self.input.val, evaluation, self.config.data
         )
@@ -280,7 +280,7 @@ class Trainer:
         write_results(finished)
         self.checkpoints.finish()
         if not self.devices.is_first:
-            return  # the first rank may still be writing what the lines measure
+            return  # only the first rank logs the closing lines
         self.run.copy_metrics()
         self._write_tracked(finished=True)
         lines = closing_lines(
@@ -324,7 +324,7 @@ def run_training(config: TrainConfig, run: RunFolder, devices: Devices) -> int:
             if devices.is_first:
                 for line in [*config.doubts(), *doubts(config, trainer.input.classes)]:
                     logger.warning(line)
-            devices.gather(None)  # another rank's error would stand above these lines
+            devices.gather(None)  # so that no other rank's error appears above these lines
             trainer.finish(trainer.fit())
     except Stopped:
         for failed in filter(None, devices.gather(trainer.stop.failed_read)):

@@ -1,9 +1,9 @@
 """Finds the file that `model.weights` means, and fits the weights in it to a model.
 
-Files differ in what is around the weights (`model`, `state_dict`, beside an optimizer) and in what
-is before their names (`module.`, `net.`, `backbone.`). Nothing here knows these words: every tensor
-of a file gets a dotted name, and the weights have the prefix behind which most names are the
-model's.
+Files store weights under different keys (`model`, `state_dict`), beside other content such as an
+optimizer, and with different prefixes (`module.`, `net.`, `backbone.`). None of these words is
+needed here: each tensor of a file gets a dotted name, and the prefix is the one behind which most
+names are the model's.
 """
 
 from __future__ import annotations
@@ -37,23 +37,23 @@ logger = logging.getLogger(__name__)
 
 State = dict[str, Tensor]
 CLASSES = "classes.json"
-"""The names of the classes, labels or numbers, beside the weights in a model folder."""
+"""The file of the names of classes, labels or numbers, beside the weights in a model folder."""
 _SUFFIXES = (".pt", ".pth", ".ckpt", SAFETENSORS)
 _DEPTH = 4
-"""Of the dicts in a file."""
-# DenseNet's published weights say norm.1 where the model says norm1.
+"""Deepest level of nested dicts that is searched for tensors."""
+# DenseNet's published weights have norm.1 where the model has norm1.
 _DENSE_LAYER = re.compile(r"(?<=\.denselayer)(\d+\.(?:norm|conv))\.(?=[12]\.)")
 _COMPILED = "_orig_mod."
-"""What torch.compile puts before the names of what it compiles."""
+"""The prefix that torch.compile adds to names."""
 _AUXILIARY = ("aux1.", "aux2.", "AuxLogits.", "aux_classifier.")
 _REFUSED = "Weights only load failed"
 _OBJECT = re.compile(r"GLOBAL (\S+)")
-"""In torch's text about a pickle that holds more than tensors."""
+"""Finds the class in torch's error about a pickle that holds more than tensors."""
 
 
 def weights_file(config: ModelConfig, channels: Path | None) -> Path:
-    """Returns the file that `model.weights` means: what `make weights` fetched for `model.name`, a
-    path, or the only weights file of a channel.
+    """Returns the file that `model.weights` means: the one that `make weights` fetched for
+    `model.name`, a path, or the only weights file of a channel.
 
     Raises ConfigError if there is none.
     """
@@ -90,12 +90,12 @@ def load_weights(
 ) -> None:
     """Load the weights in `path`, or raise ConfigError if they do not fit.
 
-    The head stays as initialized if the file has none of its size, or has one for other outputs
+    The head keeps its initial weights if the file has none of its size, or one for other outputs
     than `names` or for another order of them; a log line says so. Position embeddings of another
     image size are resampled. A PyramidHead also takes the weights of a classifier for its encoder.
 
-    `build_larger` makes the same model for one more output; `build_classifier` makes what the
-    encoder of a PyramidHead is a part of.
+    `build_larger` builds the same model with one more output; `build_classifier` builds the
+    classifier that the encoder of a PyramidHead is a part of.
     """
     tensors, known = _read(path)
     what = "weights"
@@ -108,7 +108,8 @@ def load_weights(
     is_for_others = bool(names) and known not in (None, [*names])
     shapes, needed = ({(key, tensor.shape) for key, tensor in s.items()} for s in (state, own))
     differing = {key for key, _ in shapes ^ needed}
-    # Only another model tells what depends on the outputs; it takes time to build.
+    # Only a model with another number of outputs shows which weights depend on it; it takes time
+    # to build.
     head = _head(own, build_larger()) if is_for_others or differing else set()
     new = [key for key in own if key in head]
     if is_for_others or not differing.isdisjoint(new):
@@ -117,15 +118,15 @@ def load_weights(
         notes.append(f"{', '.join(new)} start from scratch: the file has {reason}")
     elif known is None and names:
         notes.append(f"they name no classes and are taken to be for {listed(names)}, in this order")
-    # A projection of self-supervised training may be in the place of the head.
+    # Self-supervised training may have a projection in the place of the head.
     extra = (*_AUXILIARY, *(f"{key.rpartition('.')[0]}." for key in head))
     _load(model, {k: t for k, t in state.items() if k in own or not k.startswith(extra)}, path)
     logger.info("%s", "; ".join([f"{what} from {path}", *notes]))
 
 
 def _head(own: State, larger: nn.Module) -> set[str]:
-    """Returns the names of weights that depend on the number of outputs, or that a model without
-    outputs lacks."""
+    """Returns the names of the weights that depend on the number of outputs, or that a model
+    without outputs does not have."""
     return {
         key
         for key, tensor in larger.state_dict().items()
@@ -142,8 +143,8 @@ def _describe_outputs(known: Sequence[str], names: Sequence[str]) -> str:
 def _load(model: nn.Module, state: State, path: Path) -> None:
     """Load weights of any version, all of which must fit. Raises ConfigError with torch's text.
 
-    Without a version, modules also take their oldest names. MNASNet alone takes nothing then: its
-    published weights have the names of its present version.
+    Without a version, modules also accept their oldest names. Only MNASNet then refuses to load:
+    its published weights have the names of its present version.
     """
     versioned = OrderedDict(state)
     versioned._metadata = {  # type: ignore[attr-defined]
@@ -161,15 +162,15 @@ def _load(model: nn.Module, state: State, path: Path) -> None:
 
 
 def _read(path: Path) -> tuple[State, list[str] | None]:
-    """Returns the tensors in a file by dotted names, and the names of the outputs that they are
-    for, if the file says them. Raises ConfigError."""
+    """Returns the tensors in a file by dotted names, and the names of the model's outputs if the
+    file has them. Raises ConfigError."""
     must = "must be a state dict, as torch.save(model.state_dict(), FILE) writes it"
     try:
         if path.suffix == SAFETENSORS:
             must = "must be a safetensors file"
             content: Any = load_safetensors(path)
         else:
-            with safe_globals([Namespace]):  # the arguments of torchvision's and timm's programs
+            with safe_globals([Namespace]):  # holds arguments of torchvision's and timm's programs
                 content = load_tensors(path)
     except DamagedFileError as error:
         message = f"{must} ({error})"
@@ -193,7 +194,7 @@ def _read(path: Path) -> tuple[State, list[str] | None]:
 def _named_tensors(
     content: Any, prefix: str = "", depth: int = _DEPTH
 ) -> Iterator[tuple[str, Tensor]]:
-    """Yields the tensors in nested dicts, by the dotted names that lead to them."""
+    """Yields the tensors in nested dicts, with their dotted names."""
     for key, value in content.items() if isinstance(content, dict) else ():
         if isinstance(key, str) and isinstance(value, Tensor):
             yield f"{prefix}{key}", value
@@ -202,11 +203,11 @@ def _named_tensors(
 
 
 def _output_names(path: Path, content: Any) -> list[str] | None:
-    """Returns the names of the classes, labels or numbers. A checkpoint holds them; other files
-    have CLASSES beside them, or no names. Raises ConfigError.
+    """Returns the names of the classes, labels or numbers, from a checkpoint or from CLASSES beside
+    other files; None if neither has them. Raises ConfigError.
 
-    Datasets number their classes in different orders: folders as texts (0, 1, 10, 2), tables of
-    whole numbers by value (0, 1, 2, 10).
+    Datasets number their classes in different orders: folders alphabetically (0, 1, 10, 2), tables
+    of whole numbers by value (0, 1, 2, 10).
     """
     identity = content.get("identity")
     if isinstance(identity, dict):
@@ -223,7 +224,8 @@ def _output_names(path: Path, content: Any) -> list[str] | None:
 
 
 def _behind_prefix(tensors: State, own: State) -> tuple[State, list[str]]:
-    """Returns the tensors behind the prefix with most names of the model, and notes for the log."""
+    """Returns the tensors behind the prefix with most of the model's names, and notes for the
+    log."""
     fits = Counter(
         name[:start]
         for name in tensors
@@ -231,7 +233,7 @@ def _behind_prefix(tensors: State, own: State) -> tuple[State, list[str]]:
         if name[start:] in own
     )
     most = max(fits.values(), default=0)
-    # Of several that fit alike, the first in the file.
+    # If several prefixes fit equally, take the first in the file.
     prefix, *others = [each for each, count in fits.items() if count == most] or [""]
     taken, *also = [each.strip(".") or "the top level" for each in (prefix, *others)]
     notes = [f"taken from {taken}, not from {', '.join(also)}, which also fits"] if also else []
@@ -251,7 +253,7 @@ def _resample_positions(state: State, model: nn.Module) -> list[str]:
     if own is None or found is None or found.shape == own.shape:
         return []
     resampled = found
-    with suppress(RuntimeError, ValueError):  # the patches of the file are not a square
+    with suppress(RuntimeError, ValueError):  # the file's patches do not form a square
         patches: Any = getattr(model, "patch_embed", None)
         if isinstance(model, VisionTransformer):
             size, patch = model.image_size, model.patch_size
@@ -260,7 +262,7 @@ def _resample_positions(state: State, model: nn.Module) -> list[str]:
             from timm.layers import resample_abs_pos_embed
 
             height, width = patches.grid_size
-            tokens = own.shape[1] - height * width  # of the class, distillation and registers
+            tokens = own.shape[1] - height * width  # class, distillation and register tokens
             resampled = resample_abs_pos_embed(found, [height, width], num_prefix_tokens=tokens)
     if resampled.shape != own.shape:
         return []

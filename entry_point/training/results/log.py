@@ -1,4 +1,4 @@
-"""Logs a run: lines and a progress bar on the console, every number in metrics.jsonl, and to
+"""Logs a run: lines and a progress bar on the console, all values in metrics.jsonl and to the
 loggers."""
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ logger = logging.getLogger(__name__)
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
 OF_EACH_RANK = ("entry_point.job", "entry_point.data.loader", "entry_point.data.patience")
-"""Loggers of what a rank meets by itself: other ranks, and damaged images and failed reads of its
-share. What others warn of is the same on every rank."""
+"""Loggers whose warnings concern one rank, such as damaged images and failed reads of its share.
+Warnings of all other loggers are the same on every rank."""
 CONSOLE_TEXT = "console_text"
-"""The attribute of a log record that holds its form for people."""
+"""The attribute of a log record that holds its text for a terminal."""
 Record = dict[str, float | int]
 
 
 class LineHandler(logging.Handler):
     """Prints log lines above the progress bar.
 
-    Lines are printed unchanged, because other programs parse them; on a terminal in the form for
-    people, if they have one.
+    Lines are printed unchanged, because other programs parse them; a terminal gets CONSOLE_TEXT
+    instead, if a record has it.
     """
 
     def __init__(self, console: Console) -> None:
@@ -52,15 +52,15 @@ class LineHandler(logging.Handler):
 
 
 def log_to_stdout(first_rank: bool) -> Console:
-    """Send logs to stdout: the first rank's, with libraries' warnings; of other ranks errors, and
-    warnings that only they know of."""
+    """Send logs to stdout: the first rank's, with libraries' warnings; other ranks' errors, and
+    warnings that concern only them."""
     plain = not first_rank or logs_are_collected()
     console = Console(file=sys.stdout, force_terminal=False if plain else None)
     root = logging.getLogger()
     root.handlers[:] = [LineHandler(console)]
     root.setLevel(logging.WARNING if first_rank else logging.ERROR)
     for name in OUR_LOGGERS:
-        # The process that builds the operator logs it; on other hosts that is not the first rank.
+        # Each host builds the operator, and logs it, also hosts without the first rank.
         logs = first_rank or name == "custom_op"
         logging.getLogger(name).setLevel(logging.INFO if logs else logging.ERROR)
     if not first_rank:
@@ -74,7 +74,7 @@ def log_to_stdout(first_rank: bool) -> Console:
 def epoch_bar(
     console: Console, epoch: str, steps: int, done: int
 ) -> Iterator[Callable[[], object]]:
-    """A progress bar of `steps`, on a terminal only. Yields the function that advances it."""
+    """Show a progress bar of `steps` on a terminal. Yields the function that advances it."""
     bar = Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=None),
@@ -91,14 +91,14 @@ def epoch_bar(
 class Logger(Protocol):
     """Gets every record of the run, in order.
 
-    One that has a method `show(name, figure)`, too, gets pictures, as figures of matplotlib.
+    With a method `show(name, figure)`, it also gets pictures, as matplotlib figures.
     """
 
     def log(self, record: Record) -> None:
-        """`record` has `epoch`, `step`, and numbers by name."""
+        """Log a record: `epoch`, `step`, and numbers by name."""
 
     def close(self) -> None:
-        """The run has ended or was stopped; it may be resumed."""
+        """Close the logger. The run has finished, or was stopped and may be resumed."""
 
 
 class RunLog:
@@ -114,7 +114,7 @@ class RunLog:
     def rewind(self, step: int, epoch: int, text_of_version_1: str = "") -> None:
         """Drop the records after `step`, and the evaluation of `epoch`, which the run resumes in.
 
-        Version 1 kept the records in its checkpoints, as text: the history begins with them if
+        Version 1 kept the records as text in its checkpoints: the history begins with that text if
         there is no file yet.
         """
         if not self._writes:
@@ -134,7 +134,7 @@ class RunLog:
         """Log records; each has `epoch` and `step`."""
         for record in records if self._writes else ():
             short = _short_form(record)
-            # 300 characters, which only the platform's regular expressions read.
+            # 300 characters, which are meant for the platform's regular expressions.
             is_long = STEP_TIMES[0] in record and not logs_are_collected()
             logged = short if is_long else metrics_line(record)
             logger.info(logged, extra={CONSOLE_TEXT: short})
@@ -144,7 +144,7 @@ class RunLog:
                 each.log(record)
 
     def show(self, name: str, figure: Figure) -> None:
-        """Give a picture to the loggers that take some."""
+        """Give a picture to the loggers that have `show`."""
         for each in self.loggers:
             if hasattr(each, "show"):
                 each.show(name, figure)
@@ -154,12 +154,12 @@ class RunLog:
         return read_records(self._run.metrics) if self._writes else []
 
     def sync(self) -> None:
-        """Return once the records are on disk, as those before a checkpoint must be."""
+        """Flush the records to disk, before a checkpoint that relies on them is written."""
         if self._writes and self._run.metrics.is_file():
             sync(self._run.metrics)
 
     def close(self) -> None:
-        """Leave a copy in `output/data`, and close the loggers."""
+        """Copy the records to `output/data`, and close the loggers."""
         if self._writes:
             self._run.copy_metrics()
         for each in self.loggers:
@@ -176,7 +176,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def parse_records(text: str) -> list[Record]:
-    """Returns the records of a metrics.jsonl, up to a line that a crash left unfinished."""
+    """Returns the records of a metrics.jsonl, without a last line that a crash left incomplete."""
     records: list[Record] = []
     for line in text.splitlines():
         try:
@@ -187,7 +187,7 @@ def parse_records(text: str) -> list[Record]:
 
 
 def _short_form(record: Record) -> str:
-    """Returns a record without the platform's mark; an epoch's step times as medians."""
+    """Returns a record's line without `[metrics]`, and only medians of an epoch's step times."""
     if STEP_TIMES[0] not in record:
         return format_metrics(record)
     parts = [f"{part} {format_milliseconds(record[f'{part}_ms_p50'])}" for part in STEP_PARTS]
@@ -197,20 +197,20 @@ def _short_form(record: Record) -> str:
 
 
 def format_milliseconds(value: float) -> str:
-    """At least two digits, never an exponent: `0.12`, `12.3`, `1234`."""
+    """Returns at least two digits, without an exponent: `0.12`, `12.3`, `1234`."""
     return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 def training_records(records: Sequence[Record]) -> list[Record]:
-    """Returns the log intervals' records."""
+    """Returns the records of log intervals."""
     return [r for r in records if "loss" in r]
 
 
 def validation_records(records: Sequence[Record]) -> list[Record]:
-    """Returns the evaluations' records."""
+    """Returns the records of evaluations."""
     return [r for r in records if "val_loss" in r]
 
 
 def column(records: Sequence[Record], key: str) -> list[Any]:
-    """Returns one key of every record."""
+    """Returns the value of `key` in each record."""
     return [record[key] for record in records]

@@ -1,4 +1,4 @@
-"""Opens the loggers that `loggers` names, and keeps their errors away from the training."""
+"""Opens the loggers that `loggers` names, and isolates training from their errors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PATIENCE_S = 30.0
-"""How long the end of a job waits for a logger to take the last records."""
+"""How long a job that ends waits for a logger to take the last records."""
 
 
 @dataclass(frozen=True)
@@ -28,19 +28,19 @@ class LoggedRun:
     """The first argument of a logger's class."""
 
     name: str
-    """The platform's name for the job, else the run folder's name."""
+    """The platform's name of the job, else the name of the run folder."""
     folder: RunFolder
-    """`folder.output_data` is for files; what is in `folder.checkpoints` survives a restart."""
+    """Write files to `folder.output_data`, or to `folder.checkpoints` to keep them in a restart."""
     config: TrainConfig
     earlier: Sequence[Record]
-    """The records up to the checkpoint that this process resumes from; later ones are repeated."""
+    """The records up to the checkpoint that this process resumes from; later steps are repeated."""
     resumed_at: int = 0
     """The step of that checkpoint; 0 in a run that starts from scratch."""
 
 
 def open_loggers(run: LoggedRun) -> list[Logger]:
-    """Open every logger of the run's config, which `require_named_parts` has checked; one that
-    cannot be opened is left out, in one line."""
+    """Open the loggers of the run's config, which `require_named_parts` has checked; log a line for
+    one that fails, and leave it out."""
     run.folder.create()
     opened: list[Logger] = []
     for name in run.config.loggers:
@@ -55,18 +55,18 @@ def open_loggers(run: LoggedRun) -> list[Logger]:
 
 
 class _Guarded:
-    """Feeds a logger in a thread: neither its errors nor a slow server delay the training."""
+    """Feeds a logger in a thread, so that neither its errors nor a slow server delay training."""
 
     def __init__(self, name: str, guarded: Any) -> None:
         self._name, self._logger = name, guarded
         self._calls: SimpleQueue[tuple[Any, ...] | None] = SimpleQueue()
-        """A method's name and its arguments; None at the end."""
+        """Calls to make: the method's name, and its arguments; None at the end."""
         self._thread = threading.Thread(target=self._feed, name=f"logger {name}", daemon=True)
         self._thread.start()
 
     def log(self, record: Record) -> None:
         if self._thread.is_alive():
-            self._calls.put(("log", {**record}))  # yours may take parts out
+            self._calls.put(("log", {**record}))  # a copy, as your logger may change it
 
     def show(self, name: str, figure: Figure) -> None:
         if hasattr(self._logger, "show"):

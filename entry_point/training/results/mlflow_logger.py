@@ -15,11 +15,11 @@ from entry_point.training.results.loggers import LoggedRun
 
 
 class MlflowLogger:
-    """Logs to `uri`: a server, a folder, or the ARN of one of SageMaker's tracking servers.
+    """Logs to `uri`: a server, a folder, or the ARN of a tracking server of SageMaker.
 
-    Without it, to `MLFLOW_TRACKING_URI`, else to output/data/mlflow in the run folder. `experiment`
-    is `MLFLOW_EXPERIMENT_NAME` by default. `run_id` (by default `MLFLOW_RUN_ID`) names a run of
-    MLflow to continue; without it, each process starts one. It connects with the first record.
+    `uri` defaults to `MLFLOW_TRACKING_URI`, else to output/data/mlflow in the run folder;
+    `experiment` to `MLFLOW_EXPERIMENT_NAME`. `run_id`, by default `MLFLOW_RUN_ID`, names a run of
+    MLflow to continue; without it, each process starts one. Connects with the first record.
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class MlflowLogger:
 
     @cached_property
     def _connected(self) -> Any:
-        """MLflow's client, with a run that is open."""
-        # Without these, MLflow reports usage over the network, and refuses folders.
+        """Returns MLflow's client, with an open run."""
+        # By default, MLflow reports its usage over the network, and refuses folders.
         os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
         os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
         import mlflow
@@ -53,11 +53,11 @@ class MlflowLogger:
         if self._experiment:
             mlflow.set_experiment(self._experiment)
         started = mlflow.start_run(self._id, run_name=None if self._id else self._run.name)
-        if not started.data.params:  # which never change
+        if not started.data.params:  # parameters of a continued run cannot change
             mlflow.log_params(_renamed(flat(asdict(self._run.config))))
         return mlflow
 
 
 def _renamed(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the values under names that MLflow takes: `*` of a pattern becomes `_`."""
+    """Returns the values under names that MLflow accepts: `*` of a pattern becomes `_`."""
     return {re.sub(r"[^\w./: -]", "_", name): value for name, value in values.items()}

@@ -33,7 +33,7 @@ from entry_point.training.tasks.task import Task
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# It may be smoothed, weighted, and of blended images.
+# The training loss may be smoothed, weighted, and of blended images.
 TRAINING = "training (training loss, random crops)"
 TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
 MOST = 24
@@ -43,15 +43,15 @@ _INCHES = 1.6
 
 
 def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
-    """Returns four panels over the training step; `metric` has one of them."""
-    # A second of imports, which training can do without.
+    """Returns a figure of four panels over the training step, one of them for `metric`."""
+    # Not above: takes a second to import.
     from matplotlib.figure import Figure
 
     train, validation = training_records(records), validation_records(records)
     measured = [record for record in validation if metric.key in record]
     figure = Figure(figsize=(10, 6.4))
     figure.suptitle(title)
-    # Layout that matplotlib computes takes longer than all it draws.
+    # Fixed, because matplotlib's automatic layout takes longer than the drawing.
     places = {"left": 0.07, "right": 0.98, "top": 0.89, "bottom": 0.13, "hspace": 0.2}
     (loss, quality), (speed, wait) = figure.subplots(2, 2, sharex=True, gridspec_kw=places)
     _plot(loss, train, "loss", TRAIN, label=TRAINING)
@@ -64,7 +64,7 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
     speed.set_ylim(bottom=0)
     _plot(wait, train, "data_wait_pct", WAIT)
     wait.set_ylim(0, max([5.0, *(1.1 * value for value in column(train, "data_wait_pct"))]))
-    # Names are above the axes: beside them, long ones run into each other.
+    # Names are above the axes: beside them, long names would overlap.
     titles = {
         "loss (log scale)": loss,
         f"validation {metric.label}{' (%)' if metric.percent else ''}": quality,
@@ -84,7 +84,7 @@ def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
 def _plot(
     axes: Any, records: Sequence[Record], key: str, color: str, *, scale: float = 1, **style: Any
 ) -> None:
-    """Draw one key over the steps; a single record as a point, because a line needs two."""
+    """Draw one key over the steps: a line, or a point for a single record."""
     if len(records) == 1:
         style["marker"] = "o"
     values = [scale * value for value in column(records, key)]
@@ -92,19 +92,19 @@ def _plot(
 
 
 def _scale_losses(axes: Any) -> None:
-    """Use a log scale: an untrained model's validation loss can be far above the rest."""
+    """Use a log scale, because an untrained model's validation loss can be far above the others."""
     from matplotlib.ticker import LogLocator
 
     axes.set_yscale("log")
     axes.yaxis.set_minor_locator(LogLocator(subs=(1.5, 2, 3, 5, 7)))
     axes.yaxis.set_major_formatter("{x:g}")
     least, most = axes.get_ylim()
-    # Labels between the powers of ten run into each other if there are many powers.
+    # Over several powers of ten, labels between them would overlap.
     axes.yaxis.set_minor_formatter("{x:g}" if most < 100 * least else "")
 
 
 def first_samples(config: TrainConfig, train: Source, task: Task, devices: Devices) -> Figure:
-    """Returns the first samples of this rank in the first epoch, by the task's `draw`.
+    """Returns the first samples of this rank in the first epoch, drawn by the task.
 
     Every engine gives the same samples. Raises DataError if they cannot be read.
     """
@@ -126,7 +126,7 @@ def first_samples(config: TrainConfig, train: Source, task: Task, devices: Devic
 def with_targets(
     image: Image.Image, task: Task, network: nn.Module, source: Source, index: int, data: DataConfig
 ) -> Image.Image:
-    """Returns the RGB image, and beside it the same with its target and with the model's answer.
+    """Returns the RGB image, and beside it the image with its target and with the model's answer.
 
     `index` is the image's number in the source, whose kind is `targets`; `network` is in eval mode.
     """
@@ -153,7 +153,7 @@ def to_rgb(images: Tensor, data: DataConfig) -> list[Image.Image]:
 def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
     """Returns a sample's class, its labels with their shares if it is mixed, or its numbers.
 
-    Empty for targets, which are drawn.
+    Returns an empty text for targets, which are drawn instead.
     """
     if takes == "targets":
         return ""
@@ -170,9 +170,8 @@ def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
 def draw_samples(
     images: Sequence[Image.Image], captions: Sequence[str], legend: Sequence[tuple[str, str]] = ()
 ) -> Figure:
-    """Returns a grid of RGB images of one size, above the names of the legend beside their
-    colors."""
-    # A second of imports, which training can do without.
+    """Returns a grid of RGB images of one size, above a legend of names and colors."""
+    # Not above: takes a second to import.
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch
 
@@ -184,7 +183,7 @@ def draw_samples(
     for number, (image, text) in enumerate(zip(images, captions, strict=True), 1):
         axes = figure.add_subplot(count, columns, number)
         axes.imshow(image)
-        # A class may be called `$x$`, which is a formula to matplotlib.
+        # matplotlib would read a class called `$x$` as a formula.
         axes.set_title(text, fontsize=7, parse_math=False)
         axes.axis("off")
     if legend:

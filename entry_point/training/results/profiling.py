@@ -1,4 +1,4 @@
-"""`trainer.diagnose=profile`: torch traces some steps, and tables what they spend time on."""
+"""`trainer.diagnose=profile`: traces some steps with torch, and writes a table of their time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StepProfiler:
         if self.devices.device.type == "cuda":
             activities.append(ProfilerActivity.CUDA)
         else:
-            # Kineto reads this at its first use; otherwise it logs that there is no GPU.
+            # Kineto, which reads this at its first use, would log that there is no GPU.
             os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         with profile(
             activities=activities,
@@ -52,7 +52,7 @@ class StepProfiler:
         ) as profiler:
             for number, batch in enumerate(batches, 1):
                 yield batch
-                if number < steps:  # what follows the last step is not a step
+                if number < steps:  # no step begins after the last
                     profiler.step()
 
     def _write(self, profiler: profile) -> None:
@@ -61,7 +61,7 @@ class StepProfiler:
         with replacing(path) as temporary:
             profiler.export_chrome_trace(str(temporary))
         device = "device" if self.devices.device.type == "cuda" else "cpu"
-        # All rows: a part of a step may take less than many operators.
+        # All rows, because parts of a step may take less time than many operators.
         table = profiler.key_averages().table(
             sort_by=f"{device}_time_total", row_limit=-1, max_name_column_width=60
         )

@@ -1,4 +1,4 @@
-"""What a finished run leaves beside its model: the plot and a self-contained page."""
+"""Writes the results of a finished run beside its model: the plot, and a self-contained page."""
 
 from __future__ import annotations
 
@@ -42,20 +42,20 @@ logger = logging.getLogger(__name__)
 TEMPLATE, REPORT, SUMMARY = "report.html.jinja", "report.html", "summary.png"
 THUMBNAIL = 120
 WORST = 12
-# The threads and processes that read for training may hang.
+# Reads in this thread: the threads and processes that read for training may hang.
 BY_ITSELF = PipelineConfig("workers", "pillow", num_workers=0)
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """A model, and what it has reached on a split."""
+    """A model, and its evaluation on a split."""
 
     task: Task
     network: nn.Module
     source: Source
     evaluation: Evaluation
     data: DataConfig
-    """How the samples of `source` were made."""
+    """The settings by which samples of `source` are made."""
 
     def numbers(self) -> dict[str, str]:
         """Returns the metrics by their labels."""
@@ -66,7 +66,7 @@ class Evaluated:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run that has trained to its end."""
+    """A run that has finished training."""
 
     folder: RunFolder
     config: TrainConfig
@@ -78,7 +78,7 @@ class FinishedRun:
     """The exported model, on the validation split."""
     totals: Totals
     show: Callable[[str, Figure], None]
-    """Gives a picture and its name to the loggers."""
+    """Passes a picture and its name to the loggers."""
 
     @property
     def title(self) -> str:
@@ -88,7 +88,7 @@ class FinishedRun:
 
 
 def write_results(run: FinishedRun) -> None:
-    """Write output/data/, on the first rank."""
+    """Write output/data/; called on the first rank."""
     if not run.devices.is_first:
         return
     config, curves, samples = run.config, b"", None
@@ -116,18 +116,18 @@ def write_results(run: FinishedRun) -> None:
             config=resolved_yaml(config),
         )
     if samples is not None:
-        run.show("training samples", samples)  # last: it is drawn in other threads
+        run.show("training samples", samples)  # last, as loggers' threads then draw the figure
 
 
 def remove_results(run: RunFolder) -> None:
-    """Remove what an earlier start left beside its weights: not all of it may be written again."""
+    """Remove the results of an earlier start; not all of them may be written again."""
     for name in (REPORT, SUMMARY):
         (run.output_data / name).unlink(missing_ok=True)
 
 
 @contextmanager
 def _optional(name: str) -> Iterator[None]:
-    """Log a failure to write `name`, and continue: the weights are already saved."""
+    """Log a failure to write `name`, and continue, as the weights are saved already."""
     try:
         yield
     except Exception as error:
@@ -143,10 +143,10 @@ def write_page(
     of: str = "",
     **sections: Any,
 ) -> None:
-    """Write a page on an evaluation: metrics, tables and the worst predictions.
+    """Write the page of an evaluation: metrics, tables and the worst predictions.
 
-    `of` stands before the name of each metric. `sections` are others of the template, by name;
-    those without content are left out. All content is escaped.
+    `of` is put before the name of each metric. `sections` has further sections of the template by
+    name; those without content are left out. All content is escaped.
     """
     folder = FileSystemLoader(Path(__file__).parent)
     environment = Environment(loader=folder, autoescape=True, trim_blocks=True, lstrip_blocks=True)
@@ -176,7 +176,7 @@ def _has_targets(task: Task) -> bool:
 
 
 def _mistakes(evaluated: Evaluated) -> Iterator[dict[str, str]]:
-    """Yields the worst predictions: the picture, its caption, and the name of the image."""
+    """Yields the worst predictions, each with picture, caption and name of the image."""
     task, source, network = evaluated.task, evaluated.source, evaluated.network
     network.eval()
     for row, caption in task.mistakes(evaluated.evaluation.scores, WORST):
@@ -189,10 +189,10 @@ def _mistakes(evaluated: Evaluated) -> Iterator[dict[str, str]]:
 
 
 def _thumbnail(source: Source, index: int, gray_bits: int) -> Image.Image:
-    """Gray if the image can no longer be read, or not by Pillow."""
+    """Returns a small picture of an image; a gray one if Pillow cannot read it."""
     try:
         image = read_photo(read_image(source, index), gray_bits=gray_bits)
-    except Exception as error:  # your own source may raise anything
+    except Exception as error:  # your own source may raise any error
         logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
         image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
     image.thumbnail((THUMBNAIL, THUMBNAIL))
@@ -200,7 +200,7 @@ def _thumbnail(source: Source, index: int, gray_bits: int) -> Image.Image:
 
 
 def _encode(save: Callable[..., object], kind: str, **options: Any) -> bytes:
-    """Returns what a figure's or an image's `save` writes as `png` or `jpeg`."""
+    """Returns a figure or image as `png` or `jpeg`, by its method `save`."""
     buffer = io.BytesIO()
     save(buffer, format=kind, **options)
     return buffer.getvalue()

@@ -1,5 +1,4 @@
-"""Turns single steps into the numbers that are logged, and stops the job when a loss is NaN or
-infinite."""
+"""Turns steps into records to log, and stops the job when a loss is NaN or infinite."""
 
 from __future__ import annotations
 
@@ -33,33 +32,33 @@ class StepLog:
     """The steps since the last log line, those of this epoch, and those of this process."""
 
     def __init__(self, config: TrainConfig, devices: Devices, checkpoints: Path) -> None:
-        """`checkpoints` is the folder that the error for a diverged loss names."""
+        """`checkpoints` is the folder to name in the error for a diverged loss."""
         self._config, self._devices, self._checkpoints = config, devices, checkpoints
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=devices.device)
         """This rank's sum of step losses since the last log line; stays on the device until
         read."""
         self._steps = 0
-        """Steps that `_loss_sum` covers, including those before a resume."""
+        """Number of steps in `_loss_sum`, including those before a resume."""
         self._damaged = 0
         """This rank's damaged images in these steps; each was replaced by the next sample."""
         self._unchecked: deque[tuple[HostCopy, int, int]] = deque()
-        """Losses with their epochs and steps."""
+        """Losses that are still to be checked, each with its epoch and step."""
         self._timed_steps, self._started = 0, time.perf_counter()
         self.meter = StallMeter(devices)
 
     def begin_epoch(self) -> None:
-        """Start the clocks; keep the loss that is not yet logged."""
+        """Restart the clocks; the loss that is not logged yet is kept."""
         self._timed_steps, self._started = 0, time.perf_counter()
         self.meter.begin_epoch()
 
     def add(
         self, loss: torch.Tensor, batch: DeviceBatch, computing: Moment, progress: Progress
     ) -> None:
-        """Count the step at `progress`, which ends now; `computing` is when the model got its
-        batch.
+        """Add the step at `progress`, which ends now. `computing` is the moment at which the model
+        got its batch.
 
-        A loss is checked at once on a CPU, two steps later on a GPU: it is copied while later steps
-        run, so checking needs no synchronization. Raises DivergedError for this or an earlier step.
+        On a CPU the loss is checked at once; on a GPU two steps later, as its copy runs beside
+        later steps and needs no synchronization. Raises DivergedError for this or an earlier step.
         """
         self._loss_sum += loss.detach()
         self._steps += 1
@@ -70,33 +69,33 @@ class StepLog:
         self.check_losses(lag=2 if loss.device.type == "cuda" else 0)
 
     def check_losses(self, lag: int = 0) -> None:
-        """Check the losses so far, but for the last `lag`. Raises DivergedError."""
+        """Check all losses but the last `lag`. Raises DivergedError."""
         while len(self._unchecked) > lag:
             copied, epoch, step = self._unchecked.popleft()
             loss = float(copied.wait())
             if not math.isfinite(loss):
                 found = f"loss={loss} in step {step} of epoch {epoch}"
-                if epoch == step == 0:  # no rate has had an effect
+                if epoch == step == 0:  # the learning rate has not had an effect yet
                     message = "check the model, model.weights and task.loss"
                     raise DivergedError(f"{found}, before the first update: {message}")
                 raise self.diverged(found)
 
     def diverged(self, loss: str) -> DivergedError:
-        """Returns the error for a loss that is not finite: its value, and when, is in `loss`."""
+        """Returns the error for a loss that is not finite; `loss` has its value and step."""
         optim = self._config.optim
         clip = "clip gradients with optim.clip_norm=1"
         if optim.clip_norm is not None:
             clip = f"optim.clip_norm={optim.clip_norm:g}"
         restart = ""
-        if saved_steps(self._checkpoints):  # which resume with their own settings only
+        if saved_steps(self._checkpoints):  # the run resumes with the settings of these only
             restart = "; use another name to restart from scratch"
             if (best := self._checkpoints / BEST).exists():
                 restart += f", or from model.weights={best}"
         return DivergedError(f"{loss}: lower optim.lr={optim.lr:g}, or {clip}{restart}")
 
     def records(self, progress: Progress, step: Record) -> list[Record]:
-        """Returns the interval's record with that of its last `step`, and after an epoch's last
-        step the epoch's. A collective call."""
+        """Returns the record of the log interval, with the values `step` of its last step; after an
+        epoch's last step also the epoch's record. A collective call."""
         waited = self.meter.waited()
         loss_sum, damaged = self._totals()
         loss, elapsed = loss_sum / max(1, self._steps), time.perf_counter() - self._started
@@ -116,8 +115,8 @@ class StepLog:
         return records
 
     def _totals(self) -> tuple[float, int]:
-        """Returns the loss sum, averaged over the ranks, and their damaged images. A collective
-        call."""
+        """Returns the sum of losses, averaged over the ranks, and the number of their damaged
+        images. A collective call."""
         own = torch.stack([self._loss_sum, torch.full_like(self._loss_sum, self._damaged)])
         if self._devices.world_size > 1:
             dist.all_reduce(own)
@@ -125,7 +124,7 @@ class StepLog:
         return loss_sum / self._devices.world_size, int(damaged)
 
     def state(self) -> dict[str, Any]:
-        """Returns what a checkpoint keeps. A collective call."""
+        """Returns the state that a checkpoint keeps. A collective call."""
         loss_sum, damaged = self._totals()
         return {"interval": {"loss_sum": loss_sum, "damaged": damaged, "steps": self._steps}}
 

@@ -1,4 +1,4 @@
-"""Describes a run: the lines it logs first and last, and the facts in its report."""
+"""Describes a run: its closing lines, and the facts in its report."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def closing_lines(
     *,
     test_of: TrainConfig | None = None,
 ) -> list[str]:
-    """Returns how good, how fast, where everything is, and what measures the split `test`.
+    """Returns the closing lines: metrics, speed, paths, and a command to measure the split `test`.
 
-    `seconds` are since the start of the job; `evaluation` is that of the exported weights;
+    `seconds` have passed since the start of the job; `evaluation` is that of the exported weights;
     `test_of` is the run's configuration if its dataset has that split.
     """
     traces = sorted(run.profile.glob("*.pt.trace.json.gz"))
@@ -96,7 +96,7 @@ def speed_rows(totals: Totals) -> dict[str, str]:
 
 
 def _tensorboard_row(run: RunFolder) -> dict[str, str]:
-    """Returns the command to type, if there is anything to see."""
+    """Returns the command that shows the event files, if there are any."""
     if not any(run.tensorboard.glob("*")):
         return {}
     # A virtual environment's programs may not be on PATH.
@@ -106,7 +106,7 @@ def _tensorboard_row(run: RunFolder) -> dict[str, str]:
 
 
 def _disk_row(run: RunFolder) -> dict[str, str]:
-    """Returns the sizes of what a run writes."""
+    """Returns the sizes of a run's folders."""
     sizes = {}
     for folder in (run.checkpoints, run.model, run.output):
         files = {}
@@ -114,7 +114,7 @@ def _disk_row(run: RunFolder) -> dict[str, str]:
             for name in names:
                 with suppress(FileNotFoundError):  # a logger's thread may remove files meanwhile
                     found = Path(parent, name).lstat()
-                    files[found.st_ino] = found.st_size  # best.pt may link to the newest checkpoint
+                    files[found.st_ino] = found.st_size  # best.pt may be a link to step-*.pt
         sizes[folder.name] = sum(files.values()) / 1e6
     parts = ", ".join(f"{name} {size:,.1f} MB" for name, size in sizes.items())
     return {"disk": f"{sum(sizes.values()):,.1f} MB: {parts}"}
@@ -123,32 +123,32 @@ def _disk_row(run: RunFolder) -> dict[str, str]:
 def _test_command(config: TrainConfig, run: RunFolder) -> str:
     """Returns the command that measures this run's model on the split `test`."""
     settings: dict[str, Any] = {"split": "test"}
-    # That of a container lies somewhere else outside; a finished run becomes `latest`, which is
-    # what the command takes by default.
+    # The path of a container's run differs outside. A finished run becomes `latest`, which the
+    # command takes by default.
     if run.root != CONTAINER_ROOT and os.environ.get(LINK_LATEST) != str(run.root):
         settings["model_dir"] = _relative(run.model)
     if config.data.root is None:
         settings |= described(config.data)
-    elif "." in config.data.format:  # which only whoever trusts the model names
+    elif "." in config.data.format:  # your own source, which runs only if it is named
         settings["data.format"] = config.data.format
     pipeline = changes(asdict(config.pipeline), asdict(PipelineConfig()), "pipeline.")
     return make("evaluate", {**settings, **dict(pipeline)})
 
 
 def _relative(path: Path) -> str:
-    """Relative to the working directory, if it is below."""
+    """Returns the path relative to the working directory, if it is below that."""
     folder = Path.cwd()
     return str(path.relative_to(folder) if path.is_relative_to(folder) else path)
 
 
 def run_name(run: RunFolder) -> str:
-    """Returns the platform's name for the job, else the run folder's name."""
+    """Returns the platform's name of the job, else the name of the run folder."""
     return os.environ.get("TRAINING_JOB_NAME") or run.root.resolve().name
 
 
 def run_facts(run: RunFolder, devices: Devices) -> dict[str, str]:
-    """Returns what distinguishes this run from others; unknown facts are left out."""
-    # A finished run may be started again much later.
+    """Returns facts that distinguish this run from others; unknown ones are left out."""
+    # Not now: a finished run may be started again much later.
     written = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
     ended = datetime.fromtimestamp(max(written), UTC) if written else None
     facts = {
@@ -163,7 +163,7 @@ def run_facts(run: RunFolder, devices: Devices) -> dict[str, str]:
 
 
 def code_version() -> str:
-    """Returns the code's commit, and the hash of the code that was sent with the job; empty if
+    """Returns the commit of the code, and the hash of code that was sent with the job; empty if
     unknown."""
     sent = os.environ.get(own_code.HASH)
     return ", ".join(filter(None, [revision(), sent and f"your own code {sent}"]))
@@ -171,13 +171,13 @@ def code_version() -> str:
 
 @cache
 def revision() -> str:
-    """Returns the code's commit, `-dirty` if files differ; empty if unknown.
+    """Returns the commit of the code, with `-dirty` if files differ; empty if unknown.
 
-    Cached by the opening lines: the working tree may have changed when the job ends.
+    Cached when the job begins, as the working tree may change until it ends.
     """
     if named := os.environ.get("IMAGE_REVISION"):
         return named
-    # A copy of this code inside another repository would get that repository's commit.
+    # In a copy of this code within another repository, git would return that one's commit.
     if not (CODE / ".git").exists():
         return ""
     command = ["git", "-C", str(CODE), "describe", "--always", "--abbrev=12", "--exclude=*"]

@@ -19,21 +19,22 @@ if TYPE_CHECKING:
 
 
 def tag(key: str) -> str:
-    """Returns the name of a record's value; TensorBoard groups by what is before the slash."""
+    """Returns the tag of a record's value; TensorBoard groups tags by the part before the slash."""
     if key in STEP_TIMES:
         return f"step_time/{key}"
     return f"validation/{key[4:]}" if key.startswith("val_") else f"train/{key}"
 
 
 def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook`: TensorBoard raises the error of its writing thread to us, too."""
+    """A `threading.excepthook` that prints nothing for TensorBoard's writing thread: its error is
+    also raised by the next call."""
     if not type(failed.thread).__module__.startswith("tensorboard."):
         threading.__excepthook__(failed)
 
 
 class TensorBoardLogger:
-    """Writes scalars, and hides those of later steps than a resumed run's; also the configuration
-    of each start, and pictures."""
+    """Writes scalars, pictures, and the configuration of each start. After a resume, scalars of
+    later steps from before are hidden."""
 
     def __init__(self, run: LoggedRun) -> None:
         # Only the first rank needs it.

@@ -1,4 +1,4 @@
-"""How long steps take, and how much of that they wait for data."""
+"""Measures how long steps take, and how long they wait for data."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ Times = NDArray[np.float32]
 
 `step` is the time from the end of one step to the end of the next, without logging and checkpoints;
 on a GPU, by the clock of its stream. `data_wait` is the host's wait for the batch while the device
-stood idle: a host that is ahead of its GPU may wait without slowing it. `input_cpu` is the CPU time
-that the batch took, NaN if unknown.
+was idle: a host that is ahead of its GPU may wait without slowing it down. `input_cpu` is the CPU
+time that the batch took, NaN if unknown.
 """
 
 
 class Moment:
-    """Now, by the clock of `device`: on a GPU, when the current stream gets here.
+    """The present, by the clock of `device`.
 
-    On a CPU it reads the clock. On a GPU it records an event, which costs no synchronization; only
-    `seconds_since` waits, without keeping a core busy.
+    On a CPU it reads the clock. On a GPU it records an event in the current stream, which costs no
+    synchronization; only `seconds_since` waits, without keeping a core busy.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -44,7 +44,7 @@ class Moment:
             self._time = time.perf_counter()
 
     def seconds_since(self, earlier: Moment) -> float:
-        """Returns the seconds from a moment of the same stream to this one."""
+        """Returns the seconds from an earlier moment of the same stream to this one."""
         if self._event is None or earlier._event is None:
             return self._time - earlier._time
         self._event.synchronize()
@@ -57,21 +57,22 @@ class StallMeter:
     def __init__(self, devices: Devices) -> None:
         self._devices = devices
         self._unread: list[tuple[Moment, Moment, Moment, float, float]] = []
-        """Steps whose moments may lie ahead: begin, begin of computing, end, wait, input_cpu."""
+        """Steps that the GPU may not have completed: begin, begin of computing, end, wait,
+        input_cpu."""
         self._times = array("f")
         self._epoch_began = 0
         self._waited = 0.0
         self._step_began = Moment(devices.device)
 
     def begin_epoch(self) -> None:
-        """The next step starts now."""
+        """Start the epoch's first step."""
         self.waited()
         self._epoch_began = len(self._times)
         self._step_began = Moment(self._devices.device)
 
     def add(self, wait: float, computing: Moment, input_cpu: float) -> None:
-        """Count one step, which ends now: the seconds that the host waited for the batch, when
-        computing began, and the seconds of CPU time that the batch took."""
+        """Add a step, which ends now. `wait`: seconds that the host waited for the batch;
+        `computing`: when computing began; `input_cpu`: seconds of CPU time that the batch took."""
         now = Moment(self._devices.device)
         self._unread.append((self._step_began, computing, now, wait, input_cpu))
         self._step_began = now
@@ -83,7 +84,7 @@ class StallMeter:
         self._step_began = Moment(self._devices.device)
 
     def settle(self) -> None:
-        """Read the moments; on a GPU this waits for the last step."""
+        """Compute the times of all steps; on a GPU, wait for the last one."""
         for began, computing, ended, wait, input_cpu in self._unread:
             step = ended.seconds_since(began)
             idle = max(0.0, step - ended.seconds_since(computing))
@@ -92,25 +93,26 @@ class StallMeter:
         self._unread.clear()
 
     def waited(self) -> float:
-        """Returns the seconds of `data_wait` since this was last asked, or since the epoch
-        began."""
+        """Returns the seconds of `data_wait` since the last call in this epoch, or since its
+        begin."""
         self.settle()
         waited, self._waited = self._waited, 0.0
         return waited
 
     @property
     def epoch(self) -> Times:
-        """This rank's steps of this epoch."""
+        """Returns the times of this rank's steps in this epoch."""
         self.settle()
         return _rows(self._times[self._epoch_began :])
 
     def all_settled(self) -> Times:
-        """Returns all ranks' settled steps of this process. A collective call."""
+        """Returns the times of all ranks' settled steps since they started. A collective call."""
         self.settle()
         return np.concatenate(self._devices.gather(settled(_rows(self._times))))
 
     def record(self) -> Record:
-        """Percentiles over all ranks' steps of this epoch, in milliseconds. A collective call."""
+        """Returns percentiles over all ranks' steps in this epoch, in milliseconds. A collective
+        call."""
         times = np.concatenate(self._devices.gather(self.epoch))
         return {
             f"{part}_ms_p{percentile}": value
@@ -124,13 +126,13 @@ def _rows(flat: array[float]) -> Times:
 
 
 def settled(steps: Times) -> Times:
-    """Returns the rows after those of the first steps, in which the pipeline fills and kernels are
+    """Returns the rows without the first steps, in which the pipeline fills and kernels are
     compiled."""
     return steps[min(STARTING_STEPS, len(steps) // 3) :]
 
 
 def percentiles(times: Times) -> dict[str, list[float]]:
-    """Returns each part's milliseconds at PERCENTILES; empty without steps."""
+    """Returns the milliseconds of each column at PERCENTILES; empty without steps."""
     if not len(times):
         return {}
     values = 1000 * np.percentile(times, PERCENTILES, axis=0)

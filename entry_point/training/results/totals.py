@@ -1,4 +1,4 @@
-"""A run's totals: training time, throughput, step times and verdict, without evaluations."""
+"""A run's totals, without evaluations: training time, throughput, step times, and the verdict."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from entry_point.training.results.log import Record, training_records
 from entry_point.training.results.times import COLUMNS, Times
 
 INPUT_BOUND = 0.05
-"""The least share of a step's time that waits for data if input limits training."""
+"""Share of the step time spent waiting for data from which a run counts as input-bound."""
 SHORTEST_S = 10.0
-"""In a shorter run, most of the waiting is that of the first batches."""
+"""Shortest training to judge: in a shorter one, most of the wait is for the first batches."""
 
 
 @dataclass(frozen=True)
 class Totals:
-    """Totals of the whole run, from its records; single steps only of this process."""
+    """Totals of the whole run, from its records; step times are of this process only."""
 
     records: Sequence[Record]
     images_per_step: int
     steps: Times = field(default_factory=lambda: np.empty((0, len(COLUMNS)), np.float32))
-    """All ranks' settled steps of this process; none where a finished run is started again."""
+    """All ranks' settled steps of this process; empty if a finished run was started again."""
     ranks: int = 1
     resumed_at: int = 0
     """The step of the checkpoint that this process resumed from; 0 if it began the run."""
@@ -34,7 +34,7 @@ class Totals:
 
     @cached_property
     def _intervals(self) -> list[tuple[int, float, float]]:
-        """Images, seconds and share of waiting of each log interval."""
+        """Returns images, seconds and the share of waiting of each log interval."""
         intervals, before = [], 0
         for record in training_records(self.records):
             images = (int(record["step"]) - before) * self.images_per_step
@@ -46,7 +46,7 @@ class Totals:
 
     @property
     def training_seconds(self) -> float:
-        """Of all starts, without steps that an interruption lost."""
+        """Returns the training time of all starts, without steps lost in interruptions."""
         return sum(seconds for _, seconds, _ in self._intervals)
 
     @property
@@ -61,7 +61,8 @@ class Totals:
 
     @property
     def verdict(self) -> str:
-        """Whether input limits training, how many cores it needs, and what would be faster."""
+        """Returns whether input limits training, how many cores it needs, and what would be
+        faster."""
         if (seconds := self.training_seconds) < SHORTEST_S:
             return f"too short to judge: {seconds:.1f} s of training, {SHORTEST_S:.0f} s are needed"
         share, of = self.data_wait_pct / 100, ""
@@ -80,8 +81,8 @@ class Totals:
         return "; ".join(filter(None, parts))
 
     def _cores_needed(self) -> str:
-        """Returns how many cores the input of a rank needs, so that its steps wait for none; empty
-        if nothing is known."""
+        """Returns how many cores the input of a rank needs so that no step waits; empty if
+        unknown."""
         if not len(self.steps) or np.isnan(self.steps).any():
             return ""
         wait, step, input_cpu = map(float, self.steps.mean(axis=0))

@@ -13,10 +13,10 @@ from entry_point.training.results.loggers import LoggedRun
 
 class WandbLogger:
     """Logs to the account of `WANDB_API_KEY`, or with `WANDB_MODE=offline` to files in
-    output/data/wandb in the run folder. It connects with the first record.
+    output/data/wandb in the run folder. Connects with the first record.
 
-    `init` are other arguments of `wandb.init`, such as `project` and `entity`, or `id` and `resume`
-    to continue a run; without these two, each process starts one.
+    `init` holds arguments of `wandb.init`, such as `project` and `entity`, or `id` and `resume` to
+    continue a run; without these two, each process starts one.
     """
 
     def __init__(self, run: LoggedRun, **init: Any) -> None:
@@ -30,12 +30,12 @@ class WandbLogger:
             import wandb
 
             self._connected.finish()
-            # `finish` returns before W&B's process has written all; a job that ends takes it along.
+            # `finish` returns before W&B's process has written all, and the job's end kills it.
             wandb.teardown()
 
     @cached_property
     def _connected(self) -> Any:
-        """A run of W&B."""
+        """Returns an open run of W&B."""
         import wandb
 
         run = wandb.init(
@@ -45,6 +45,6 @@ class WandbLogger:
             settings=wandb.Settings(console="off", quiet=True),
             **self._init,
         )
-        # Its own count of steps only grows: it would drop an evaluation that a resumed job repeats.
+        # W&B's own step counter only grows: it would drop evaluations that a resumed job repeats.
         run.define_metric("*", step_metric="step")
         return run

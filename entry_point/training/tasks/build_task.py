@@ -1,4 +1,4 @@
-"""From the settings of `task` to the task, and to the metric that checkpoints track."""
+"""Builds the task from the settings of `task`, and finds the metric that checkpoints track."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ HOLDS = {
     "numbers": "numbers",
     "targets": "targets that lie in the image",
 }
-"""What a dataset of each kind holds."""
+"""Labels of a dataset by kind, for messages."""
 
 
 def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task:
     """Returns the task that `task.name` names, for the train split.
 
-    Raises ConfigError if it cannot be built, or needs other labels or samples than there are.
+    Raises ConfigError if it cannot be built, or does not suit the labels or samples.
     """
     settings = config.task
     build = task_class(settings.name)
@@ -49,8 +49,8 @@ def build_task(config: TrainConfig, train: Source, device: torch.device) -> Task
 
 
 def task_class(name: str) -> Callable[..., Task]:
-    """Returns the class that `task.name` names: your own by its dotted path, or `Regression` of the
-    module `regression` beside this one. Raises ConfigError."""
+    """Returns the class that `task.name` names: your own by its dotted path, or one of this folder,
+    as `Regression` of regression.py. Raises ConfigError."""
     path = f"{__package__}.{name}.{name.capitalize()}" if name in TASKS else name
     task: Callable[..., Task] = resolve("task.name", path, {})
     return task

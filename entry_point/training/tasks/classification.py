@@ -38,8 +38,8 @@ BINS = 10
 
 
 class Classification(Task):
-    """Scores are `(loss, class, predicted class, its probability)`, and for more than five classes
-    whether the five likeliest include the right one."""
+    """Scores are `(loss, class, predicted class, its probability)` and, with more than five
+    classes, whether the five likeliest include the right one."""
 
     takes = "class"
     blends: Sequence[str] = ("mixup", "cutmix")
@@ -78,7 +78,7 @@ class Classification(Task):
         return self._loss(outputs, targets)
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns each sample's loss in evaluation, `(N,)`: cross-entropy without weights or
+        """Returns the evaluation loss of each sample, `(N,)`: cross-entropy without weights or
         smoothing, so that runs can be compared."""
         return functional.cross_entropy(outputs, targets, reduction="none")
 
@@ -98,7 +98,7 @@ class Classification(Task):
         of, _, right = _counts(scores[:, 1:3], len(self.names))
         values = {
             "accuracy": float(hits.sum()) / len(hits),
-            # The mean recall of the classes that occur.
+            # Mean recall of the classes that occur.
             "balanced_accuracy": float((right / of)[of > 0].mean()),
         }
         if self._has_top:
@@ -153,7 +153,7 @@ class Classification(Task):
 
 
 def _counts(pairs: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Per class, float64: samples of it, predictions of it, and those that are right.
+    """Returns counts per class, float64: its samples, its predictions, and the right predictions.
 
     `pairs`, here and below, are (true class, predicted class), float64 `(N, 2)`.
     """
@@ -164,7 +164,7 @@ def _counts(pairs: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def precision_and_recall(pairs: Tensor, names: list[str]) -> Table:
-    """Returns one row per class, `-` for what is not defined; of many, those with the lowest
+    """Returns one row per class, `-` for undefined values; of many classes, those with the lowest
     recall."""
     of, as_, right = _counts(pairs, len(names))
     recall = right / of
@@ -178,7 +178,7 @@ def precision_and_recall(pairs: Tensor, names: list[str]) -> Table:
 
 def confusion(pairs: Tensor, names: list[str]) -> Table:
     """Returns the confusion matrix; for many classes, the most frequent confusions."""
-    # Sparse: a full matrix of many classes would not fit.
+    # Sparse, because a full matrix of many classes would not fit into memory.
     kinds, counts = pairs.long().unique(dim=0, return_counts=True)
     if len(names) <= LARGEST_MATRIX:
         matrix = torch.zeros(len(names), len(names), dtype=torch.int64)
@@ -196,7 +196,7 @@ def confusion(pairs: Tensor, names: list[str]) -> Table:
 
 
 def calibration(scores: Tensor) -> Table:
-    """Returns how often predictions of a probability are right, by tenths of the probability.
+    """Returns the share of right predictions by their probability, in bins of a tenth.
 
     `scores` are `(true class, predicted class, its probability)`. Guo et al., "On Calibration of
     Modern Neural Networks" (ICML 2017), section 2.

@@ -1,4 +1,4 @@
-"""Training losses: of the known tasks, the one that `task.loss` names, and `task.class_weights`."""
+"""The training losses that `task.loss` names, and `task.class_weights`."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from entry_point.data.sources.source import Source
 from entry_point.job.text import counted
 
 Loss = Callable[[Tensor, Tensor], Tensor]
-"""(outputs, targets) -> the mean over the samples, a scalar."""
+"""(outputs, targets) -> mean loss over the samples, a scalar."""
 
 
 def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:
-    """Returns the loss that `task.loss` names; by default the first known one. Raises
+    """Returns the loss that `task.loss` names, by default the first of `known`. Raises
     ConfigError."""
     name = config.loss or next(iter(known))
     loss: Loss = resolve("task.loss", name, known)
@@ -33,10 +33,10 @@ def choose_loss(config: TaskConfig, known: Mapping[str, Loss]) -> Loss:
 def cross_entropy(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None, smoothing: float
 ) -> Tensor:
-    """Returns the loss of classes `(N,)`, or of blended ones `(N, classes)`.
+    """Returns the cross-entropy for classes `(N,)`, or for blended ones `(N, classes)`.
 
-    torch divides by the sum of the batch's weights instead, so that a batch computed in pieces, or
-    on several ranks, has another loss than the whole.
+    The mean is over samples. torch divides by the sum of the batch's weights instead: the loss then
+    changes if a batch is computed in pieces or on several ranks.
     """
     if weights is None:
         return functional.cross_entropy(outputs, targets, label_smoothing=smoothing)
@@ -48,9 +48,9 @@ def cross_entropy(
 def focal(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None, smoothing: float, gamma: float
 ) -> Tensor:
-    """Cross-entropy times (1 - probability)^gamma (Lin et al., arXiv 1708.02002).
+    """Returns cross-entropy times (1 - probability)^gamma (Lin et al., arXiv 1708.02002).
 
-    Targets as for `cross_entropy`, which it equals for gamma 0.
+    Takes the targets of `cross_entropy`, which it equals for gamma 0.
     """
     count = outputs.shape[1]
     if not targets.is_floating_point():
@@ -64,9 +64,9 @@ def focal(
 def binary_focal(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None, gamma: float
 ) -> Tensor:
-    """Binary cross-entropy times (1 - probability of the target)^gamma.
+    """Returns binary cross-entropy times (1 - probability of the target)^gamma.
 
-    Of labels `(N, labels)`, each from 0 to 1; `weights` apply where a label is present.
+    Targets are labels `(N, labels)`, each from 0 to 1; `weights` apply where a label is present.
     """
     losses = functional.binary_cross_entropy_with_logits(
         outputs, targets, pos_weight=weights, reduction="none"
@@ -77,12 +77,12 @@ def binary_focal(
 
 
 def _power(missing: Tensor, gamma: float) -> Tensor:
-    """missing^gamma. Below 1, the power's gradient at 0 is infinite."""
+    """Returns missing^gamma, whose gradient at 0 would be infinite for gamma below 1."""
     return missing.clamp(min=torch.finfo(missing.dtype).eps) ** gamma
 
 
 def require_columns(outputs: Tensor, targets: Tensor, count: int, config: ModelConfig) -> None:
-    """Raise ConfigError unless the model answers with `(N, count)`, a row for each target."""
+    """Raise ConfigError unless the model's outputs are `(N, count)`, a row for each target."""
     if outputs.shape[1:] != (count,):
         answer = ", ".join(["N", *map(str, outputs.shape[1:])])
         message = f"returns ({answer}), must return (N, {count}): use its argument num_classes"
@@ -102,9 +102,10 @@ def class_weights(
     automatic: Callable[[Tensor, int], Tensor],
     device: torch.device,
 ) -> Tensor | None:
-    """float32 `(classes,)`, or None; `automatic` computes them from the labels for `auto`.
+    """Returns the weights, float32 `(classes,)`, or None. For `auto`, `automatic` computes them
+    from the labels.
 
-    Raises ConfigError if a list has another length.
+    Raises ConfigError for a list of another length.
     """
     if config.class_weights is None:
         return None
@@ -119,9 +120,9 @@ def class_weights(
 
 
 def inverse_frequency(labels: Tensor, classes: int) -> Tensor:
-    """images / (classes x images of the class), from class numbers `(N,)`.
+    """Returns images / (classes x images of the class), from class numbers `(N,)`.
 
-    The images' mean weight is then 1. A class without images gets 0.
+    The mean weight of the images is then 1. A class without images gets 0.
     """
     counts = labels.long().bincount(minlength=classes).double()
     weights = len(labels) / (classes * counts)
@@ -129,7 +130,7 @@ def inverse_frequency(labels: Tensor, classes: int) -> Tensor:
 
 
 def inverse_odds(labels: Tensor, _count: int) -> Tensor:
-    """Images without the label / images with it, from labels `(N, count)` of 0 or 1.
+    """Returns images without the label / images with it, from labels `(N, count)` of 0 or 1.
 
     A label that no image has gets 1.
     """

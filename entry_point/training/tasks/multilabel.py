@@ -69,7 +69,7 @@ class Multilabel(Task):
     def measure(self, scores: Tensor) -> dict[str, float]:
         present, probabilities, found = self._parts(scores)
         right = (present & found).sum(0)
-        # 2 x right / (predicted + present), for labels that are neither: 0.
+        # F1 = 2 x right / (predicted + present); 0 for labels that are neither.
         both = present.sum(0) + found.sum(0)
         return {
             "map": float(average_precision(probabilities, present).nanmean()),
@@ -125,15 +125,16 @@ class Multilabel(Task):
         return [self.names[place] for place in places]
 
     def _parts(self, scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """`(N, labels)` each: whether a label is present, its probability, whether it is found."""
+        """Returns whether a label is present, its probability, and whether it is predicted, each
+        `(N, labels)`."""
         targets, probabilities = scores[:, 1:].chunk(2, 1)
         return targets > 0.5, probabilities, probabilities >= self.threshold
 
 
 def average_precision(probabilities: Tensor, present: Tensor) -> Tensor:
-    """Area below the precision-recall steps, `(labels,)` from `(N, labels)`.
+    """Returns the area below the precision-recall steps, `(labels,)` from `(N, labels)`.
 
-    As scikit-learn's: samples of equal probability count together. NaN for labels without samples.
+    As in scikit-learn, samples of equal probability count together. NaN for labels without samples.
     """
     values = []
     for probability, positive in zip(probabilities.T, present.T, strict=True):

@@ -23,13 +23,13 @@ ERRORS: dict[str, Callable[..., Tensor]] = {
 
 
 class Standardized(nn.Module):
-    """Outputs of mean 0 and standard deviation 1 -> numbers in the units of the data."""
+    """Scales outputs of mean 0 and standard deviation 1 to numbers in the units of the data."""
 
     mean: Tensor
     std: Tensor
 
     def __init__(self, mean: Tensor, std: Tensor) -> None:
-        """Both float `(numbers,)`. A standard deviation of 0 counts as 1."""
+        """`mean` and `std` are float `(numbers,)`. A standard deviation of 0 counts as 1."""
         super().__init__()
         self.register_buffer("mean", mean.float())
         self.register_buffer("std", std.where(std > 0, 1.0).float())
@@ -38,7 +38,7 @@ class Standardized(nn.Module):
         return outputs * self.std + self.mean
 
     def targets(self, numbers: Tensor) -> Tensor:
-        """Returns the outputs that answer `numbers`."""
+        """Returns the outputs that are scaled to `numbers`."""
         return (numbers - self.mean) / self.std
 
 
@@ -46,7 +46,7 @@ class Regression(Task):
     """Scores are the loss, then each target, then each predicted number."""
 
     takes = "numbers"
-    blends = ("mixup",)  # a patch's area does not say what it adds to a number
+    blends = ("mixup",)  # no CutMix: the area of a patch is not its share of a number
     metrics = TASKS["regression"].metrics
 
     def __init__(self, train: Source, config: TrainConfig, device: torch.device) -> None:
@@ -65,13 +65,13 @@ class Regression(Task):
         return self._loss(outputs, self._scale.targets(targets))
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """The loss is the training loss, for your own function the squared error."""
+        """Returns scores whose loss is the training loss; the squared error for a loss of yours."""
         losses = self._error(outputs, self._scale.targets(targets), reduction="none")
         columns = [losses.mean(1, keepdim=True), targets, self.head(outputs)]
         return torch.cat([column.double() for column in columns], 1)
 
     def measure(self, scores: Tensor) -> dict[str, float]:
-        """Returns the mean over the targets of each target's value."""
+        """Returns the metrics, each averaged over the targets."""
         mae, rmse, r2 = (float(column.mean()) for column in _errors(scores))
         return {"mae": mae, "rmse": rmse, "r2": r2}
 
@@ -108,9 +108,9 @@ class Regression(Task):
 
 
 def _errors(scores: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Per target: mean absolute error, root mean square error, and R2.
+    """Returns mean absolute error, root mean square error, and R2 of each target.
 
-    As in scikit-learn, R2 of a constant target is 1 if it is met exactly, else 0.
+    As in scikit-learn, R2 of a constant target is 1 if all predictions are exact, else 0.
     """
     targets, answers = scores[:, 1:].chunk(2, 1)
     errors = answers - targets

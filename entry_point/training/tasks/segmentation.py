@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class Segmentation(Task):
-    """Scores are the loss, then for each class the pixels that the answer has right, those of the
-    mask, and those of the answer.
+    """Scores are the loss, then for each class the number of right pixels, of pixels in the mask,
+    and of pixels in the answer.
 
-    They are counted in the image's own pixels: the outputs are resized to its mask (bilinear).
-    Outputs are float32 `(N, classes, height, width)`, of any size; targets are a `MaskSource`'s.
+    Pixels are those of the original image: outputs are resized to its mask (bilinear). Outputs are
+    float32 `(N, classes, height, width)`, of any size; targets are those of a `MaskSource`.
     """
 
     takes = "targets"
@@ -71,7 +71,7 @@ class Segmentation(Task):
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
         inside = targets != OUTSIDE
-        # For all masks at once: to learn a size waits for the GPU.
+        # All masks at once, as reading sizes on the CPU waits for the GPU.
         sizes = torch.stack([inside[:, :, 0].sum(1), inside[:, 0].sum(1)], 1).tolist()
         masks = (
             target[:height, :width].long()
@@ -83,7 +83,7 @@ class Segmentation(Task):
         (whole,) = functional.interpolate(output[None], mask.shape, mode="bilinear")
         loss = _cross_entropy(whole[None], mask[None])
         is_known, answer = mask != IGNORED, whole.argmax(0)
-        # One count, with a bin for the rest: to count, or to select pixels, waits for the GPU.
+        # One count with a bin for ignored pixels: selecting or counting pixels waits for the GPU.
         rest = 3 * self.outputs
         bins = [
             torch.where(is_known & (answer == mask), 3 * answer, rest),
@@ -94,7 +94,7 @@ class Segmentation(Task):
         return torch.cat([loss[None].double(), counts.double()])
 
     def measure(self, scores: Tensor) -> dict[str, float]:
-        """Measures all pixels together; the mean IoU is that of the classes that occur."""
+        """Returns metrics over all pixels together; the mean IoU is over the classes that occur."""
         right, of_mask, _ = self._counts(scores)
         iou = self._iou(scores)
         return {
@@ -131,7 +131,7 @@ class Segmentation(Task):
         return torch.from_numpy(class_mask(self.head(output[None])[0], *target.shape))
 
     def rows(self, answers: Tensor, sizes: Sequence[Size]) -> pl.DataFrame:
-        """The scores are the classes' shares of the pixels."""
+        """Returns a mask for each image, and as scores the shares of the classes in its pixels."""
         import polars as pl
 
         masks = [class_mask(answer, *size) for answer, size in zip(answers, sizes, strict=True)]
@@ -146,11 +146,12 @@ class Segmentation(Task):
         return {"mask": as_png(mask), "shares": shares}
 
     def _counts(self, scores: Tensor) -> Tensor:
-        """Pixels by class: right, of the masks, of the answers; float64 `(3, classes)`."""
+        """Returns each class's pixels that are right, in the masks, and in the answers, float64
+        `(3, classes)`."""
         return scores[:, 1:].sum(0).view(self.outputs, 3).T
 
     def _iou(self, scores: Tensor) -> Tensor:
-        """Intersection over union of each class, float64; NaN for one that nowhere occurs."""
+        """Returns the intersection over union of each class, float64; NaN for absent classes."""
         right, of_mask, of_answer = self._counts(scores)
         return right / (of_mask + of_answer - right)
 
@@ -158,13 +159,13 @@ class Segmentation(Task):
 def _cross_entropy(
     outputs: Tensor, targets: Tensor, *, weights: Tensor | None = None, smoothing: float = 0.0
 ) -> Tensor:
-    """Returns the mean over the samples, each the mean over its pixels that have a class; 0 if none
-    has.
+    """Returns the mean over the samples of the mean over the pixels that have a class; 0 for a
+    sample without such pixels.
 
-    torch divides by the pixels of the whole batch instead, so that a batch computed in pieces, or
-    on several ranks, has another loss.
+    torch divides by the pixels of the whole batch instead: the loss then changes if a batch is
+    computed in pieces or on several ranks.
     """
-    # Of a row per pixel: for images, torch has no deterministic implementation on GPUs.
+    # A row per pixel: for images, torch has no deterministic implementation on GPUs.
     losses = functional.cross_entropy(
         outputs.movedim(1, -1).flatten(0, -2),
         targets.flatten(),
