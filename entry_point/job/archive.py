@@ -1,4 +1,4 @@
-"""Unpacking archives that may come from a stranger, on every supported Python."""
+"""Unpacks archives, which may be hostile, on every supported Python."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from entry_point.job.file_kinds import name_kind
 from entry_point.job.whole_file import naming
 
 _TIMES_LARGER, _BYTES_MORE = 10, 2**30
-"""How much an archive may unpack to: weights hardly compress."""
+"""Limits of an archive's content, relative to its size and beyond it: weights hardly compress."""
 
 
 def unpack_file(file: Path, folder: Path) -> None:
     """Extract a tar, which may be compressed with gzip, as `unpack` does.
 
-    Raises OSError, which names a file or the folder, and tarfile.TarError for what is no such
-    archive, is damaged, or holds more bytes than ten times its size and 1 GB.
+    Raises OSError, which names a file or the folder, and tarfile.TarError if the file is no tar, is
+    damaged, or holds more bytes than ten times its size and 1 GB.
     """
     with file.open("rb") as packed:
         start = packed.peek(tarfile.BLOCKSIZE)[: tarfile.BLOCKSIZE]
@@ -32,16 +32,16 @@ def unpack_file(file: Path, folder: Path) -> None:
         try:
             with tarfile.open(fileobj=cast(Any, plain), mode="r:") as archive, naming(folder):
                 unpack(archive, folder)
-            while plain.read(tarfile.RECORDSIZE):  # to the end, where gzip has its checksum
+            while plain.read(tarfile.RECORDSIZE):  # to the end, where gzip checks its checksum
                 pass
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise tarfile.TarError(str(error)) from error
 
 
 class _Limited:
-    """A file of which only so many bytes can be read; then it raises tarfile.TarError.
+    """A file that raises tarfile.TarError when more than a limit of bytes is read.
 
-    tarfile itself holds a header of any size in memory, and reads one of negative size forever.
+    tarfile itself loads headers of any size into memory, and never ends reading a negative size.
     """
 
     def __init__(self, file: Any, most: int) -> None:
@@ -57,9 +57,9 @@ class _Limited:
 
 
 def unpack(archive: tarfile.TarFile, folder: Path) -> None:
-    """Extract into the folder; raises tarfile.TarError for what would leave it, and for devices.
+    """Extract into the folder. Raises tarfile.TarError for devices and for paths outside of it.
 
-    Python before 3.11.4, as in Debian 12, has no filters: there links are refused, too.
+    Python before 3.11.4, as in Debian 12, has no extraction filters; there, links are also refused.
     """
     if hasattr(tarfile, "data_filter"):
         archive.extractall(folder, filter="data")

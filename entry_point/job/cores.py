@@ -11,18 +11,18 @@ _OWN_GROUPS, _GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 
 
 def cores_per_rank() -> int:
-    """This rank's share of the usable cores of its host."""
+    """Returns this rank's share of its host's usable cores."""
     of_host = cores = usable_cores()
     if hasattr(os, "sched_getaffinity"):
-        # A rank may be bound to the cores near its GPU; whoever started it is not.
+        # A rank may be bound to the cores near its GPU, but its parent is not.
         of_host = max(cores, min(len(os.sched_getaffinity(os.getppid())), _quota()))
     return max(1, min(cores, of_host // int(os.environ.get("LOCAL_WORLD_SIZE", "1"))))
 
 
 def usable_cores() -> int:
-    """Cores this process may use: a container or `taskset` can allow fewer than exist.
+    """Returns the number of cores that this process may use, as `taskset` or a container allow.
 
-    A container's quota, as of `docker run --cpus=1.5`, counts as that many cores, rounded up.
+    A container's quota, as of `docker run --cpus=1.5`, is rounded up.
     """
     cores = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -41,9 +41,9 @@ def _quota() -> int:
         _, controllers, path = line.split(":", 2)
         if controllers and "cpu" not in controllers.split(","):
             continue
-        # Version 2 names no controllers, and version 1 has a folder for each.
+        # Version 2 lists no controllers; version 1 has a folder for each.
         for root in (_GROUPS / (controllers or "unified"), _GROUPS / "cpu", _GROUPS):
-            # In a container, the path may be the host's; its own group is at the root.
+            # In a container, the path may be the host's; then the container's group is at the root.
             group = root / path.lstrip("/")
             around = [each for each in group.parents if each.is_relative_to(root)]
             quotas += [_quota_of(each) for each in (group, *around)]
@@ -60,5 +60,5 @@ def _quota_of(group: Path) -> int:
                 (group / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
             )
         return max(1, math.ceil(int(quota) / int(period))) if int(quota) > 0 else sys.maxsize
-    except (OSError, ValueError):  # it has no quota: no such files, or `max`
+    except (OSError, ValueError):  # no quota: there is no such file, or it says `max`
         return sys.maxsize

@@ -1,4 +1,4 @@
-"""The device and precision of this process, its way to the host, and the other ranks."""
+"""The device and precision of this process, copies between device and host, and the other ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from entry_point.job.cores import usable_cores
 from entry_point.job.gpus import has_gpus
 from entry_point.job.program import UserError
 
-# How long until all ranks have started, and until one that vanished without closing its connections
-# is noticed.
+# Until all ranks have started, and until a rank that vanished without closing its connections is
+# noticed.
 PEER_TIMEOUT = timedelta(minutes=15)
 # How long the other ranks wait for the first one's results.
 RESULTS_TIMEOUT = timedelta(days=1)
@@ -47,7 +47,7 @@ class Devices:
     local_rank: int = 0
     world_size: int = 1
     cpu_group: dist.ProcessGroup | None = None
-    """All ranks, on the CPU: for objects, and for votes that must not wait for the device."""
+    """All ranks on the CPU, to exchange objects, and votes that must not wait for the device."""
 
     @property
     def is_first(self) -> bool:
@@ -62,7 +62,7 @@ class Devices:
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """The type in which the model computes, and thus gets its input."""
+        """The dtype in which the model computes and gets its input."""
         return self.autocast_dtype or torch.float32
 
     def autocast(self) -> torch.autocast:
@@ -84,8 +84,8 @@ class Devices:
     def from_first(self, value: Any) -> Any:
         """Returns the first rank's value, on every rank; its tensors are dense and on the CPU.
 
-        They are received one by one where they stay: pickled with the rest, they would take three
-        times their size.
+        Tensors are received one by one into their own memory: pickled, they would take three times
+        their size.
         """
         if self.cpu_group is None:
             return value
@@ -97,7 +97,7 @@ class Devices:
             )
         for leaf in tree_leaves(value):
             if isinstance(leaf, torch.Tensor) and leaf.nbytes:
-                # As bytes in their order in memory, since gloo does not send every type.
+                # As bytes in memory order, because gloo does not send all dtypes.
                 in_memory = leaf.as_strided((leaf.numel(),), (1,)).view(torch.uint8)
                 dist.broadcast(in_memory, src=0, group=self.cpu_group)
         return value
@@ -113,11 +113,11 @@ class Devices:
 
 @contextmanager
 def join_devices(wanted: Wanted) -> Iterator[Devices]:
-    """Choose the device; of several ranks, by torchrun's variables, also join the others, and leave
-    them at the end.
+    """Choose the device. With several ranks, by torchrun's variables, also join the others, and
+    leave them at the end.
 
-    Raises UserError if there is no CUDA device, or one that torch cannot use, unless trainer.device
-    allows the CPU.
+    Raises UserError if there is no CUDA device that torch can use, unless trainer.device allows the
+    CPU.
     """
     rank, local_rank = (int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK"))
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
@@ -137,7 +137,7 @@ def join_devices(wanted: Wanted) -> Iterator[Devices]:
 
 @contextmanager
 def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGroup | None]:
-    """Join the other ranks. After an error, the others learn of it at once."""
+    """Join the other ranks, and notify them at once of an error."""
     if world_size == 1:
         yield None
         return
@@ -145,26 +145,26 @@ def _all_ranks(device: torch.device, world_size: int) -> Iterator[dist.ProcessGr
     dist.init_process_group(
         "nccl" if on_gpu else "gloo",
         timeout=PEER_TIMEOUT,
-        # Has the ranks connect now, and keeps barriers off GPU 0.
+        # The ranks connect now, and barriers do not use GPU 0.
         device_id=device if on_gpu else None,
     )
     try:
         group = dist.new_group(backend="gloo", timeout=PEER_TIMEOUT)
         assert isinstance(group, dist.ProcessGroup)
         yield group
-        # One that leaves early closes the others' connections; one that dies ends their wait.
+        # A rank that left early would close the others' connections. One that dies ends their wait.
         is_first = dist.get_rank() == 0
         dist.monitored_barrier(group, PEER_TIMEOUT if is_first else RESULTS_TIMEOUT)
         dist.destroy_process_group()
     except BaseException:
-        # Without it, NCCL may keep this process, and thus the others, until PEER_TIMEOUT.
+        # Otherwise NCCL may block this process, and thus the others, until PEER_TIMEOUT.
         _abort_process_group()
         raise
 
 
 def limit_threads() -> None:
-    """Give torch no more threads than a container's quota of CPU time allows: with more, all of
-    them stand still once it is used up."""
+    """Limit torch's threads to a container's quota of CPU time: with more, all of them stall once
+    it is used up."""
     if "OMP_NUM_THREADS" not in os.environ and torch.get_num_threads() > usable_cores():
         torch.set_num_threads(usable_cores())
 
@@ -202,7 +202,7 @@ def _why_unusable() -> str:
 
 
 def _set_precision(precision: str, device: torch.device) -> torch.dtype | None:
-    """Set whether products use TF32; returns the type of autocast, None for none.
+    """Set whether products use TF32; returns the dtype of autocast, or None.
 
     By default, torch uses TF32 in convolutions but not in matrix products.
     """
@@ -219,7 +219,7 @@ def _set_precision(precision: str, device: torch.device) -> torch.dtype | None:
 
 
 def stay_near(device: torch.device) -> None:
-    """Let this thread, and all that it starts, run on the cores of the GPU's node only.
+    """Bind this thread, and all that it starts, to the cores of the GPU's NUMA node.
 
     Batches are then written into memory that the GPU reaches without crossing to another socket.
     """
@@ -231,8 +231,8 @@ def stay_near(device: torch.device) -> None:
 
 
 def _cores_near(device: torch.device) -> set[int]:
-    """Returns the cores of the GPU's node; none if they are not known."""
-    gpu: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the address
+    """Returns the cores of the GPU's NUMA node; an empty set if unknown."""
+    gpu: Any = torch.cuda.get_device_properties(device)  # torch's stub lacks the PCI address
     address = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
     try:
         text = (_PCI / address / "local_cpulist").read_text().strip()
@@ -253,7 +253,7 @@ class RunAhead:
         self._steps: deque[torch.cuda.Event] = deque()
 
     def wait(self) -> None:
-        """All work of a step has been launched; wait for the step before the previous one."""
+        """Call it after launching a step: waits for the step before the previous one."""
         if self._device.type == "cuda":
             self._steps.append(_event())
             if len(self._steps) > _MOST_STEPS_AHEAD:
@@ -261,7 +261,7 @@ class RunAhead:
 
 
 class HostCopy:
-    """A tensor on its way to the CPU. On a CPU, the tensor itself."""
+    """An asynchronous copy of a tensor to the CPU. On a CPU, the tensor itself."""
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self._arrived: torch.cuda.Event | None = None
@@ -272,14 +272,14 @@ class HostCopy:
             self._arrived = _event()
 
     def wait(self) -> torch.Tensor:
-        """Returns the tensor on the CPU, once the device has computed it."""
+        """Wait until the device has computed the tensor; returns it on the CPU."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._copy
 
 
 def _event() -> torch.cuda.Event:
-    """Now, on the current stream. By default, waiting for an event keeps a core busy."""
+    """Record an event on the current stream. By default, waiting for one keeps a core busy."""
     event = torch.cuda.Event(blocking=True)
     event.record()
     return event

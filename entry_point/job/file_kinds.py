@@ -1,4 +1,5 @@
-"""Names what lies where weights or an archive should be: a pointer, a web page, another format."""
+"""Names files that are not the weights or archive they should be: a Git LFS pointer, a web page,
+another format."""
 
 from __future__ import annotations
 
@@ -21,15 +22,15 @@ _COMPRESSED = {
     b"(\xb5/\xfd": "unzstd",
 }
 _TAR_NAME = re.compile(r"\.(tar\b|t[gbx]z\d?$)")
-# The first members of a graph: its version, and what made it.
+# The first members of an ONNX model: its version, and its producer.
 _ONNX = re.compile(rb"\x08[\x01-\x20]\x12.[a-z]", re.DOTALL)
 _S3_ERROR = re.compile(r"<Code>(\w+)</Code>")
 _SHOWN = 32
 
 
 def name_kind(path: Path) -> str | None:
-    """Returns what a file is that cannot be read as its suffix says, and what to do; None if its
-    bytes do not tell."""
+    """Returns what kind of file it is whose content does not fit its suffix, and what to do; None
+    if unknown."""
     with path.open("rb") as file:
         head = file.read(_HEAD)
     if not head:
@@ -81,7 +82,7 @@ def _text(head: bytes) -> str | None:
         said = f"a server's error, {code[1]}" if code else "XML"
         return f"{said}: download the file itself"
     shown = " ".join(text.split())
-    # The last character may be cut in two.
+    # The last character may be incomplete.
     if shown and shown[:-1].isprintable() and "\ufffd" not in shown[:-1]:
         return f"text that begins with {shown[:_SHOWN]!r}: copy or download the file itself"
     return None

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 _DEVICE_FILES = Path("/dev")
-# In a separate process, since a driver that has been initialized stays in memory.
+# In a separate process, because the driver stays in memory once it is initialized.
 _QUESTION = """
 import ctypes
 driver, count = ctypes.CDLL("libcuda.so.1"), ctypes.c_int()
@@ -19,7 +19,7 @@ print(count.value)
 
 
 def has_gpus() -> bool:
-    """Returns whether this host has NVIDIA devices that nobody has hidden from this process."""
+    """Returns whether this host has NVIDIA devices that are not hidden from this process."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and re.match(r"\s*(-|NoDevFiles|$)", visible):
         return False
@@ -29,8 +29,8 @@ def has_gpus() -> bool:
 
 
 def usable_gpus() -> int:
-    """Returns the GPUs that a rank of this host can choose from, as CUDA_VISIBLE_DEVICES, the
-    container and MIG allow; 0 where the driver does not work."""
+    """Returns the number of GPUs for ranks of this host, as CUDA_VISIBLE_DEVICES, the container and
+    MIG allow; 0 if the driver does not work."""
     if not has_gpus():
         return 0
     command = [sys.executable, "-I", "-c", _QUESTION]

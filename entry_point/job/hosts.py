@@ -1,7 +1,8 @@
 """The hosts of a job: SageMaker's file names them, other launchers describe them in variables.
 
-A host is a machine, a container or a pod that runs the command `train` once. It starts the ranks,
-so a launcher's WORLD_SIZE and RANK count hosts here, and ranks only in `entry_point.train`.
+A host is a machine, a container or a pod that runs the command `train` once. This command starts
+the ranks, so a launcher's WORLD_SIZE and RANK count hosts, and only those of `entry_point.train`
+count ranks.
 """
 
 from __future__ import annotations
@@ -17,12 +18,12 @@ from entry_point.job.run_folder import ContractError, read_json
 
 DNS_PATIENCE_S = 300.0
 MASTER_PORT = 29400
-"""Where the hosts meet unless the launcher names another port."""
+"""Default of the port at which the hosts meet."""
 
 TORCH = ("WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT")
 """Number of hosts, number of this host, address of the first, port; as PyTorchJob sets them."""
 TORCHRUN = ("PET_NNODES", "PET_NODE_RANK", "PET_MASTER_ADDR", "PET_MASTER_PORT")
-"""The same as torchrun reads it."""
+"""The same, by torchrun's names."""
 
 
 @dataclass(frozen=True)
@@ -32,17 +33,17 @@ class Hosts:
     rank: int = 0
     count: int = 1
     names: tuple[str, ...] = ("localhost",)
-    """Names or addresses: of all hosts on SageMaker, else only of the first."""
+    """Names or addresses of all hosts on SageMaker, elsewhere only of the first."""
     port: int = MASTER_PORT
-    """Where the first host listens."""
+    """Port on which the first host listens."""
     interface: str | None = None
 
 
 def read_hosts(folder: Path) -> Hosts:
     """Returns the job's hosts. Raises ContractError.
 
-    The first that is there counts: resourceconfig.json in `folder`, the variables of torchrun, of
-    `torch.distributed`. Without any of them this is the only host.
+    Reads the first of these that exists: resourceconfig.json in `folder`, the variables of
+    torchrun, those of `torch.distributed`. Without any, this is the only host.
     """
     path = folder / "resourceconfig.json"
     if content := read_json(path):
@@ -51,7 +52,7 @@ def read_hosts(folder: Path) -> Hosts:
             raise ContractError(
                 f"{path}: current_host {current!r} is not among hosts {list(names)}"
             )
-        # The list is sorted as text: algo-10 before algo-2.
+        # The platform sorts the list as text: algo-10 before algo-2.
         interface = content.get("network_interface_name")
         return Hosts(names.index(current), len(names), names, interface=interface)
     return _torch_hosts(*(TORCHRUN if TORCHRUN[0] in os.environ else TORCH))
@@ -81,7 +82,7 @@ def _torch_hosts(size: str, rank: str, address: str, port: str) -> Hosts:
 def _number(
     name: str, meaning: str, least: int = 0, most: int | None = None, default: int | None = None
 ) -> int:
-    """Returns the value of a variable; `default` if it is not set or empty. Raises
+    """Returns the number in a variable; `default` if it is not set or empty. Raises
     ContractError."""
     text = _value(name, meaning, "" if default is None else str(default))
     if text.isascii() and text.isdigit():
@@ -92,15 +93,15 @@ def _number(
 
 
 def _value(name: str, meaning: str, default: str = "") -> str:
-    """Returns the value of a variable, which may name others, as `$AWS_BATCH_JOB_NUM_NODES`, or
-    the default. Raises ContractError without either."""
+    """Returns the value of a variable, with references to others such as
+    `$AWS_BATCH_JOB_NUM_NODES` replaced, or the default. Raises ContractError without either."""
     if text := os.path.expandvars(os.environ.get(name, "")) or default:
         return text
     raise ContractError(f"{name}: is not set; set it to {meaning}")
 
 
 def wait_for_names(hosts: Hosts, patience: float = DNS_PATIENCE_S) -> None:
-    """Wait until every host's name resolves: DNS may lag behind the hosts. Raises ContractError."""
+    """Wait until the names of all hosts resolve: DNS may lag behind. Raises ContractError."""
     deadline = time.monotonic() + patience
     for name in hosts.names if hosts.count > 1 else ():
         if not _resolves(name):

@@ -1,8 +1,8 @@
-"""The tasks of the project as programs without torch know them: a launcher checks a configuration,
-and names the metrics to SageMaker, before there is a job.
+"""The built-in tasks, for programs without torch: launchers check a configuration and name the
+metrics to SageMaker before there is a job.
 
 The rest of a task is its class: `task.name=regression` is `Regression` in
-entry_point/training/tasks/regression.py. Your own task has a dotted path for its name, and no row.
+entry_point/training/tasks/regression.py. Your own task is named by a dotted path, and has no row.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Metric:
-    """One number that an evaluation computes from all validation samples."""
+    """A number that an evaluation computes from all validation samples."""
 
     name: str
     """Letters, digits and underscores. Log lines and metrics.jsonl have it as `val_<name>`,
     SageMaker as `validation:<name>`."""
     label: str
-    """What people read: `top-5 accuracy`."""
+    """The name in texts: `top-5 accuracy`."""
     higher_is_better: bool = True
     percent: bool = False
-    """Show 0.5 as `50.00 %`."""
+    """Whether 0.5 is shown as `50.00 %`."""
 
     @property
     def key(self) -> str:
-        """Its key in a record."""
+        """The metric's key in a record."""
         return f"val_{self.name}"
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied by to be shown."""
+        """Factor by which a value is multiplied to be shown."""
         return 100.0 if self.percent else 1.0
 
     def show(self, value: float | None) -> str:
-        """Returns the value as people read it; `-` for None."""
+        """Returns the value as text; `-` for None."""
         if value is None:
             return "-"
         return f"{self.scale * value:.2f} %" if self.percent else f"{value:.4g}"
@@ -49,16 +49,16 @@ class Metric:
 
 
 LOSS = Metric("loss", "loss", higher_is_better=False)
-"""Every task has it."""
+"""The metric that every task has."""
 
 
 @dataclass(frozen=True)
 class KnownTask:
-    """What is known of a task before its class can be imported."""
+    """Properties of a task that are needed where its class cannot be imported."""
 
     takes: Literal["class", "labels", "numbers", "targets"]
-    """See `Task.takes`. It also says how whole numbers, and names without separators, are read in a
-    table."""
+    """See `Task.takes`. It also decides how a table's whole numbers, and names without separators,
+    are read."""
     losses: tuple[str, ...]
     """Words of `task.loss`, the default first."""
     metrics: tuple[Metric, ...]
@@ -66,7 +66,7 @@ class KnownTask:
     kwargs: tuple[str, ...] = ()
     """Keys of `task.kwargs`."""
     clip_norm: float | None = None
-    """Default of `optim.clip_norm`. With rates that suit bounded losses, unbounded ones diverge."""
+    """Default of `optim.clip_norm`: unbounded losses diverge with rates that suit bounded ones."""
 
 
 TASKS: dict[str, KnownTask] = {

@@ -1,7 +1,6 @@
-"""The log lines that carry the metrics, and the regular expressions that read them back.
+"""The log lines that carry the metrics, and the regular expressions that parse them.
 
-The trainer prints these lines. SageMaker, like any reader of CloudWatch, finds the numbers with
-`METRIC_REGEXES`.
+The trainer prints these lines. SageMaker extracts the numbers with `METRIC_REGEXES`.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from entry_point.job.known_tasks import ALL_METRICS, LOSS, TASKS
 _NUMBER = r"([-+]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]+)?)"
 
 STEP_PARTS = ("data_wait", "step")
-"""What is measured of a step; `step` is the whole."""
+"""The parts of a step that are measured; `step` is the whole step."""
 PERCENTILES = (50, 90, 99)
 STEP_TIMES = [f"{part}_ms_p{percentile}" for part in STEP_PARTS for percentile in PERCENTILES]
 
@@ -32,7 +31,7 @@ METRICS: dict[str, str] = {
 
 
 MARK = "[metrics]"
-"""The first word of a line of metrics, and of no other line: see `printable`."""
+"""The first word of lines of metrics, and of no other line, see `printable`."""
 
 
 def _regex(key: str) -> str:
@@ -40,8 +39,8 @@ def _regex(key: str) -> str:
 
 
 METRIC_REGEXES: dict[str, str] = {name: _regex(key) for name, key in METRICS.items()}
-"""Name of each metric of the known tasks -> regular expression whose one group is the number. NaN
-and infinity match none of them."""
+"""Metrics of the built-in tasks by name: regular expressions whose group is the number. NaN and
+infinity do not match."""
 
 
 def metric_regexes(task: str, own: Iterable[str] = ()) -> dict[str, str]:
@@ -57,11 +56,12 @@ def metric_regexes(task: str, own: Iterable[str] = ()) -> dict[str, str]:
 
 
 def metrics_line(values: dict[str, float | int]) -> str:
-    """Returns the log line that the platform reads: `[metrics] epoch=1 loss=0.5`."""
+    """Returns the log line that the platform parses: `[metrics] epoch=1 loss=0.5`."""
     return f"{MARK} {format_metrics(values)}"
 
 
 def format_metrics(values: dict[str, float | int]) -> str:
-    """`{"epoch": 1, "loss": 0.5}` -> `epoch=1 loss=0.5`: six significant digits, keys in order."""
+    """Returns `epoch=1 loss=0.5` for `{"epoch": 1, "loss": 0.5}`: six significant digits, keys in
+    order."""
     texts = {key: str(v) if isinstance(v, int) else f"{v:.6g}" for key, v in values.items()}
     return " ".join(f"{key}={text}" for key, text in texts.items())

@@ -2,9 +2,9 @@
 
 Uses the standard library only, because `make docker-train` runs before anything is installed.
 
-The launcher fills the channel and sets the variable `OWN_CODE` to the content's hash. The entry
-point compares the two before any program is imported. In every process of the job, the channel is
-then at the end of Python's path, before the image's own `project` alone.
+The launcher fills the channel and sets the variable `OWN_CODE` to the hash of its content. The
+entry point compares the two before it imports any program. In every process of the job, the channel
+is then last on Python's path, except that its `project` comes before the image's.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ CHANNEL = "code"
 PACKAGE = "project"
 FOLDERS = (PACKAGE, "configs")
 HASH = "OWN_CODE"
-"""The environment variable with the hash; not set in a job that runs the image's own code."""
+"""Environment variable: the hash; not set in a job that runs the image's code."""
 FOLDER = "OWN_CODE_FOLDER"
-"""The environment variable that names the channel's folder, once it has that hash."""
+"""Environment variable: the channel's folder, set once its hash is checked."""
 PROGRAM = Path(__file__).resolve().parents[2]
 """The folder of the packages `entry_point` and `custom_op`."""
 
 
 def content_hash(files: Mapping[str, bytes]) -> str:
-    """16 hexadecimal digits for the contents of files by their name."""
+    """Returns a hash of files, their contents by name, as 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for name, content in sorted(files.items()):
         digest.update(f"{name}\0{len(content)}\0".encode(errors="surrogateescape") + content)
@@ -37,9 +37,9 @@ def content_hash(files: Mapping[str, bytes]) -> str:
 
 
 def use_sent(channels: Path) -> None:
-    """Let this process and all that it starts use the channel's code, if the job has such.
+    """Let this process, and all that it starts, use the channel's code, if the job has a channel.
 
-    Raises ContractError, and uses none of it, unless the channel has what was sent.
+    Raises ContractError unless the channel holds exactly the code that was sent.
     """
     if not os.environ.get(HASH):
         return
@@ -52,7 +52,7 @@ def use_sent(channels: Path) -> None:
     if found != sent:
         message = f"must hold the code with the hash {sent} that was sent, has {found}"
         raise ContractError(f"{folder}: {message}")
-    # Bytecode beside the sent files would change the hash that the job's next start finds.
+    # Bytecode beside the sent files would change the hash when the job starts again.
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = True
     os.environ[FOLDER] = str(folder)
@@ -69,11 +69,11 @@ def find_sent_project() -> None:
 
 
 def find_project_in(folder: Path) -> None:
-    """Import `project` from this folder in this process. Installed packages come before it."""
+    """Import `project` from this folder in this process. Installed packages take precedence."""
     others = [path for path in sys.path if not Path(path, PACKAGE).is_dir()]
     sys.path[:] = [*others, str(folder.absolute()), str(PROGRAM)]
 
 
 def configs() -> Path:
-    """Returns the folder of the config tree: the one that was sent, else the image's."""
+    """Returns the folder of the configuration files: the one that was sent, else the image's."""
     return Path(os.environ.get(FOLDER) or PROGRAM) / "configs"

@@ -1,4 +1,4 @@
-"""A SageMaker Processing job, whose hosts pack or predict a part each."""
+"""A SageMaker Processing job, whose hosts each pack or predict a part."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from entry_point.job.run_folder import CONTAINER_ROOT, SHARDED, read_json
 
 def is_processing(root: Path) -> bool:
     """Returns whether the files of a Processing job are below this root."""
-    # Unlike that of pathlib, it is False for a folder that cannot be read.
+    # Not pathlib's, which raises an error for a folder that cannot be read.
     return os.path.isfile(root / "config" / "resourceconfig.json")  # noqa: PTH113
 
 
@@ -21,7 +21,7 @@ class ProcessingJob:
     """A SageMaker Processing job as its containers see it."""
 
     root: Path
-    """CONTAINER_ROOT, or the folder that ML_ROOT names."""
+    """Folder of the platform's files: CONTAINER_ROOT, or the one that ML_ROOT names."""
     hosts: Hosts
 
     @classmethod
@@ -44,7 +44,7 @@ class ProcessingJob:
         if self.hosts.count == 1:
             return False
         job = read_json(self.root / "config" / "processingjobconfig.json")
-        inputs = job.get("ProcessingInputs") or []  # none for a folder of the image
+        inputs = job.get("ProcessingInputs") or []  # null if the data is in the image
         from_s3 = [each["S3Input"] for each in inputs if "S3Input" in each]
         return any(
             folder.is_relative_to(each["LocalPath"])

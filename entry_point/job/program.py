@@ -1,4 +1,4 @@
-"""How every program ends: exit codes, errors, the reason of a failure, and requests to stop."""
+"""The end of every program: exit codes, errors, the reason of a failure, and requests to stop."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from typing import NoReturn
 from entry_point.job.text import printable
 
 BEGAN = time.time()
-"""When this process began, but for the start of the interpreter."""
+"""Time at which this process began, after the start of the interpreter."""
 JOB_BEGAN = "TRAIN_BEGAN"
 """Environment variable: when the command that started this rank began, as `time.time()`."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What a full disk answers."""
+"""Errors of a full disk."""
 LIMIT = 1024
-"""SageMaker shows that many characters of a failure file."""
+"""Number of characters of a failure file that SageMaker shows."""
 
 
 def job_began() -> float:
-    """When the job of this process began, as `time.time()`."""
+    """Returns the time at which the job of this process began, as `time.time()`."""
     return float(os.environ.get(JOB_BEGAN, BEGAN))
 
 
 class ExitCode(IntEnum):
-    """How a program ends."""
+    """Exit codes of the programs."""
 
     FINISHED = 0
     """Success: all outputs are written."""
     FAILED = 1
-    """Something broke; a job's output/failure has the reason."""
+    """Failed; a job's output/failure has the reason."""
     USAGE = 2
     """The configuration or the dataset is wrong; one line names the key or file, and what is
     allowed."""
@@ -52,7 +52,7 @@ class ExitCode(IntEnum):
     INTERRUPTED = 130
     """Ended by Ctrl-C, as a shell reports it: 128 + SIGINT."""
     NO_READER = 141
-    """Nobody reads the output any more, as a shell reports it: 128 + SIGPIPE."""
+    """The reader of the output has gone, as a shell reports it: 128 + SIGPIPE."""
     TERMINATED = 143
     """Ended by SIGTERM with nothing to save, as a shell reports it: 128 + SIGTERM."""
 
@@ -61,9 +61,9 @@ NO_FAILURE = (ExitCode.FINISHED, ExitCode.STOPPED)
 
 
 class UserError(Exception):
-    """What is wrong, what is allowed, what to do; it needs no traceback.
+    """An error without traceback: what is wrong, what is allowed, what to do.
 
-    One argument for each problem; each becomes one printable line.
+    Each argument is a problem, and becomes one printable line.
     """
 
     exit_code = ExitCode.USAGE
@@ -73,9 +73,9 @@ class UserError(Exception):
 
 
 class ReadError(UserError):
-    """A file that could not be read although it may be whole: its disk or network failed.
+    """A failure of a disk or network: the file could not be read, but may be undamaged.
 
-    No OSError and no DataError, so that nobody takes it for damage.
+    Neither an OSError nor a DataError, so that it is not mistaken for damage.
     """
 
     exit_code = ExitCode.FAILED
@@ -87,14 +87,14 @@ def run_program(
     failure: Path | None = None,
     again: Callable[[], str] = lambda: "the same command",
 ) -> int:
-    """Run `program`; returns its exit code, or the one that fits the error that ended it.
+    """Run `program`; returns its exit code, or that of the error that ended it.
 
     A `UserError`, or an `OSError` that names its file, becomes one line on stderr: "NAME: REASON".
     Any other error keeps its traceback.
 
-    `failure` is where the platform looks for the reason. If another process of the job has left one
-    there, which this error usually follows from, neither line nor traceback is printed. `again`
-    names what to run again once a full disk has room.
+    `failure` is the file in which the platform looks for the reason. If another process of the job
+    has left one there, that is usually the cause of this error, and neither line nor traceback is
+    printed. `again` names the command to run again once a full disk has room.
     """
     try:
         return program()
@@ -111,10 +111,10 @@ def run_program(
 
 
 def _explain(error: Exception, again: Callable[[], str]) -> tuple[int, str | None]:
-    """Returns the exit code, and one line unless only the traceback explains the error."""
+    """Returns the exit code, and one line, or None if only the traceback explains the error."""
     if isinstance(error, UserError):
         return error.exit_code, str(error)
-    if str(error).startswith("DataLoader worker"):  # torch raises it wherever this process is
+    if str(error).startswith("DataLoader worker"):  # raised by torch's signal handler, anywhere
         died = " ".join(str(error).split()).rstrip(".")
         return (
             ExitCode.FAILED,
@@ -141,13 +141,13 @@ def asks_for_help(arguments: Sequence[str], usage: str | None) -> bool:
 
 
 def run_for_reader(program: Callable[[], int]) -> int:
-    """Run a program whose reader may have enough, as with `| head`, which is no error."""
+    """Run a program whose output may be closed early, as by `| head`, which is no error."""
     try:
         code = program()
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # What is left in the buffer would raise again at exit.
+        # The rest of the buffer would raise the error again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitCode.NO_READER
 
@@ -169,7 +169,7 @@ def failure_text(error: BaseException) -> str:
 def leave_reason(path: Path, reason: str) -> bool:
     """Write to `path` why this process failed; returns False if another of the job already has.
 
-    If it cannot be written, only the log has it.
+    If it cannot be written, the reason is only in the log.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -183,11 +183,11 @@ def leave_reason(path: Path, reason: str) -> bool:
     return True
 
 
-# -- an output that nobody reads
+# -- an output whose reader has gone
 
 
 class _DroppingText(io.TextIOWrapper):
-    """Drops what cannot be written because of a `dropped` error."""
+    """Drops text whose write fails with a `dropped` error."""
 
     dropped: type[OSError] = OSError
 
@@ -201,7 +201,7 @@ class _DroppingText(io.TextIOWrapper):
             super().flush()
 
     def close(self) -> None:
-        """Leave the buffer open: it is that of the stream which this one replaces."""
+        """Leave the buffer open, which belongs to the replaced stream."""
         self.flush()
 
 
@@ -210,9 +210,9 @@ class _DroppingUnread(_DroppingText):
 
 
 def drop_unread_output(*, drop_all: bool = False) -> None:
-    """Replace stdout and stderr of this process by streams that may be closed at the other end.
+    """Replace stdout and stderr of this process by streams whose reader may go.
 
-    With `drop_all`, they may also be on a full disk, which must not end a job before its
+    With `drop_all`, the streams may also be on a full disk, which must not end a job before its
     checkpoint.
     """
     for name in ("stdout", "stderr"):
@@ -227,13 +227,13 @@ def drop_unread_output(*, drop_all: bool = False) -> None:
 
 
 EXIT_PATIENCE_S = 30.0
-"""How long the end of a process waits for exit handlers: W&B's waits for its server."""
+"""How long a process that ends waits for exit handlers: W&B's waits for its server."""
 
 
 def end_process(code: int) -> NoReturn:
-    """Exit as `sys.exit(code)` does, but leave it to the kernel to free the modules.
+    """Exit as `sys.exit(code)` does, but without freeing the modules.
 
-    torch and what it imports make a million objects; to take them apart takes more than a second.
+    torch and its imports create a million objects, which take more than a second to free.
     """
     threading._shutdown()  # type: ignore[attr-defined]
     _kill_workers()
@@ -245,12 +245,12 @@ def end_process(code: int) -> NoReturn:
             if stream is not None:
                 stream.flush()
     except OSError:
-        sys.exit(code)  # the interpreter reports it
+        sys.exit(code)  # reports the error of the flush
     os._exit(code)
 
 
 def end_at_once(code: int) -> NoReturn:
-    """End this process and those that it has forked, without waiting for any thread or process."""
+    """End this process and those that it has forked, without waiting for threads or processes."""
     _kill_workers()
     sys.stdout.flush()
     os._exit(code)
@@ -275,9 +275,9 @@ def stop_signals() -> list[signal.Signals]:
 
 
 def exit_on_stop(code: int) -> None:
-    """Exit with `code` at once when asked to stop, from now on.
+    """From now on, exit with `code` at once when asked to stop.
 
-    Without an exception: raised by a signal handler, it can be lost in an import that is under way.
+    Not with an exception: raised by a signal handler, it can be lost in an import.
     """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -289,5 +289,5 @@ def exit_on_stop(code: int) -> None:
 
 
 def defer_stop() -> None:
-    """Have requests to stop wait until the program that replaces this one is ready for them."""
+    """Block requests to stop until the program that replaces this one is ready for them."""
     signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals())

@@ -1,11 +1,12 @@
 """Starts the ranks of this host, passes a request to stop on to them, and ends them together.
 
-A rank is what torchrun starts: it reads its place from torchrun's variables, SIGTERM asks it to
-stop, and its exit code is one of `ExitCode`. Why it failed is in `output/failure` of the run
-folder. The signal goes to the rank alone, not to the processes that load its data. Until its first
-step a rank leaves the signal to the kernel, which ends it: there is nothing to save.
+A rank is a process as torchrun starts it: it reads its place from torchrun's variables, SIGTERM
+asks it to stop, its exit code is one of `ExitCode`, and the reason of a failure is in
+`output/failure` of the run folder. The signal goes to the rank alone, not to the processes that
+load its data. Until its first step, a rank does not handle the signal, which then ends it: there is
+nothing to save.
 
-Without torchrun, which imports torch (2 s of CPU, 660 MB), kills ranks 30 s after a request to
+torchrun is not used: it imports torch (2 s of CPU, 660 MB), kills ranks 30 s after a request to
 stop, whether they have saved a checkpoint or not, and leaves them alive if it is killed itself.
 """
 
@@ -28,9 +29,10 @@ from entry_point.job.hosts import TORCH, Hosts
 from entry_point.job.program import BEGAN, JOB_BEGAN, NO_FAILURE, ExitCode, stop_signals
 from entry_point.job.run_folder import RunFolder
 
-# The platform kills 120 s after its stop request; the ranks get most of that.
+# The platform kills 120 s after its request to stop; the ranks get most of that time.
 STOP_PATIENCE_S = 110.0
-# `timeout make` and a terminal send one request to make and to this process, and make passes it on.
+# A terminal and `timeout make` send one request twice: to this process, and to make, which passes
+# it on.
 ONE_REQUEST_S = 1.0
 _POLL_S = 0.1
 _PR_SET_PDEATHSIG = 1
@@ -50,10 +52,10 @@ def run_ranks(command: Sequence[str], count: int, hosts: Hosts, run: RunFolder) 
 
 
 def rank_variables(hosts: Hosts, count: int, port: int, run: Path) -> dict[str, str]:
-    """Returns what all ranks of this host have in common; those of one host meet at `port`."""
+    """Returns the environment of all ranks of this host; ranks of a single host meet at `port`."""
     several = hosts.count > 1
     variables = {
-        # A launcher's count hosts, a rank's count ranks.
+        # Without a launcher's variables, which count hosts.
         **{name: value for name, value in os.environ.items() if name not in TORCH},
         "ML_ROOT": str(run),
         JOB_BEGAN: repr(BEGAN),
@@ -64,12 +66,12 @@ def rank_variables(hosts: Hosts, count: int, port: int, run: Path) -> dict[str, 
         "MASTER_ADDR": hosts.names[0] if several else _LOOPBACK,
         "MASTER_PORT": str(hosts.port if several else port),
     }
-    # OpenMP's idle threads spin by default and take the cores from the decoding threads: on two
-    # busy cores a training step then needs four times the processor time.
+    # By default, idle OpenMP threads spin, and take the cores from the decoding threads: on two
+    # busy cores, a training step then takes four times the CPU time.
     variables.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if count > 1:
         variables.setdefault("OMP_NUM_THREADS", "1")  # as torchrun does
-    # Ranks of one host need no network, and no name of this host that resolves.
+    # Ranks of a single host need no network, and the host's name need not resolve.
     interface = hosts.interface if several else "lo"
     if interface in {name for _, name in socket.if_nameindex()}:
         variables.setdefault("NCCL_SOCKET_IFNAME", interface)
@@ -86,15 +88,15 @@ def _kept_port() -> socket.socket:
 
 
 class Ranks:
-    """The ranks' processes; signals to this process become requests to stop.
+    """The processes of the ranks. Signals to this process become requests to stop.
 
-    So does the end of whoever reads stdout: `| head`, a terminal that was closed.
+    So does a closed stdout, as by `| head` or a closed terminal.
     """
 
     def __init__(self, command: Sequence[str], count: int, variables: Mapping[str, str]) -> None:
         """Start them, with `variables` as their environment."""
         self.codes: dict[int, int] = {}
-        """Exit codes by local rank, of those that ended by themselves; a signal is negative."""
+        """Exit codes of ranks that ended by themselves, by local rank; negative for a signal."""
         self._asked_at: float | None = None
         self._asked_again = False
         self._passed_on = False
@@ -104,18 +106,19 @@ class Ranks:
         self._running = {rank: _start(command, rank, variables) for rank in range(count)}
 
     def wait(self) -> None:
-        """Wait until all ranks have ended. After the first failure, end the others: they hang."""
+        """Wait until all ranks have ended. After the first failure, kill the others: they would
+        hang."""
         while self._running:
             time.sleep(_POLL_S)
             self._collect()
             if any(code not in NO_FAILURE for code in self.codes.values()):
-                self._collect()  # one that died before it has ended by now, too
+                self._collect()  # also a rank that failed first but is noticed only now
                 self._kill()
             elif self._running:
                 self._stop_if_asked()
 
     def outcome(self, *, reported: bool) -> tuple[int, str]:
-        """See `run_ranks`; of ranks that have ended, of which one has `reported` why it failed."""
+        """Returns the result of `run_ranks`. `reported`: a rank has left its reason to fail."""
         codes = self.codes.values()
         if self._asked_at is not None and -signal.SIGTERM in codes:
             sys.stderr.write("train: stopped before the first step, with nothing to save\n")
@@ -126,7 +129,7 @@ class Ranks:
         failed = {rank: code for rank, code in self.codes.items() if code not in NO_FAILURE}
         if not failed:
             return ExitCode.STOPPED if ExitCode.STOPPED in codes else ExitCode.FINISHED, ""
-        # The others have only lost their connections to a rank that could not report.
+        # Other ranks only lost their connection to the one that could not report.
         reporting = (ExitCode.FAILED, ExitCode.USAGE)
         silent = {rank: code for rank, code in failed.items() if code not in reporting}
         if silent or not reported:
@@ -145,7 +148,7 @@ class Ranks:
         if self._asked_at is None:
             self._asked_at = now
         elif now - self._asked_at >= ONE_REQUEST_S and number != signal.SIGHUP:
-            # One closed terminal sends several SIGHUP, by kernel and shell.
+            # A closed terminal sends several SIGHUP, from the kernel and the shell.
             self._asked_again = True
 
     def _stop_if_asked(self) -> None:
@@ -163,7 +166,7 @@ class Ranks:
             self._kill()
 
     def _kill(self) -> None:
-        """Kill the ranks that are left, and what they have started."""
+        """Kill the remaining ranks, and the processes that they have started."""
         for process in self._running.values():
             os.killpg(process.pid, signal.SIGKILL)
         for process in self._running.values():
@@ -172,7 +175,7 @@ class Ranks:
 
 
 def _ended(rank: int, code: int) -> str:
-    """Returns how a rank ended that gave no reason."""
+    """Returns how a rank without a reason ended."""
     if code >= 0:
         return f"rank {rank} of this host ended with exit code {code} and gave no reason"
     reason = f"rank {rank} of this host was killed by {signal.Signals(-code).name}"
@@ -185,7 +188,8 @@ def _ended(rank: int, code: int) -> str:
 
 
 def own_variables(variables: Mapping[str, str], local_rank: int) -> dict[str, str]:
-    """Returns the environment of one rank: what all ranks of this host have, and its number."""
+    """Returns the environment of one rank: the variables of all ranks of this host, and its
+    number."""
     rank = int(variables["GROUP_RANK"]) * int(variables["LOCAL_WORLD_SIZE"]) + local_rank
     return {**variables, "RANK": str(rank), "LOCAL_RANK": str(local_rank)}
 
@@ -197,7 +201,7 @@ def _start(
         command,
         env=own_variables(variables, local_rank),
         stdin=subprocess.DEVNULL,
-        # A separate session keeps a terminal's Ctrl-C from the ranks.
+        # In a separate session, ranks do not get a terminal's Ctrl-C.
         start_new_session=True,
         preexec_fn=partial(die_with_parent, os.getpid()),
     )
@@ -211,9 +215,9 @@ def _output_is_closed() -> bool:
 
 
 def die_with_parent(parent: int) -> None:
-    """Have Linux kill this process when its parent, process id `parent`, dies, or has died before.
+    """Have Linux kill this process when its parent, process id `parent`, dies or has died already.
 
-    It has no effect on other systems.
+    Other systems ignore it.
     """
     if sys.platform != "linux":
         return

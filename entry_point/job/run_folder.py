@@ -23,41 +23,41 @@ from entry_point.job.whole_file import remove_partial_files, replacing
 
 CONTAINER_ROOT = Path("/opt/ml")
 RESOURCES = Path("input/config/resourceconfig.json")
-"""The platform's file that every job has, relative to the root."""
+"""The platform's file that exists in every job, relative to the root."""
 TUNING_KEY = "_tuning_objective_metric"
 """The hyperparameter that SageMaker adds in a tuning job."""
 JOB_NAME = "TRAINING_JOB_NAME"
 """Environment variable: the name of a job in a container."""
 PER_JOB = "CHECKPOINTS_PER_JOB"
-"""Environment variable: set where jobs share a prefix for their checkpoints, such as those that one
-object of the SageMaker SDK starts."""
+"""Environment variable: set where jobs share a prefix for checkpoints, such as those started by one
+object of the SageMaker SDK."""
 PRETRAINED = "pretrained"
-"""The value of `model.weights` for published weights; their folder, below the working directory;
-and the channel that brings them into a container."""
+"""The value of `model.weights` for published weights, their folder below the working directory, and
+the channel with them in a container."""
 METRICS = "metrics.jsonl"
 LATEST = "latest"
-"""The link, beside this machine's runs, to the newest one that has a model."""
+"""The link, beside this machine's runs, to the newest run that has a model."""
 RUN_NAME = "TRAIN_RUN_NAME"
-"""Environment variable: what `name=` must be for this machine's launcher to resume the run."""
+"""Environment variable: the value of `name=` with which this machine's launcher resumes the run."""
 NEW_RUN = "TRAIN_NEW_RUN"
 """Environment variable: set to the run folder that this start has created."""
 LINK_LATEST = "TRAIN_LINK_LATEST"
 """Environment variable: set to the run folder that becomes `latest` once it has a model."""
 _NO_DATA = re.compile(r"code(-[0-9a-f]+)?|pretrained|\..*")
-"""Channels of your own code, also as `make docker-train` keeps it, and of weights."""
+"""Channels of your own code, also under the names of `make docker-train`, and of weights."""
 _RUN_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
-"""The pattern of SageMaker's job names, so that a run and a job can have the same name."""
+"""SageMaker's pattern for job names, so that a run and a job can have the same name."""
 SHARDED = "ShardedByS3Key"
-"""How S3 gives each host a share of a channel."""
+"""The distribution of a channel that gives each host a share."""
 
 
 class ContractError(UserError):
-    """What the platform or the launcher says about the job is invalid, or names something that does
-    not exist; the message names the file or the variable."""
+    """The platform's or launcher's description of the job is invalid, or names something that does
+    not exist. The message names the file or the variable."""
 
 
 def check_run_name(name: str) -> None:
-    """Raise UserError unless a run, or a sweep, of this machine may have the name."""
+    """Raise UserError unless `name` is valid for a run or a sweep of this machine."""
     if name == LATEST:
         raise UserError(f"name={name}: reserved for the link to the newest run; choose another")
     if not _RUN_NAME.fullmatch(name):
@@ -67,7 +67,7 @@ def check_run_name(name: str) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Returns a file's JSON object; an empty one if there is no file. Raises ContractError."""
+    """Returns a file's JSON object; an empty one without the file. Raises ContractError."""
     if not path.is_file():
         return {}
     try:
@@ -80,7 +80,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def has_resources(root: Path) -> bool:
-    """Returns whether the platform's files of a job are below this root."""
+    """Returns whether the platform's files of a job exist below `root`."""
     try:
         return (root / RESOURCES).exists()
     except PermissionError:
@@ -88,15 +88,15 @@ def has_resources(root: Path) -> bool:
 
 
 def logs_are_collected() -> bool:
-    """Returns whether this is a job in a container: its output becomes a log, even if it is a
+    """Returns whether this is a job in a container, whose output becomes a log even if it is a
     terminal."""
     return has_resources(CONTAINER_ROOT)
 
 
 def require_model(folder: Path) -> None:
-    """Raise ContractError unless a finished run's model is in the folder, as `model_dir` names it.
+    """Raise ContractError unless `folder`, a `model_dir`, holds the model of a run.
 
-    `runs/latest` alone does not say which run it is.
+    The message says which run a link such as `runs/latest` points to.
     """
     if (folder / "model.safetensors").is_file():
         return
@@ -115,8 +115,8 @@ def require_model(folder: Path) -> None:
 
 
 def data_channels(channels: Iterable[str], overrides: Iterable[str] = ()) -> list[str]:
-    """Returns those of the input channels that may hold a dataset, in alphabetical order: one that
-    is in an override's path, or that `model.weights` names, is for that setting."""
+    """Returns the input channels that may hold a dataset, in alphabetical order. Channels in the
+    path of an override, or named by `model.weights`, are meant for that setting."""
     named = set[str]()
     for text in overrides:
         key, _, value = text.partition("=")
@@ -128,7 +128,7 @@ def data_channels(channels: Iterable[str], overrides: Iterable[str] = ()) -> lis
 
 @dataclass(frozen=True)
 class RunFolder:
-    """Paths under one ml root. Nothing is created until `create()`."""
+    """The paths of a run. Nothing is created until `create()`."""
 
     root: Path
 
@@ -146,23 +146,23 @@ class RunFolder:
 
     @property
     def platform_config(self) -> Path:
-        """Holds the platform's files: hyperparameters.json, resourceconfig.json and others."""
+        """The folder of the platform's files: hyperparameters.json, resourceconfig.json, ..."""
         return self.root / "input" / "config"
 
     @property
     def channels(self) -> Path:
-        """One folder per input channel."""
+        """The folder that has a folder per input channel."""
         return self.root / "input" / "data"
 
     def has_data(self, overrides: Iterable[str]) -> bool:
-        """Returns whether an input channel may hold a dataset, see `data_channels`. A job must not
-        leave it for the demo."""
+        """Returns whether an input channel may hold a dataset, see `data_channels`. Such a job must
+        not train on the demo."""
         folders = (path.name for path in self.channels.glob("*") if path.is_dir())
         return bool(data_channels(folders, overrides))
 
     def check_channels(self, hosts: int) -> None:
-        """Check that every channel in inputdataconfig.json has a folder, and all its files on each
-        of several `hosts`. Raises ContractError."""
+        """Check that every channel in inputdataconfig.json has a folder and, with several `hosts`,
+        all its files on each of them. Raises ContractError."""
         path = self.platform_config / "inputdataconfig.json"
         for channel, given in read_json(path).items():
             if hosts > 1 and given.get("S3DistributionType") == SHARDED:
@@ -197,7 +197,7 @@ class RunFolder:
 
     @cached_property
     def checkpoints(self) -> Path:
-        """Jobs that share one prefix in S3 have a folder each, with the job's name."""
+        """The folder of checkpoints; jobs that share a prefix in S3 have one each, by job name."""
         path = self.platform_config / "hyperparameters.json"
         shared = f"{PER_JOB} is set" if os.environ.get(PER_JOB) else ""
         if TUNING_KEY in read_json(path):
@@ -212,14 +212,14 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """The run's history, a JSON object per line: what is beside the checkpoints survives a
-        restart."""
+        """The run's history, a JSON object per line. It is beside the checkpoints, so that it
+        survives a restart."""
         return self.checkpoints / METRICS
 
     @property
     def resumed_by(self) -> str:
-        """What resumes this run, as messages put it. Without its name, a launcher on this machine
-        begins a new one."""
+        """How to resume this run, for messages. Without its name, a launcher on this machine would
+        start a new one."""
         if has_resources(self.root):
             return "a job with the same checkpoints"
         name = os.environ.get(RUN_NAME)
@@ -227,38 +227,39 @@ class RunFolder:
 
     @property
     def failure(self) -> Path:
-        """Its first 1024 characters become the job's FailureReason."""
+        """The file whose first 1024 characters become the job's FailureReason."""
         return self.output / "failure"
 
     @property
     def config(self) -> Path:
-        """The configuration of the job that started last, which its ranks read."""
+        """The configuration of the job that started last, for its ranks."""
         return self.output / "config.yaml"
 
     @property
     def lock(self) -> Path:
-        """Containers that share a run share `output`, and platforms upload only `output/data`."""
+        """The lock. It is in `output`, which containers of one run share, and of which platforms
+        upload only `output/data`."""
         return self.output / "lock"
 
     def create(self) -> None:
-        """Create the folders that a run writes to, and remove what killed processes left there.
+        """Create the folders that a run writes to, and remove partial files of killed processes.
 
-        Only the process that holds the run's lock may call this.
+        Only the process that holds the run's lock may call it.
         """
         for folder in (self.model, self.output_data, self.tensorboard, self.checkpoints):
             folder.mkdir(parents=True, exist_ok=True)
             remove_partial_files(folder)
 
     def remove_refused(self) -> None:
-        """Remove a run that this start has created, unless it has trained: the command was
+        """Remove the run if this start has created it and it has not trained: the command was
         refused."""
         kept = (self.root / "checkpoints").rglob("*")
         if not any(file.is_file() and file.stat().st_size for file in kept):
             shutil.rmtree(self.root)
 
     def copy_metrics(self) -> None:
-        """Copy the whole lines of the run's history, if it has one, to `output/data`, which
-        platforms upload. If that fails, one line says so."""
+        """Copy the complete lines of the run's history, if it has one, to `output/data`, which
+        platforms upload. If that fails, log one line."""
         copy = self.output_data / METRICS
         if not self.metrics.is_file():
             return
@@ -272,7 +273,7 @@ class RunFolder:
     def become_latest(self) -> None:
         """Make `latest` a link to this run; an existing link is replaced atomically.
 
-        Where it cannot be a link, as a folder or on a file system without links, one line says so.
+        Where that is impossible, as for a folder or without links in the file system, log one line.
         """
         latest = self.root.with_name(LATEST)
         fresh = self.root.with_name(f".{LATEST}-{os.getpid()}")

@@ -15,14 +15,14 @@ from entry_point.job.whole_file import UNSUPPORTED
 
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 _PATIENCE_S = 2.0
-"""A job that was killed leaves the lock to the kernel, which may take a moment."""
+"""How long to wait for the lock: the kernel may take a moment to free that of a killed job."""
 
 
 @contextmanager
 def holding(run: RunFolder) -> Iterator[None]:
     """Keep other jobs out of the run folder.
 
-    On a file system without locks, one line says that nothing does.
+    On a file system without locks, log one line that other jobs are not kept out.
 
     Raises ContractError if another process holds the lock, or if this user cannot write there.
     """

@@ -1,7 +1,7 @@
-"""Requests to stop, and how all ranks agree on the step after which they stop.
+"""Requests to stop, and the ranks' agreement on the step after which they stop.
 
-A request is a signal to this process: SIGTERM from the platform or from what started the ranks,
-SIGINT from Ctrl-C. A disk that fails while one rank trains, or all evaluate, is one, too.
+A request is a signal to this process: SIGTERM from the platform or from the starter of the ranks,
+SIGINT from Ctrl-C. A disk that fails while a single rank trains, or in evaluation, is also one.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Whether this job has been asked to stop, once it heeds that."""
+    """Whether this job has been asked to stop; signals count after `heed`."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
-        """`group` are the ranks that stop together, on the CPU; None for this process alone."""
+        """`group` has the ranks that stop together, on the CPU; None for a single process."""
         self._group = group
         self._heeds, self._signalled = False, False
         self._vote: torch.Tensor | None = None
         self._pending: dist.Work | None = None
         self.failed_read: ReadError | None = None
-        """What `reading` met, if this rank's disk failed."""
+        """The error in `reading`, if this rank's disk failed."""
 
     def heed(self) -> None:
-        """From now on, have signals be requests; until now they end the process."""
+        """From now on, signals are requests to stop; before, they end the process."""
         if not self._heeds:
             self._heeds = True
             for number in stop_signals():
@@ -42,14 +42,14 @@ class StopRequest:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if self._signalled and number == signal.SIGINT:
-            raise KeyboardInterrupt  # a second Ctrl-C stops at once
+            raise KeyboardInterrupt  # a second Ctrl-C ends the process at once
         self._signalled = True
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Have all ranks stop, with a checkpoint, if a block cannot read what it needs.
+        """Stop all ranks, with a checkpoint, if the block raises ReadError.
 
-        Only where no other rank waits for this one before they agree. Raises Stopped.
+        Use it only where no other rank waits for this one before they agree. Raises Stopped.
         """
         try:
             yield
@@ -59,14 +59,14 @@ class StopRequest:
 
     @property
     def requested(self) -> bool:
-        """Whether this process knows of a request; other ranks may not know yet."""
+        """Whether this process has been asked to stop; other ranks may not know it yet."""
         return self._signalled or self.failed_read is not None
 
     def agreed(self, checkpoint: bool) -> tuple[bool, bool]:
         """Returns whether all ranks stop now, and whether any of them passed `checkpoint=True`.
 
-        Every rank gets the same answers in the same call. A call returns the votes of the call
-        before, which were exchanged during the step in between, so no rank waits.
+        All ranks get the same answers in the same call. A call returns the result of the previous
+        call's votes, which were exchanged during the step in between, so no rank waits.
         """
         if self._group is None:
             return self.requested, checkpoint
@@ -81,7 +81,7 @@ class StopRequest:
         return stop, wanted
 
     def agree_now(self) -> bool:
-        """Returns whether any rank has been asked to stop by now; waits for the slowest rank."""
+        """Returns whether any rank has been asked to stop; waits for the slowest rank."""
         if self._group is None:
             return self.requested
         vote = torch.tensor([int(self.requested)], dtype=torch.int32)

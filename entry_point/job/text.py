@@ -1,4 +1,4 @@
-"""How names and messages of any characters are written, numbers with their nouns, and tables."""
+"""Writes names and messages of any characters, numbers with their nouns, and tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def escaped(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`escaped`, and never the beginning of a line of metrics."""
+    """Returns the text `escaped`, also the mark with which lines of metrics begin."""
     return escaped(text).replace(MARK, rf"\x5b{MARK[1:]}")
 
 
 def shortened(text: str, most: int = 400) -> str:
-    """Returns the text, without its middle if it is long: it ends with what to do."""
+    """Returns the text, without its middle if it is long: messages end with what to do."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
@@ -33,13 +33,13 @@ def listed(names: Sequence[str]) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """As in "1 image", "2 images" and "0 classes"."""
+    """Returns a number and its noun, as in "1 image", "2 images" and "0 classes"."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "tch")) else "s"
     return f"{number} {noun}{plural}"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
-    """Returns the rows of a table, one a line, with each column as wide as its widest cell."""
+    """Returns the rows of a table as lines, with each column as wide as its widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -48,7 +48,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`25 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Returns a duration such as `25 s`, `3 min 20 s` or `2 h 5 min`."""
     minutes, rest = divmod(round(seconds), 60)
     if minutes >= 60:
         return f"{minutes // 60} h {minutes % 60} min"

@@ -1,4 +1,4 @@
-"""Files that are complete or absent under their name, even after a kill, a crash or power loss."""
+"""Writes files that are either complete or absent, even after a kill, a crash or power loss."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _PARTIAL = re.compile(r"\..+(\.[^.]+)\.\d+\1")
 """The default temporary name of a file with a suffix."""
 
 UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM)
-"""What file systems answer that have no locks, links, permissions or sync of folders."""
+"""Errors of file systems without locks, links, permissions or sync of folders."""
 
 
 @contextmanager
 def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path beside `path`; on success, sync it to disk and rename it to `path`.
 
-    The default temporary name starts with a dot and contains the process id, so two writers never
-    collide, and a platform that mirrors the folder never sees a partial file under its final name.
+    The default temporary name starts with a dot and contains the process id: writers never collide,
+    and a platform that mirrors the folder never sees a partial file under its final name.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if temporary is None:
@@ -38,7 +38,7 @@ def replacing(path: Path, temporary: Path | None = None) -> Iterator[Path]:
 
 
 def remove_partial_files(folder: Path) -> None:
-    """Remove the temporary files of `replacing` below `folder`, where no process may be writing."""
+    """Remove temporary files of `replacing` below `folder`, to which no process may be writing."""
     for path in folder.rglob(".*"):
         if _PARTIAL.fullmatch(path.name):
             path.unlink()
@@ -48,8 +48,8 @@ def remove_partial_files(folder: Path) -> None:
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a binary file that is renamed to `path` once all of it is on disk.
 
-    Every process uses the same temporary name, so the next attempt overwrites what a killed process
-    left behind. Two processes must not write the same `path` at once.
+    Every process uses the same temporary name, so the next attempt overwrites a file that a killed
+    process left. Two processes must not write the same `path` at once.
     """
     part = path.with_name(f"{path.name}.part")
     with replacing(path, part) as temporary, temporary.open("wb") as file:
@@ -64,7 +64,7 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
-    """Name `path` in an OSError that names no file, as those of write(), or only `temporary`."""
+    """Name `path` in an OSError that names no file, as of write(), or only `temporary`."""
     try:
         yield
     except OSError as error:
@@ -74,7 +74,7 @@ def naming(path: Path, temporary: Path | None = None) -> Iterator[None]:
 
 
 def sync(path: Path) -> None:
-    """Return once a file, or the names in a folder, are on disk."""
+    """Flush a file, or the names in a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         with if_supported():
@@ -85,7 +85,7 @@ def sync(path: Path) -> None:
 
 @contextmanager
 def if_supported() -> Iterator[None]:
-    """Ignore that a file system lacks what the block does: the sync of a folder, permissions."""
+    """Ignore errors of UNSUPPORTED operations in the block, such as the sync of a folder."""
     try:
         yield
     except OSError as error:
