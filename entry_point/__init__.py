@@ -1,4 +1,4 @@
-"""What runs inside the job."""
+"""The programs that run inside the job."""
 
 from entry_point.job import own_code
 

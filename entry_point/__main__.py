@@ -1,10 +1,10 @@
 """Every command: `python -m entry_point COMMAND [key=value ...]`. It is the image's entry point.
 
-SageMaker runs the commands `train` and `serve`. All of them also run outside a container: `ML_ROOT`
-names another run folder than /opt/ml. One place prints their help and their log, checks their
-settings before it imports what needs torch, and turns what they raise into a line and an exit code.
+SageMaker runs the commands `train` and `serve`. All commands also run outside a container: then
+`ML_ROOT` names the run folder. This module prints their help and their log, checks their settings
+before it imports torch, and turns their errors into one line and an exit code.
 
-This module handles SIGTERM before it imports a command's: the kernel drops a signal that a
+It handles SIGTERM before it imports the command's module, because the kernel drops signals that a
 container's first process does not handle.
 """
 
@@ -36,20 +36,19 @@ from entry_point.job.text import printable
 
 
 class Command(NamedTuple):
-    """A command; its function returns the exit code."""
+    """A command."""
 
     function: str
-    """`module:name`, imported, perhaps with torch, when the command runs."""
+    """`module:name`, imported when the command runs, perhaps with torch. Returns the exit code."""
     settings: str
-    """The class whose settings are the command's arguments; empty: it takes names or nothing."""
+    """The class of the command's settings; empty if it takes names or nothing."""
     arguments: str
     meaning: str
     config: str = ""
-    """The file in configs/ of these settings, which the function gets checked. Empty: it gets the
-    other arguments."""
+    """The file in configs/ of these settings: the function gets the checked settings. Empty: it
+    gets the arguments."""
     dataset: str = ""
-    """What the command calls `data.root`, if it has settings of `data` outside that group; it takes
-    both."""
+    """The command's other name for `data.root`, if it has the settings of `data` at its top."""
 
 
 _CONFIG = "entry_point.config"
@@ -137,11 +136,11 @@ runs the container:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run a command in this process, which is its own; returns the exit code.
+    """Run a command in this process, which runs nothing else; returns the exit code.
 
-    Without one, a job trains: local mode of SageMaker's SDK v3 passes none.
+    Without a command, a job trains: local mode of SageMaker's SDK v3 passes none.
 
-    SageMaker's toolkit runs this file as a script without a command. It repeats hyperparameters as
+    SageMaker's toolkit runs this file as a script without a command. It passes hyperparameters as
     options, which are ignored: the job reads them from the platform's file.
     """
     if arguments[:1] and arguments[0] in ("help", "--help", "-h"):
@@ -156,39 +155,39 @@ def main(arguments: Sequence[str]) -> int:
         sys.stderr.write(f"entry_point: {printable(command)}: no such command, {known}\n")
         return ExitCode.USAGE
     if command == "train":
-        exit_on_stop(ExitCode.STOPPED)  # until its ranks run
+        exit_on_stop(ExitCode.STOPPED)  # until the ranks run
     else:
-        # With all that `finally` cleans up.
+        # An exception, so that `finally` blocks clean up.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
-        drop_unread_output()  # of `| head`; `train` does it, too
+        drop_unread_output()  # as by `| head`; `train` does so itself
     return run(command, others)
 
 
 def run(command: str, arguments: Sequence[str]) -> int:
-    """Run a command; returns its exit code. What it raises becomes a line on stderr."""
+    """Run a command; returns its exit code. Its error becomes a line on stderr."""
     if {"-h", "--help"} & {*arguments}:
         return run_for_reader(partial(_print_help, command))
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stdout)
-    # Not of all packages: SPDL's threads tell how they fared.
+    # Not for all packages: SPDL's threads log their statistics.
     for own in ("entry_point", "custom_op"):
         logging.getLogger(own).setLevel(logging.INFO)
     root, work = _root(), partial(_call, COMMANDS[command], arguments)
     if not is_processing(root):
         return run_program(command, work)
-    message = root / "output" / "message"  # a Processing job shows it
+    message = root / "output" / "message"  # shown for a Processing job
     message.unlink(missing_ok=True)
     return run_program(command, work, message)
 
 
 def end_with(command: str) -> NoReturn:
-    """Run a command whose module is started by its own name, as in version 1:
-    `python -m entry_point.predict` is `python -m entry_point predict`."""
+    """Run a command by the name of its module, as in version 1: `python -m entry_point.predict` is
+    `python -m entry_point predict`."""
     end_process(main([command, *sys.argv[1:]]))
 
 
 def _call(command: Command, arguments: Sequence[str]) -> int:
-    """Run a command's function, which is imported once its settings are right."""
-    if command is not COMMANDS["train"]:  # which does it once it can leave a failure's reason
+    """Check the settings of a command, then import and call its function."""
+    if command is not COMMANDS["train"]:  # `train` does so where it can leave the failure's reason
         own_code.use_sent(RunFolder(_root()).channels)
     given = _checked(command, arguments) if command.config else arguments
     function: Callable[[Any], int] = _named(command.function)
@@ -197,7 +196,7 @@ def _call(command: Command, arguments: Sequence[str]) -> int:
 
 def _checked(command: Command, arguments: Sequence[str]) -> Any:
     """Returns the settings. Raises ConfigError."""
-    from entry_point.config.compose import load_config  # which finds the config tree that was sent
+    from entry_point.config.compose import load_config  # finds the configuration that was sent
 
     if command.dataset:
         start = f"{command.dataset}="

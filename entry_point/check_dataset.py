@@ -1,8 +1,8 @@
 """Reads a whole dataset and reports damage: `python -m entry_point check-dataset root=FOLDER`.
 
-Also says how many images each class has in each split, and what sizes, formats and pixels.
+Also reports the number of images of each class in each split, their sizes, formats and pixels.
 
-Exit codes: 0 if nothing is damaged, 1 if anything is or cannot be read, 2 if there is no dataset.
+Exit codes: 0 if nothing is damaged, 1 if an image is damaged or unreadable, 2 without a dataset.
 """
 
 from __future__ import annotations

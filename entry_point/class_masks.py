@@ -1,4 +1,4 @@
-"""Masks of classes as people get them: of an image's size, as a PNG, and over the image."""
+"""Masks of classes in answers: in the size of the image, as a PNG, and drawn over the image."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn import functional
 
 _MOST_VALUES = 1 << 24
-"""Floats that are computed at once: a stranger's image may have many pixels."""
+"""Most floats to compute at once, as a request's image may have many pixels."""
 _SHOWN = 0.5
-"""How much of an overlay is the mask's color."""
+"""Opacity of the mask's colors in an overlay."""
 
 
 def _palette() -> list[int]:
@@ -29,14 +29,14 @@ def _palette() -> list[int]:
 
 PALETTE = _palette()
 COLORS = [f"#{bytes(PALETTE[place : place + 3]).hex()}" for place in range(0, len(PALETTE), 3)]
-"""Of the classes, by their numbers."""
+"""Colors of the classes, by their numbers."""
 
 
 def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
     """Returns the likeliest class of each pixel, uint8 `(height, width)`.
 
-    The probabilities' logarithms are resized (bilinear). They differ from the logits by one number
-    per pixel, so the mask is the one that evaluation measures.
+    The logarithms of the probabilities are resized (bilinear). They differ from the logits by one
+    number per pixel, so the mask is the one that evaluation measures.
 
     Args:
         answer: Probabilities of a whole image at any size, float32 `(classes, h, w)`.
@@ -60,7 +60,7 @@ def class_mask(answer: Tensor, height: int, width: int) -> NDArray[np.uint8]:
 
 
 def shares_of_classes(mask: NDArray[np.uint8], classes: int) -> NDArray[np.float32]:
-    """Returns the share of the pixels that each class has, float32 `(classes,)`."""
+    """Returns each class's share of the pixels, float32 `(classes,)`."""
     return (np.bincount(mask.reshape(-1), minlength=classes) / mask.size).astype(np.float32)
 
 
@@ -73,7 +73,8 @@ def as_png(mask: NDArray[np.uint8]) -> bytes:
 
 
 def overlay(image: Image.Image, mask: NDArray[np.uint8]) -> Image.Image:
-    """Returns the RGB image with the classes' colors over it. The mask may be of another size."""
+    """Returns the RGB image with the colors of the classes over it. The mask may have another
+    size."""
     colors = _picture(mask).convert("RGB").resize(image.size, Image.Resampling.NEAREST)
     return Image.blend(image, colors, _SHOWN)
 

@@ -1,8 +1,8 @@
 """Compares runs: `python -m entry_point compare [FOLDER ...]`, by default those in `runs`.
 
-Prints a row for each run that has been evaluated: the value of its best checkpoint, images per
-second, and the settings that tell these runs apart best, as far as the terminal is wide enough.
-`*` marks the best of several runs with the same validation images and metric.
+Prints a row for each run that has been evaluated: the metric of its best checkpoint, images per
+second, and the settings that distinguish these runs best, as many as fit the terminal's width. `*`
+marks the best of several runs with the same validation images and metric.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from entry_point.training.results.log import (
 
 RUNS = Path("runs")
 _HEAD, _COLUMNS = ("run", "best", "at epoch", "images/s"), 8
-"""The first columns, and how many there are at most; the others are settings."""
+"""The first columns, and the most columns; the others are settings."""
 _TELLING = (
     *("data.root", "model.name", "model.weights", "optim.name", "optim.lr", "trainer.batch_size"),
     *("data.image_size", "augment.name", "trainer.epochs"),
 )
-"""The settings to look at first."""
+"""Settings that are shown first if they differ."""
 _WITHOUT_EFFECT = ("pipeline", "loggers", "logger_kwargs")
-"""Groups of settings that change no weights."""
+"""Groups of settings that do not affect the weights."""
 
 
 def compare(arguments: Sequence[str]) -> int:
@@ -55,7 +55,7 @@ def compare(arguments: Sequence[str]) -> int:
 
 
 def found_runs(folders: Sequence[Path]) -> list[Path]:
-    """Returns the runs that these folders are or hold, also those of sweeps in them, oldest first.
+    """Returns the runs among and in these folders, also those of sweeps, oldest first.
 
     Raises UserError if there are none.
     """
@@ -63,7 +63,7 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
         run.resolve(): run
         for folder in folders
         for run in (folder, *sorted(folder.glob("*")), *sorted(folder.glob("*/*")))
-        # runs/latest is one of the others, unless it is named
+        # runs/latest links to one of the others, and counts only if it is named
         if (run == folder or not run.is_symlink()) and _history(run).is_file()
     }
     if not runs:
@@ -72,8 +72,8 @@ def found_runs(folders: Sequence[Path]) -> list[Path]:
 
 
 def _history(folder: Path) -> Path:
-    """Returns a run's metrics.jsonl; of one that was downloaded, or lost its checkpoints, the copy
-    in `output/data`."""
+    """Returns a run's metrics.jsonl, or its copy in `output/data` if the run was downloaded or lost
+    its checkpoints."""
     kept = folder / "checkpoints" / METRICS
     return kept if kept.is_file() else RunFolder(folder).output_data / METRICS
 
@@ -100,21 +100,21 @@ def comparison(folders: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class _Run:
-    """What the table shows of a run."""
+    """The facts of a run for the table."""
 
     folder: Path
     metric: Metric
-    """The one that decides which checkpoint is the best."""
+    """The metric that decides which checkpoint is the best."""
     dataset: str
-    """The same for runs on the same validation images; empty if a run does not say it."""
+    """Fingerprint of the validation images; empty if unknown."""
     settings: dict[str, str]
     value: float | None
-    """The best one; None if no evaluation has one."""
+    """The best value of the metric; None if no evaluation has one."""
     epochs: str
     speed: str
 
     def leads(self, runs: Sequence[_Run]) -> bool:
-        """Returns whether none of several runs with the same dataset and metric is better."""
+        """Returns whether this run is the best of several with the same dataset and metric."""
         like = (self.dataset, self.metric)
         values = [run.value for run in runs if (run.dataset, run.metric) == like]
         rivals = [value for value in values if value is not None]
@@ -122,7 +122,7 @@ class _Run:
         return self.value is not None and len(rivals) > 1 and is_best
 
     def row(self, keys: Sequence[str], mark: str) -> list[str]:
-        """Returns the run's cells; those of the settings `keys` at the end."""
+        """Returns the run's cells, at the end those of the settings `keys`."""
         value = f"{mark}{self.metric.show(self.value)} {self.metric.label}"
         settings = (_end_of(self.settings.get(key, "")) for key in keys)
         return [_end_of(str(self.folder), 28), value, self.epochs, self.speed, *settings]
@@ -151,8 +151,8 @@ def _read(folder: Path) -> _Run:
 
 
 def settings_of(folder: Path) -> dict[str, str]:
-    """Returns a run's settings as `spelled` does; empty without a model, or with that of a stopped
-    job of version 1."""
+    """Returns a run's settings as `spelled` does; empty without a model, or with the incomplete one
+    of a stopped job of version 1."""
     file = RunFolder(folder).model / "config.yaml"
     content = safe_load(file.read_text(encoding="utf-8")) if file.is_file() else {}
     return {} if "unfinished" in content else spelled(content)
@@ -164,8 +164,8 @@ def spelled(values: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
-    """Returns the metric of a run of version 1.0, which left no name of it; of a task of your own,
-    the loss."""
+    """Returns the metric of a run of version 1.0, which did not record it; for your own task, the
+    loss."""
     known = TASKS.get(settings.get("task.name", ""))
     metrics = (*(known.metrics if known else () if settings else ALL_METRICS[1:]), LOSS)
     recorded = [each for each in metrics if records and each.key in records[0]]
@@ -174,12 +174,12 @@ def _tracked(records: Sequence[Record], settings: Mapping[str, str]) -> Metric:
 
 
 def _differing_settings(runs: Sequence[Mapping[str, str]]) -> list[str]:
-    """Returns the keys whose values differ, in the order in which they help to tell runs apart."""
+    """Returns the keys whose values differ, those first that distinguish the runs best."""
     values = {key: [run.get(key, "") for run in runs] for run in runs for key in run}
     different = [key for key in values if len({*values[key]}) > 1]
     order = {key: number for number, key in enumerate(_TELLING)}
     different.sort(key=lambda key: (order.get(key, len(order)), -len({*values[key]})))
-    # Another recipe or dataset changes many settings at once: one of them says it.
+    # A recipe or dataset changes many settings at once: one of them is enough.
     divisions = {tuple(map(values[key].index, values[key])): key for key in reversed(different)}
     telling = {*divisions.values()}
     return sorted(

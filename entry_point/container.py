@@ -1,4 +1,4 @@
-"""The name that `python -m entry_point` had in version 1."""
+"""The name of `python -m entry_point` in version 1."""
 
 import sys
 

@@ -1,6 +1,6 @@
-"""Prints what a job would find here: versions, devices, the operator's build, the job's files.
+"""Prints the environment of a job here: versions, devices, the operator's build, the job's files.
 
-`docker run IMAGE` and `python -m entry_point env` print this report for people.
+`docker run IMAGE` and `python -m entry_point env` print this report.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def report(_arguments: Sequence[str] = ()) -> int:
         sys.stdout.write(f"{title}\n")
         try:
             found = [*lines()]
-        except Exception as error:  # which is a part of the report
+        except Exception as error:  # becomes a part of the report
             found = f"{type(error).__name__}: {error}".splitlines()
         sys.stdout.writelines(f"  {line}\n" for line in found)
     return ExitCode.FINISHED
 
 
 def _run_folder() -> Iterator[str]:
-    """Yields the platform's files and the channels as they are."""
+    """Yields lines on the platform's files and the channels."""
     run = RunFolder.from_environment()
     yield f"root: {run.root}"
     for path in sorted(run.platform_config.glob("*.json")):

@@ -58,13 +58,13 @@ def run(config: EvaluateConfig) -> int:
         own = read_config(folder)
         trainer = _on_this_machine(own.trainer, config.batch_size)
         if "format" in config.data and "." in (named := config.changed(own.data).format):
-            resolve("data.format", named, {})  # yours, not the folder's code of the same name
+            resolve("data.format", named, {})  # this project's, not the folder's of the same name
         with join_devices(trainer) as devices:
             trained = load_trained(folder, devices.device)
             data = config.changed(trained.config.data)
             _check_format(data, config, folder)
             root = dataset_root(data, RunFolder(CONTAINER_ROOT).channels)
-            # Of the run's own dataset, val is what training validated on.
+            # In the run's own dataset, val holds the images that training validated on.
             divides = not config.names_dataset or data.val_fraction is not None
             dataset = open_dataset(data, root, for_training=divides)
             split = config.split or _default_split(dataset)
@@ -78,14 +78,14 @@ def run(config: EvaluateConfig) -> int:
 
 
 def _on_this_machine(trainer: TrainerConfig, batch_size: int) -> TrainerConfig:
-    """Returns the run's settings for the devices that are here."""
+    """Returns the run's settings for this machine's devices."""
     here = replace(trainer, device="auto", nproc_per_host=None, batch_size=batch_size)
     is_tf32 = here.precision == "tf32" and not torch.cuda.is_available()
     return replace(here, precision="fp32") if is_tf32 else here
 
 
 def _default_split(dataset: Dataset) -> str:
-    """`val`, or all images of a dataset with one split or none. Raises DataError."""
+    """Returns `val`, or the only split of a dataset with one or none. Raises DataError."""
     if "val" in dataset.splits:
         return "val"
     if len(dataset.splits) == 1:
@@ -95,7 +95,7 @@ def _default_split(dataset: Dataset) -> str:
 
 
 def _check_format(data: DataConfig, config: EvaluateConfig, folder: Path) -> None:
-    """Raise ConfigError if the model folder, which may be a stranger's, names other code."""
+    """Raise ConfigError if the model folder, which may be untrusted, names other code."""
     is_own = data.format.startswith(f"{PACKAGE}.") or "format" in config.data
     if "." in data.format and not is_own:
         message = (
@@ -135,11 +135,11 @@ def evaluate(
 
 
 def _order_of(source: Source, known: list[str], data: DataConfig) -> torch.Tensor:
-    """Returns the model's number of each class of the source; of labels and numbers, the source's
-    column for each of the model's, one more than it has for a label of none of its images. Masks
-    get the model's numbers.
+    """Returns the model's number of each class of the source. For labels and numbers, returns the
+    source's column for each of the model's; the number of its columns for a label that none of its
+    images has. Masks are set to the model's numbers.
 
-    Raises DataError for names that the model does not know, or that the source must have.
+    Raises DataError for names that the model does not know, or that the source lacks but needs.
     """
     names = list(source.classes)
     if unknown := [name for name in names if name not in known]:
@@ -159,15 +159,15 @@ def _order_of(source: Source, known: list[str], data: DataConfig) -> torch.Tenso
 
 
 def _has_lists(names: list[str], data: DataConfig) -> bool:
-    """Returns whether labels come from lists of names. Those of columns, or of a list with a value
-    for each label, say nothing of a label that is missing; packed ones and yours may be any."""
+    """Returns whether labels come from lists of names, in which a missing label is absent. Columns,
+    and lists with a value for each label, leave it unknown, as may packed labels and your own."""
     places = [f"{names[0].removesuffix(' 0')} {place}" for place in range(len(names))]
     is_table = data.format in ("manifest", "parquet", "webdataset")
     return is_table and len(data.table.labels) < 2 and (not names or names != places)
 
 
 def _write(config: EvaluateConfig, split: str, reached: str | None, done: Evaluated) -> None:
-    """Write evaluation.json, predictions.csv, with the largest loss first, and the page."""
+    """Write evaluation.json, the page, and predictions.csv with the largest loss first."""
     output, task, found = Path(config.output_dir), done.task, done.evaluation
     facts: dict[str, str | int] = {
         "model": str(Path(config.model_dir).resolve()),
@@ -191,7 +191,7 @@ def _write(config: EvaluateConfig, split: str, reached: str | None, done: Evalua
 
 
 def _as_json(table: Table) -> list[dict[str, object]]:
-    """Returns a table's rows by the names of its columns; null for what is not defined."""
+    """Returns a table's rows by the names of its columns, with null for undefined values."""
     rows = (
         [None if isinstance(cell, float) and cell != cell else cell for cell in row]
         for row in table.rows
@@ -200,7 +200,7 @@ def _as_json(table: Table) -> list[dict[str, object]]:
 
 
 def _log(found: Evaluation, task: Task, config: EvaluateConfig, split: str) -> None:
-    """Log the metrics, and where the results are."""
+    """Log the metrics, and the paths of the results."""
     for metric in (*task.metrics, LOSS):
         if metric.name in found.metrics:
             log.info("  %-20s %s", metric.label, metric.show(found.metrics[metric.name]))

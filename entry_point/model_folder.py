@@ -2,14 +2,14 @@
 
 | File | Contents |
 |---|---|
-| model.safetensors | the network's state dict; its metadata says what the run had reached |
-| config.yaml | the run's configuration, by which the network and the task are built again |
+| model.safetensors | the network's state dict; its metadata has the run's progress and metric |
+| config.yaml | the run's configuration, from which the network and the task are built |
 | classes.json | the names of the classes, labels or numbers |
 | head.json | the state of the task's head, if it has any: a regression's mean and deviation |
 | code/project/ | your own code, if the configuration names any of it |
 
-A folder may come from a stranger. Of what its configuration names, only known words and its own
-code resolve, and building fetches no weights.
+A folder may be untrusted: its configuration can name only built-in parts and the folder's own code,
+and building the network downloads no weights.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ FILES = (WEIGHTS, CONFIG, CLASSES, HEAD)
 CODE = "code"
 _REACHED, _REACHED_IN_1 = "reached", "validation"
 _DAMAGE = (AttributeError, OSError, RuntimeError, TypeError, ValueError, YAMLError)
-"""What libraries raise for a file that is missing, of another shape, or of another network."""
+"""Errors of libraries for a file that is missing, damaged, or of another network."""
 NOT_FINITE = "the model answers NaN or infinite numbers"
 _MOST_CHARACTERS = 200
-"""Of the line that says what a run reached."""
+"""Longest line on a run's progress and metric that is read."""
 
 
 class ModelError(UserError):
-    """The model folder cannot be loaded; the message says what to do, however long names are."""
+    """The model folder cannot be loaded. Long names are cut in the message, not what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(shortened(message))
@@ -89,35 +89,36 @@ class Answers(nn.Module):
 
 @dataclass(frozen=True)
 class Trained:
-    """What the trainer had at its end."""
+    """A trained network, its task and its configuration."""
 
     config: TrainConfig
     task: Task
-    """Says what an answer is, see `Task.rows` and `Task.describe`."""
+    """Turns answers into rows and values, see `Task.rows` and `Task.describe`."""
     classes: list[str]
-    """The names of the train split's classes, labels or numbers."""
+    """Names of the train split's classes, labels or numbers."""
     network: nn.Module
     """On the device, in eval mode."""
     device: torch.device
     reached: str | None
-    """What the run had reached, such as `epoch 3 of 90, validation accuracy 84.67 %`."""
+    """Progress and metric of the run, such as `epoch 3 of 90, validation accuracy 84.67 %`."""
 
 
 @dataclass(frozen=True)
 class Model(Trained):
-    """A model that answers."""
+    """A trained model with its preprocessing."""
 
     answers: nn.Module
     """See `Answers`: uint8 `(N, 3, image_size, image_size)` -> float32 `(N, ...)`."""
 
     @property
     def image_size(self) -> int:
-        """Height and width in pixels of what the model takes."""
+        """Height and width of the model's input in pixels."""
         return self.config.data.image_size
 
     @torch.inference_mode()
     def predict(self, images: Tensor) -> Tensor:
-        """uint8 `(N, 3, image_size, image_size)` -> float32 answers `(N, ...)`, on the CPU."""
+        """Returns float32 answers `(N, ...)`, on the CPU, for uint8 images
+        `(N, 3, image_size, image_size)`."""
         answers: Tensor = self.answers(images.to(self.device))
         return answers.float().cpu()
 
@@ -134,12 +135,12 @@ def save_model(
     code: Mapping[Path, bytes],
     reached: str | None = None,
 ) -> None:
-    """Write the folder. `weights` are a network's state dict, `classes` the train split's, `yaml`
-    is the configuration as text, `code` what `read_code` has returned, and `reached` what the run
-    has reached.
+    """Write the folder. `weights` are a network's state dict, `classes` those of the train split;
+    `yaml` is the configuration as text, `code` the result of `read_code`, and `reached` the run's
+    progress and metric.
 
-    Weights are written first under another name, and named last: with them the folder is whole. A
-    kill leaves the folder that was there, or one without weights, which no program accepts.
+    The weights are written first, under a temporary name, and renamed last: a folder with weights
+    is complete. A kill leaves the earlier folder, or one without weights, which programs refuse.
     """
     with replacing(folder / WEIGHTS) as temporary:
         _write_weights(temporary, weights, reached)
@@ -155,14 +156,14 @@ def save_model(
             copy = folder / CODE / PACKAGE / place
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(content)
-        # safetensors makes files that no other user can read.
+        # safetensors creates files that only their owner can read.
         with if_supported():
             temporary.chmod((folder / CONFIG).stat().st_mode)
 
 
 def _write_weights(file: Path, weights: Mapping[str, Tensor], reached: str | None) -> None:
-    """Write weights to the disk. Raises OSError, of which safetensors gives the number as text."""
-    # Copies, since safetensors refuses tensors that share memory or are not contiguous.
+    """Write weights to disk. Raises OSError, whose number safetensors has in its text only."""
+    # Copies, because safetensors refuses tensors that share memory or are not contiguous.
     as_read = {
         name: value.detach().to("cpu").clone(memory_format=torch.contiguous_format)
         for name, value in weights.items()
@@ -173,13 +174,13 @@ def _write_weights(file: Path, weights: Mapping[str, Tensor], reached: str | Non
         if (number := re.search(r"os error (\d+)", str(error))) is None:
             raise
         raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
-    sync(file)  # not while the folder has no weights
+    sync(file)  # before the old weights are removed
 
 
 def read_code(config: TrainConfig) -> dict[Path, bytes]:
     """Returns the files of the package `project`, if the configuration names any of it.
 
-    A job reads them when it begins: what is edited while it trains has not made its weights.
+    A job reads them when it begins: edits during training do not affect its weights.
     """
     if not _named_code(config)[0]:
         return {}
@@ -195,7 +196,7 @@ def read_code(config: TrainConfig) -> dict[Path, bytes]:
 
 
 def _named_code(config: TrainConfig) -> tuple[dict[str, str], dict[str, str]]:
-    """Returns the code that a loaded model needs, by the settings that name it: that of the package
+    """Returns the code that a loaded model needs, by the settings that name it: code of the package
     `project`, and other code."""
     settings = {
         "model.name": config.model.name,
@@ -218,7 +219,7 @@ def doubts(config: TrainConfig, classes: list[str]) -> list[str]:
     if "task.name" in own:
         try:
             _build_task(config, classes, torch.device("cpu"))
-        except Exception as error:  # your own code may raise anything
+        except Exception as error:  # your own code may raise any error
             reason = f"{type(error).__name__}: {error}".partition("\n")[0]
             lines.append(
                 f"predict and serve cannot build task.name={own['task.name']} ({reason}): there, "
@@ -228,9 +229,9 @@ def doubts(config: TrainConfig, classes: list[str]) -> list[str]:
 
 
 def load_weights(folder: Path, network: nn.Module) -> None:
-    """Load the folder's weights, in which a tied one has one of its names.
+    """Load the folder's weights, which have only one of the names of a tied weight.
 
-    Raises ModelError for another network's, or a damaged file.
+    Raises ModelError for a damaged file, or weights of another network.
     """
     with _naming(folder / WEIGHTS):
         tensors, own = load_safetensors(folder / WEIGHTS), network.state_dict()
@@ -246,7 +247,7 @@ def load_weights(folder: Path, network: nn.Module) -> None:
 
 @contextmanager
 def unpacked(model: Path) -> Iterator[Path]:
-    """The model's folder; that of an archive is temporary.
+    """Yield the model's folder, or a temporary one with the content of an archive.
 
     Raises ModelError for a bad archive, and ContractError for a folder without a model.
     """
@@ -264,16 +265,16 @@ def unpacked(model: Path) -> Iterator[Path]:
             raise ModelError(f"{model} has no {CONFIG} at its top: {way}")
         try:
             yield Path(folder)
-        except UserError as error:  # nobody finds the folder that its message names
+        except UserError as error:  # name the archive: the temporary folder is gone by then
             error.args = tuple(text.replace(folder, str(model)) for text in error.args)
             raise
 
 
 def load_model(folder: Path, device: torch.device) -> Model:
-    """Returns the model and its preprocessing, for images of any source. Raises ModelError."""
+    """Load a model with its preprocessing. Raises ModelError."""
     trained = load_trained(folder, device)
     if device.type == "cuda":
-        # By default, convolutions on a GPU round to the 10 bits of TF32, unlike those on a CPU.
+        # By default, convolutions on a GPU use TF32 with 10 bits, unlike those on a CPU.
         torch.backends.cudnn.allow_tf32 = False
     normalize = Normalize(*trained.config.data.normalization)
     answers = Answers(trained.network, normalize, trained.task.head)
@@ -297,18 +298,18 @@ def load_trained(folder: Path, device: torch.device) -> Trained:
             state = json.loads(read_text(head))
             task.head.load_state_dict({name: torch.tensor(value) for name, value in state.items()})
     network = network.to(device).to(memory_format=torch.channels_last)
-    network.eval()  # your own may return nothing
+    network.eval()  # a statement of its own: your model's eval() may return None
     return Trained(config, task, classes, network, device, _read_reached(folder / WEIGHTS))
 
 
 def _build_task(config: TrainConfig, classes: list[str], device: torch.device) -> Task:
-    """Returns the task without its train split, which is not here. Raises ConfigError."""
+    """Returns the task, built without its train split. Raises ConfigError."""
     takes = getattr(task_class(config.task.name), "takes", "class")
     return build_task(config, cast(Source, _NoImages(takes, classes)), device)
 
 
 def _read_reached(file: Path) -> str | None:
-    """Returns what the metadata of weights says; in a file of version 1 the metric alone."""
+    """Returns progress and metric from the metadata of weights; version 1 wrote only the metric."""
     with safe_open(file, "pt") as opened:
         found: dict[str, str] = opened.metadata() or {}
     reached = found.get(_REACHED)
@@ -327,7 +328,7 @@ def read_config(folder: Path) -> TrainConfig:
 
 @contextmanager
 def _naming(file: Path, errors: tuple[type[Exception], ...] = _DAMAGE) -> Iterator[None]:
-    """Raise ModelError, one line that names the file, for these errors."""
+    """Turn these errors into a ModelError of one line that names the file."""
     try:
         yield
     except errors as error:
@@ -338,12 +339,13 @@ def _naming(file: Path, errors: tuple[type[Exception], ...] = _DAMAGE) -> Iterat
 
 @contextmanager
 def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
-    """Have the package `project` come from the folder, if the configuration names any of it.
+    """Import the package `project` from the folder, if the configuration names any of it.
 
-    A process that has imported a `project` before, such as one that trains a student, continues
-    with that; any other with the folder's.
+    After the block, a process that had imported another `project`, such as one that trains a
+    student, continues with that one; all others keep the folder's.
 
-    Raises ModelError for a name outside it: a stranger's folder calls nothing of this machine.
+    Raises ModelError for code outside of it: an untrusted folder must not call code of this
+    machine.
     """
     own, others = _named_code(config)
     for key, path in others.items():
@@ -356,10 +358,10 @@ def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
         named = next(iter(own.values()))
         raise ModelError(f"{folder} has no {CODE}/{PACKAGE}, which {named} is part of")
     for file in (folder / CODE).rglob("*"):
-        if not file.is_file() and not file.is_dir():  # importing a pipe waits forever
+        if not file.is_file() and not file.is_dir():  # importing a pipe would never end
             raise ModelError(f"{file} is not a regular file: copy the model again")
     before, searched = _forget_project(), [*sys.path]
-    sys.dont_write_bytecode = True  # the folder may be read-only, and stays as it was copied
+    sys.dont_write_bytecode = True  # the folder stays unchanged, and may be read-only
     find_project_in(folder / CODE)
     try:
         yield
@@ -371,13 +373,13 @@ def _own_code(folder: Path, config: TrainConfig) -> Iterator[None]:
 
 
 def _forget_project() -> dict[str, ModuleType]:
-    """Returns the modules of the package `project`, which this process then imports again."""
+    """Remove the modules of the package `project` from this process, and return them."""
     names = [name for name in sys.modules if name.partition(".")[0] == PACKAGE]
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _read_classes(file: Path) -> list[str]:
-    """Returns the names, each of which occurs once: an answer has a number for each."""
+    """Returns the names, which must be unique, as an answer has a number for each."""
     with _naming(file):
         classes = json.loads(read_text(file))
         if not isinstance(classes, list) or not all(isinstance(name, str) for name in classes):
@@ -390,8 +392,8 @@ def _read_classes(file: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class _NoImages:
-    """What a task is built from instead of the train split, which is not here: the names, and one
-    sample of zeros in place of the labels."""
+    """A stand-in for the train split, to build a task: the names, and zeros as one sample's
+    labels."""
 
     kind: str
     classes: list[str]

@@ -4,8 +4,8 @@ Writes one Parquet file per part of the images, with a row for each image, into 
 appears under its name once it is complete; the same command skips it from then on. In a SageMaker
 Processing job, the folders default to the job's, and each host predicts one part.
 
-A damaged image has the reason in the column `error`, and costs no other prediction. The masks of a
-segmentation are PNG files beside the Parquet files, in the folder `masks`.
+The column `error` has the reason why an image is damaged, which affects no other prediction. The
+masks of a segmentation are PNG files in the folder `masks` beside the Parquet files.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ from entry_point.prediction_table import (
 )
 
 _LISTED = 20
-"""Damaged images to list; all are in the column `error`."""
+"""Most damaged images to list; the column `error` has all."""
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """What one run of the command predicts, and where to."""
+    """The input and output of one run of the command."""
 
     config: PredictConfig
     model: Path
-    """Its folder."""
+    """The model's folder."""
     images: Source
     places: range
-    """The part's images."""
+    """Numbers of the part's images."""
     part: Part
     folder: Path
     made_from: str
@@ -75,7 +75,7 @@ class Prediction:
 
 
 def run(config: PredictConfig) -> int:
-    """Predict the part unless that is done, then list the damaged images; returns the exit code."""
+    """Predict the part unless it is complete, and list damaged images; returns the exit code."""
     with unpacked(Path(config.model_dir)) as model:
         prediction = plan(config, ProcessingJob.here(), model)
         file = prediction.file
@@ -121,8 +121,8 @@ def plan(config: PredictConfig, job: ProcessingJob | None, model: Path) -> Predi
 
 
 def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Path) -> str:
-    """Returns a hash of all that decides what is predicted, except for the images' content."""
-    # The folder, too: others may have files of the same names.
+    """Returns a hash of everything that affects predictions, except the content of the images."""
+    # With the folder, because another one may have files of the same names.
     where = f"{source.resolve()} {config.images and Path(config.images).resolve()}"
     what = f"{fingerprint(images)} {config.output} {where}{config.data.get('gray_bits', '')}"
     made_from = sha256(what.encode(errors="backslashreplace"))
@@ -134,10 +134,10 @@ def _fingerprint(config: PredictConfig, source: Path, images: Source, model: Pat
 
 
 def is_complete(prediction: Prediction) -> bool:
-    """Returns whether the part is already made.
+    """Returns whether the part is complete already.
 
-    Raises DataError if an image has changed since, or if the folder holds what does not belong to
-    the same whole: readers take all Parquet files in it as one table.
+    Raises DataError if an image has changed since, or if the folder holds other predictions:
+    readers take all its Parquet files as one table.
     """
     count, choose = prediction.part.count, "choose another output_dir, or remove what it holds"
     made = sorted(prediction.folder.glob("[!.]*.parquet"))
@@ -145,7 +145,7 @@ def is_complete(prediction: Prediction) -> bool:
         if not re.fullmatch(rf"part-\d+-of-{count}\.parquet", file.name):
             raise DataError(f"{file} is not one of {count} parts: {choose}")
     is_made = prediction.file in made
-    # All parts were compared with the first one.
+    # All earlier parts were compared with the first one when they were made.
     for file in [prediction.file] if is_made else made[:1]:
         found = pl.read_parquet_metadata(file)
         if found.get(MADE_FROM) != prediction.made_from:
@@ -158,7 +158,7 @@ def is_complete(prediction: Prediction) -> bool:
 
 
 def predict(prediction: Prediction) -> list[str]:
-    """Write the part's file, row group by row group; returns a line for each damaged image."""
+    """Write the part's file by row groups; returns a line for each damaged image."""
     config, file, damaged = prediction.config, prediction.file, list[str]()
     limit_threads()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -168,7 +168,7 @@ def predict(prediction: Prediction) -> list[str]:
     table = PredictionTable(model, config.output, prediction.folder)
     rows = _rows(prediction, table, damaged)
     batches = track(rows, len(prediction.places), "predicting", images_of=len)
-    # The next run replaces what a killed one leaves under this name, which readers ignore.
+    # Readers ignore this name. The next run overwrites a file that a killed one left under it.
     with replacing(file, file.with_name(f".{file.name}.part")) as unfinished:
         made = {MADE_FROM: prediction.made_from, STATES: prediction.states}
         write_parquet(unfinished, table, made, batches)
@@ -184,7 +184,7 @@ def _rows(
     if "gray_bits" in config.data:
         data = replace(data, gray_bits=config.data["gray_bits"])
     loader = build_prediction_loader(images, left, data, config.pipeline, size, model.device)
-    # The loader warns of each damaged image: `run` lists them at the end.
+    # Silences the loader's warning for each damaged image, as `run` lists them at the end.
     log = logging.getLogger("entry_point.data.loader")
     before = log.level
     log.setLevel(logging.ERROR)

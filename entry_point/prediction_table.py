@@ -1,4 +1,4 @@
-"""The rows that `entry_point.predict` writes: answers of a model, or its features."""
+"""The table that `entry_point.predict` writes: answers of a model, or its features."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from entry_point.job.whole_file import replacing
 from entry_point.model_folder import Answers, Model
 
 _ROW_GROUP_BYTES = 1 << 24
-"""Rows that a reader, and the writer, keep in memory at once."""
+"""Size of the rows that the writer, and later a reader, keep in memory at once."""
 _MOST_NAME_BYTES = 220
-"""Of an image for its PNG's name: file systems take 255 bytes, of which writing needs some."""
+"""Most bytes of an image's name in its PNG's: file systems allow 255, and temporary names need
+some."""
 _FORMULA = r"^[=+\-@\t\r\n]"
 _BETWEEN_LABELS = "|"
 MADE_FROM, STATES, NAMES = "made_from", "states", "names"
@@ -35,20 +36,20 @@ list."""
 
 
 class PredictionTable:
-    """One row per image: its name, what the model makes of it, or why it could not be read."""
+    """Makes a row per image: its name, the model's answer, or why it could not be read."""
 
     answer: Callable[[Tensor], Tensor]
     """uint8 images `(N, 3, image_size, image_size)` -> float32 `(N, ...)`, on the CPU."""
     nothing: Tensor
-    """The answers for no images, float32 `(0, ...)`."""
+    """Answers for no images, float32 `(0, ...)`."""
     schema: pl.Schema
-    """`path`, the columns of the answers, in which the name of a file stands for a PNG, `error`."""
+    """`path`, the columns of the answers, with the name of the file for a PNG, and `error`."""
 
     def __init__(self, model: Model, output: str, folder: Path) -> None:
         """Predicts a black image to find the columns.
 
         Args:
-            model: Answers.
+            model: The model to predict with.
             output: `scores`: the model's answers, see `Task.rows`; or `features`: a column of
                 vectors.
             folder: Gets the PNG files of the answers.
@@ -70,9 +71,9 @@ class PredictionTable:
         geometry: Geometry | None,
         errors: Sequence[str | None],
     ) -> pl.DataFrame:
-        """Returns one row for each of `names`; `answers` and `geometry` are of the images without
-        an error. Writes their PNG files."""
-        # polars' text is UTF-8; the bytes of a file name need not be.
+        """Returns a row for each of `names`, and writes the PNG files. `answers` and `geometry` are
+        those of the images without an error."""
+        # Text in polars is UTF-8; file names may hold any bytes.
         texts = [name.encode(errors="backslashreplace").decode() for name in names]
         good = [text for text, error in zip(texts, errors, strict=True) if error is None]
         columns = self._columns(answers, geometry).to_dict()
@@ -103,8 +104,8 @@ class PredictionTable:
 
 
 def png_file(column: str, name: str) -> str:
-    """Returns where an image's PNG is, below the predictions' folder: `masks/a/1.jpg.png`. A hash
-    stands for the beginning of a long name."""
+    """Returns the path of an image's PNG below the folder of predictions: `masks/a/1.jpg.png`. A
+    hash replaces the beginning of a long name."""
     parts = ["_" if part == ".." else part for part in PurePosixPath(f"/{name}").parts[1:]]
     if len(last := parts[-1].encode()) > _MOST_NAME_BYTES:
         end = last[-_MOST_NAME_BYTES // 2 :].decode(errors="ignore")
@@ -113,11 +114,11 @@ def png_file(column: str, name: str) -> str:
 
 
 def _features(model: Model, image: Tensor) -> Callable[[Tensor], Tensor]:
-    """Returns what answers with the inputs of the model's last linear layer, float32
-    `(N, features)`, as one prediction of `image` finds it.
+    """Returns a function that returns the inputs of the model's last linear layer, float32
+    `(N, features)`; predicting `image` finds that layer.
 
-    A model of numbers that does not end in a linear layer answers with its features already: the
-    encoders of self-supervised training do.
+    A model of numbers that does not end in a linear layer, such as an encoder of self-supervised
+    training, answers with its features already.
     """
     network = cast(Answers, model.answers).network
     calls: list[tuple[nn.Module, Tensor, Tensor]] = []
@@ -156,16 +157,16 @@ def _features(model: Model, image: Tensor) -> Callable[[Tensor], Tensor]:
 def write_parquet(
     file: Path, table: PredictionTable, made: dict[str, str], batches: Iterable[pl.DataFrame]
 ) -> None:
-    """Write rows, batch by batch, and what they are `made` from; memory holds a few row groups.
+    """Write rows batch by batch, with the metadata `made`, while memory holds a few row groups.
 
-    polars writes a Parquet file at once: until then, the rows lie in a folder beside the file.
-    Raises OSError, which names the file, UserError, and what `batches` raises.
+    polars writes a Parquet file at once: until then, rows are stored in a folder beside the file.
+    Raises OSError, which names the file, UserError, and errors of `batches`.
     """
     row_group = max(1, _ROW_GROUP_BYTES // (4 * table.nothing.shape[1]))
     scores = table.model.task.names if table.output == "scores" else []
     metadata = made | {NAMES: json.dumps(scores, ensure_ascii=False)}
     folder = file.with_name(f"{file.name}.rows")
-    shutil.rmtree(folder, ignore_errors=True)  # of a killed process
+    shutil.rmtree(folder, ignore_errors=True)  # left by a killed process
     folder.mkdir()
     parts: list[Path] = []
     try:
@@ -188,7 +189,7 @@ def write_parquet(
 def _row_groups(
     batches: Iterable[pl.DataFrame], held: pl.DataFrame, least: int
 ) -> Iterator[pl.DataFrame]:
-    """Yields all rows in tables of `least` rows or a few more, then a last one of any length."""
+    """Yields all rows in tables of at least `least` rows, except for the last."""
     for batch in batches:
         held = held.vstack(batch)
         if len(held) >= least:
@@ -198,8 +199,9 @@ def _row_groups(
 
 
 def write_csv(frame: pl.LazyFrame, file: Path, names: Sequence[str] = ()) -> None:
-    """Write a table as CSV, with one column for each score, feature or other number of an array;
-    `names` are those of its scores. What your own task answers beside text and numbers is JSON.
+    """Write a table as CSV, with a column for each score, feature or other number of an array;
+    `names` are the names of the scores. Values of your own task other than text and numbers become
+    JSON.
 
     Raises OSError, which names the file, and UserError.
     """
@@ -209,9 +211,9 @@ def write_csv(frame: pl.LazyFrame, file: Path, names: Sequence[str] = ()) -> Non
 
 
 def _csv_columns(schema: Mapping[str, pl.DataType], names: Sequence[str]) -> list[pl.Expr]:
-    """Returns the columns of a table as a CSV file has them.
+    """Returns the columns of a table for a CSV file.
 
-    A cell that a spreadsheet would take for a formula begins with an apostrophe, see
+    A cell that a spreadsheet would take for a formula gets an apostrophe in front, see
     https://owasp.org/www-community/attacks/CSV_Injection.
     """
     columns: list[pl.Expr] = []
@@ -234,7 +236,7 @@ def _csv_columns(schema: Mapping[str, pl.DataType], names: Sequence[str]) -> lis
 
 @contextmanager
 def _writing(file: Path) -> Iterator[None]:
-    """Name the file in the errors of polars, and the disk's in Python's way."""
+    """Name the file in errors of polars, and turn those of the disk into OSError."""
     try:
         yield
     except (OSError, pl.exceptions.PolarsError) as error:

@@ -20,7 +20,7 @@ def serve(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM or Ctrl-C; returns the exit code."""
     config = load_serve_config(arguments)
     folder = model_folder(config)
-    # OpenMP's idle threads spin by default and take the cores from the decoding threads.
+    # By default, idle OpenMP threads spin, and take the cores from the decoding threads.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     logging.getLogger("uvicorn.access").setLevel(logging.INFO)

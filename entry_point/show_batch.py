@@ -30,7 +30,7 @@ _ENDINGS = (".png", ".jpg", ".svg")
 
 
 def show(arguments: Sequence[str]) -> int:
-    """Write the picture. Returns the exit code; raises ConfigError for a file that cannot be."""
+    """Write the picture; returns the exit code. Raises ConfigError for an invalid file name."""
     given = [text for text in arguments if text.startswith("output=")]
     named = given[-1].partition("=")[2] if given else OUTPUT
     path = Path(check_config(named, FilePath, "output", TYPED_HERE))
@@ -47,7 +47,7 @@ def show(arguments: Sequence[str]) -> int:
 
 
 def _draw(config: TrainConfig, run: RunFolder) -> Figure:
-    # Not above: a wrong setting is answered without torch.
+    # Not above: a wrong setting is answered without importing torch.
     from entry_point.data.loader import open_training_set
     from entry_point.job.devices import join_devices
     from entry_point.training.expected_pixels import with_expected_pixels
@@ -57,7 +57,7 @@ def _draw(config: TrainConfig, run: RunFolder) -> Figure:
     dataset = open_training_set(config.data, run.channels)
     config = replace(config, data=dataset.data)
     with join_devices(config.trainer) as devices:
-        with suppress(ConfigError):  # the samples can be seen before the weights are there
+        with suppress(ConfigError):  # the weights may not exist yet
             config = with_expected_pixels(config, run, devices)
         train = dataset.source("train")
         task = build_task(config, train, devices.device)

@@ -1,8 +1,8 @@
-"""The command `train`: the job on one host, and what the platform learns of it.
+"""The command `train`: the job on one host, and its report to the platform.
 
-Composes the configuration of SageMaker's hyperparameters and the command line's overrides, has the
-ranks train with it, and leaves the reason of a failure where the platform looks for it. It imports
-no torch, which keeps this process small.
+Composes the configuration from SageMaker's hyperparameters and the command line's overrides, starts
+the ranks with it, and writes the reason of a failure where the platform looks for it. This process
+does not import torch, and stays small.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from entry_point.config.train_config import TrainConfig
 
 RANK = ("-m", "entry_point.train", "--config")
-"""What Python runs as a rank; the file of its configuration follows."""
+"""Python's arguments for a rank; the path of its configuration follows."""
 
 
 def run_job(overrides: Sequence[str]) -> int:
@@ -46,7 +46,7 @@ def run_job(overrides: Sequence[str]) -> int:
 
 def _train(run: RunFolder, extra: Sequence[str]) -> int:
     own_code.use_sent(run.channels)
-    # Not above: they find the config tree, which may be the one that was sent.
+    # Not above: these modules find the configuration files, which may have been sent with the job.
     from entry_point.config.hyperparameters import read_overrides
     from entry_point.config.train_config import load_train_config
 
@@ -64,16 +64,16 @@ def _train(run: RunFolder, extra: Sequence[str]) -> int:
 
 
 def ranks_on_this_host(config: TrainConfig) -> int:
-    """`trainer.nproc_per_host`, else one rank per GPU this process may use, else one."""
+    """Returns `trainer.nproc_per_host`, else the number of GPUs this process may use, else 1."""
     if config.trainer.nproc_per_host is not None:
         return config.trainer.nproc_per_host
     return 1 if config.trainer.device == "cpu" else max(1, usable_gpus())
 
 
 def _conclude(run: RunFolder, code: int, reason: str, *, is_first: bool) -> None:
-    """Leave what the platform and this machine keep of a job whose ranks have ended."""
+    """Write the results of a job whose ranks have ended, for the platform and this machine."""
     if code == ExitCode.STOPPED:
-        run.failure.unlink(missing_ok=True)  # of a rank that lost the others
+        run.failure.unlink(missing_ok=True)  # written by a rank that lost the others
     elif reason:
         run.failure.unlink(missing_ok=True)
         if any(run.checkpoints.glob("*.pt")):
@@ -81,9 +81,9 @@ def _conclude(run: RunFolder, code: int, reason: str, *, is_first: bool) -> None
         leave_reason(run.failure, reason)
         sys.stderr.write(f"train: {reason}\n")
     if code != ExitCode.FINISHED:
-        # What a killed rank was writing: the platform would upload it.
+        # A killed rank may leave partial files, which the platform would upload.
         remove_partial_files(run.model)
     if code == ExitCode.FAILED and is_first:
-        run.copy_metrics()  # a rank that was killed has not
+        run.copy_metrics()  # killed ranks have not copied them
     if code == ExitCode.FINISHED and os.environ.get(LINK_LATEST) == str(run.root):
         run.become_latest()

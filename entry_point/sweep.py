@@ -30,7 +30,7 @@ from entry_point.job.run_folder import NEW_RUN, RunFolder, check_run_name
 from entry_point.training.progress import read_tracked
 
 _FOUND_LATER = ("data.format", "data.access", "data.mean", "data.std")
-"""Settings whose null or auto training replaces by what it finds in the dataset or beside the
+"""Settings whose null or auto training replaces by values found in the dataset or beside the
 weights."""
 
 
@@ -58,7 +58,7 @@ def sweep(arguments: Sequence[str]) -> int:
     for (folder, code), overrides in zip(codes.items(), runs, strict=True):
         if code:
             sys.stdout.write(f"{folder}: exit code {code}: {' '.join(overrides)}\n")
-    with suppress(OSError):  # it holds runs
+    with suppress(OSError):  # not empty: it holds runs
         (RUNS / names[0]).rmdir()
         return ExitCode.FAILED
     sys.stdout.write(f"{comparison([*codes])}\n")
@@ -66,7 +66,7 @@ def sweep(arguments: Sequence[str]) -> int:
 
 
 def combinations(overrides: Sequence[str]) -> list[list[str]]:
-    """Returns the overrides of each run. Raises ConfigError if one would not start."""
+    """Returns the overrides of each run. Raises ConfigError for a run that would be refused."""
     axes = [_values(each) for each in parse_overrides(overrides)]
     runs = [list(run) for run in itertools.product(*axes)]
     for run in runs:
@@ -75,13 +75,13 @@ def combinations(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def _values(override: Override) -> list[str]:
-    """Returns the override of each value as it was typed."""
+    """Returns an override for each value, as typed."""
     text = override.input_line or ""
     if not override.is_sweep_override():
         return [text]
     try:
         values = as_typed(override).sweep_string_iterator()
-    except HydraException as error:  # interval(0,1), glob(*)
+    except HydraException as error:  # as for interval(0,1) and glob(*)
         raise ConfigError(text, message="must list values: A,B, range(...), choice(...)") from error
     return [f"{override.get_key_element()}={value}" for value in values]
 
@@ -89,7 +89,7 @@ def _values(override: Override) -> list[str]:
 def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
     """Returns whether the run has finished with these overrides.
 
-    One with others is started: it continues, as with more epochs, or says what has changed.
+    A run with other overrides is started: it continues, as with more epochs, or refuses the change.
     """
     has_ended = read_tracked(RunFolder(folder)).finished is not False
     saved = settings_of(folder) if has_ended else {}
@@ -103,8 +103,8 @@ def _has_finished(folder: Path, overrides: Sequence[str]) -> bool:
 class RunQueue:
     """Trains one run after another, each in a child process, until a signal stops the sweep.
 
-    A terminal sends Ctrl-C and its own end to the child as well; SIGTERM is passed on to it. Then
-    the sweep waits for the child, which writes a checkpoint.
+    A terminal also sends Ctrl-C and SIGHUP to the child; SIGTERM is passed on to it. Then the sweep
+    waits for the child, which writes a checkpoint.
     """
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class RunQueue:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Pass SIGTERM on once: the child takes a second one as an order to exit at once."""
+        """Pass SIGTERM on once, because a second one would end the child at once."""
         if self._terminated and self._process is not None:
             process, self._process = self._process, None
             process.terminate()
@@ -132,7 +132,7 @@ class RunQueue:
         folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "entry_point", "train", *overrides]
         process = self._process = subprocess.Popen(command, env=environment)
-        self._pass_on()  # a signal that came before the process existed
+        self._pass_on()  # if a signal arrived before the process existed
         return process.wait()
 
 

@@ -1,9 +1,9 @@
-"""One rank of a training job, started by the command `train` or by a torchrun of yours:
+"""One rank of a training job, started by the command `train` or by your own torchrun:
 `python -m entry_point.train [Hydra overrides]`, or `--config FILE` with the whole configuration, as
-a model folder keeps it.
+in a model folder.
 
-Torchrun's variables give its place, and `ML_ROOT` (else /opt/ml) is the run folder, where it leaves
-model, metrics and plots. Ends with one of `entry_point.job.program.ExitCode`.
+torchrun's variables define its rank, and `ML_ROOT` (else /opt/ml) the run folder, in which it
+writes model, metrics and plots. Ends with one of `entry_point.job.program.ExitCode`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    """Train while no other job does in the run folder, which the command `train` holds itself."""
+    """Train while holding the lock of the run folder, unless the command `train` holds it."""
     run = RunFolder.from_environment()
     by_hand = JOB_BEGAN not in os.environ and os.environ.get("RANK", "0") == "0"
     with holding(run) if by_hand else nullcontext():
@@ -42,7 +42,7 @@ def _run(arguments: Sequence[str]) -> int:
 def train(arguments: Sequence[str], run: RunFolder) -> int:
     """Train; returns the exit code."""
     config = _configuration(arguments, run)
-    # Not above: processes that it spawns for reading import this file, but need no trainer.
+    # Not above: spawned data workers import this file, but need no trainer.
     from entry_point.job.devices import join_devices
     from entry_point.training.expected_pixels import with_expected_pixels
     from entry_point.training.named_parts import require_named_parts
@@ -50,7 +50,7 @@ def train(arguments: Sequence[str], run: RunFolder) -> int:
     from entry_point.training.resume import with_recorded_split
     from entry_point.training.trainer import run_training
 
-    # Before the ranks have met: your own code may warn when it is imported.
+    # Before the ranks have joined, because your own code may log warnings when it is imported.
     log_to_stdout(os.environ.get("RANK", "0") == "0")
     require_named_parts(config, run.channels)
     check_ranks(config.trainer, int(os.environ.get("WORLD_SIZE", "1")), config.optim.accumulate)

@@ -1,7 +1,7 @@
 """Fetches published weights into the folder `pretrained`: `python -m entry_point weights NAME ...`.
 
-A NAME is that of a model of torchvision or timm, as in `model.name`. The library's own downloader
-does the work, and compares the checksum. Then `model.weights=pretrained` finds the file.
+A NAME is a model of torchvision or timm, as in `model.name`. The library's own downloader fetches
+the file and verifies its checksum. Then `model.weights=pretrained` finds it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from entry_point.training.published_weights import Published, published
 
 
 def fetch(names: Sequence[str]) -> int:
-    """Fetch the weights of these models, unless they are there; returns the exit code.
+    """Fetch the weights of these models, unless they exist; returns the exit code.
 
     Raises ConfigError for a model without published weights, UserError without a network, and
     OSError for a full disk.
