@@ -1,4 +1,4 @@
-"""Checks settings with pydantic: a line `key=value: what pydantic says` for each wrong one."""
+"""Checks settings with pydantic: each mistake becomes a line `key=value: PYDANTIC'S SENTENCE`."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from entry_point.config.config_errors import ConfigError, near
 
 T = TypeVar("T")
 Node = Mapping[str, Any]
-"""What a JSON schema says of a setting, or of a class of settings."""
+"""The JSON schema of a setting, or of a class of settings."""
 _FOR_LAUNCH = ("target", "job", "resume_from")
 _MOST_NAMED = 9
-"""Keys in a line: nobody reads longer lists."""
+"""Most keys that a line lists."""
 
 
 def check_config(plain: Any, schema: type[T], group: str = "", context: str = "") -> T:
-    """Return `plain` as a checked `schema`, whose keys are below `group`; raises ConfigError.
+    """Return `plain` as a checked `schema`; raises ConfigError, with `group` before the keys.
 
     `context` is TYPED_HERE or empty.
     """
@@ -34,9 +34,9 @@ def check_config(plain: Any, schema: type[T], group: str = "", context: str = ""
 
 
 def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
-    """Returns pydantic's sentence behind the key and its value, as they are typed."""
+    """Returns an error with the key and value as typed, and pydantic's sentence."""
     kind, context, value = mistake["type"], mistake.get("ctx", {}), mistake["input"]
-    if isinstance(own := context.get("error"), ConfigError):  # it has named the key
+    if isinstance(own := context.get("error"), ConfigError):  # names the key already
         return own
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in mistake["loc"])
     path = "".join(parts).lstrip(".")
@@ -53,7 +53,7 @@ def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
     else:
         message += near(str(value), re.findall("'(.*?)'", context.get("expected", "")))
     key = f"{group}.{path}".strip(".")
-    if isinstance(value, dict) and (is_unknown or kind == "missing"):  # all of a group
+    if isinstance(value, dict) and (is_unknown or kind == "missing"):  # a whole group
         return ConfigError(key, message=message)
     return ConfigError(key, value, message)
 
@@ -69,7 +69,7 @@ def as_setting(group: str, word: object, schema: type) -> str:
 
 
 def _meant(path: str, schema: type, group: str) -> str:
-    """Returns what the user may have meant by a key that does not exist."""
+    """Returns the message for a key that does not exist, with keys that may be meant."""
     leaves = [key for key, _ in settings_of(json_tree(schema))]
     keys = [*{key.rpartition(".")[0]: None for key in leaves if "." in key}, *leaves]
     above, _, name = path.rpartition(".")
@@ -91,8 +91,8 @@ def _meant(path: str, schema: type, group: str) -> str:
 
 @cache
 def json_tree(schema: Any) -> Node:
-    """Returns the JSON schema of a class of settings, with each reference replaced by what it
-    means, and what a setting may be besides null in the setting's own node."""
+    """Returns the JSON schema of a class of settings, with references replaced by their content,
+    and optional settings merged with their type other than null."""
     whole = TypeAdapter(schema).json_schema()
     return _replaced(whole, whole.get("$defs", {}))
 

@@ -1,4 +1,4 @@
-"""The commands that programs print, made of their settings."""
+"""Composes the commands that programs print from settings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from entry_point.config.data_config import FORMATS, OF_SAMPLES, DataConfig
 from entry_point.config.override_text import spell
 
-# Within double quotes, a shell gives these a meaning.
+# Characters that a shell interprets within double quotes.
 _SPECIAL = re.compile(r'["$`\\!]')
 
 
 def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
-    """Returns the command that runs `target` with these words and settings, as a shell takes it."""
+    """Returns the shell command that runs a target of make with these words and settings."""
     inside = typed(settings, *words)
     quoted = shlex.quote(inside) if _SPECIAL.search(inside) else f'"{inside}"'
     return f"make {target} ARGS={quoted}"
@@ -26,7 +26,7 @@ def make(target: str, settings: Mapping[str, Any], *words: str) -> str:
 def typed(settings: Mapping[str, Any], *words: str) -> str:
     """Returns these words and settings as typed into `ARGS="..."`.
 
-    A shell reads them twice, before make and after it; make reads `$` as a variable.
+    Shells parse them twice, before and after make, and make expands `$`.
     """
     arguments = [*words, *(f"{key}={spell(value)}" for key, value in settings.items())]
     return shlex.join(arguments).replace("$", "$$")
@@ -50,17 +50,17 @@ def changes(
 
 
 def check_command(data: DataConfig) -> str:
-    """Returns how to list all damaged images at once."""
-    if data.format not in FORMATS:  # your own, which only you can read
+    """Returns the command that lists all damaged images at once."""
+    if data.format not in FORMATS:  # your own source, which no command knows
         return "the log names each"
-    # A packed dataset has its own indexes.
+    # A packed dataset contains its indexes.
     known = replace(data, index_root=None) if data.format == "shards" else data
     settings = described(known, "root", "images", "table", "index_root")
     return f"`{make('check-dataset', settings)}` lists them all"
 
 
 def index_command(data: DataConfig) -> str:
-    """Returns how to make the indexes that `index_root` must hold, or those beside the images."""
+    """Returns the command that makes the indexes in `index_root`, or those beside the images."""
     to = {} if data.index_root is None else {"output": data.index_root}
     known = replace(data, index_root=None)
     settings = described(known, "root", "images", "table", "val_fraction")
@@ -69,17 +69,17 @@ def index_command(data: DataConfig) -> str:
 
 
 def convert_command(root: Path) -> str:
-    """Returns how to make a packed dataset of version 1 one of this version."""
+    """Returns the command that converts a packed dataset of version 1."""
     root = root if root.name.strip(".") else root.resolve()
     output = str(root.with_name(f"{root.name}-2"))
     return make("dataset", {"source": str(root), "output": output})
 
 
 def described(data: DataConfig, *own: str) -> dict[str, Any]:
-    """Returns what differs from the defaults and decides the images of a dataset, their pixels,
-    labels and splits, as programs take it: `own` settings, and others as `data.KEY`.
+    """Returns the settings, other than defaults, that decide a dataset's images, pixels, labels and
+    splits, under a program's keys: `own` ones, and others as `data.KEY`.
 
-    FOLDER stands for a `root` that only the job knows.
+    FOLDER replaces a `root` that only the job knows.
     """
     of_dataset = {key: each for key, each in asdict(data).items() if key not in OF_SAMPLES}
     settings = {"root": "FOLDER", **changes(of_dataset, asdict(DataConfig()))}

@@ -1,4 +1,4 @@
-"""The only way in for a configuration: Hydra composes it from `configs/`, pydantic checks it."""
+"""Loads each configuration: Hydra composes it from `configs/`, pydantic checks it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from entry_point.job import own_code
 T = TypeVar("T")
 CONFIGS = own_code.configs()
 _PACKAGE_LINE = "# @package _global_"
-# As Hydra reads it: after blank lines and comments with an @ only.
+# Hydra reads it only after blank lines and comments with an @.
 _PACKAGE_HEADER = r"(\s*#\s*@.*\n)*\s*#\s*@package +_global_\s*(\n|$)"
 
 
@@ -37,8 +37,8 @@ def load_config(
 ) -> T:
     """Compose `configs/<name>.yaml` with Hydra overrides and return a checked `schema`.
 
-    The YAML file names `<name>_schema`, the defaults of the class, in its defaults list. A path
-    may be a URI without the `context`.
+    The YAML file names `<name>_schema`, the defaults of the class, in its defaults list. With an
+    empty `context`, paths may be URIs.
 
     Raises:
         ConfigError: a line for each mistake, with the key, its value and what is allowed.
@@ -60,7 +60,7 @@ def load_config(
 
 
 def defaults(schema: type) -> dict[str, Any]:
-    """Returns the defaults of a class of settings by key; a key that needs a value has none."""
+    """Returns the defaults of a class of settings by key, without required keys."""
     known = cast(Any, schema).__pydantic_fields__
     return {
         name: TypeAdapter(Any).dump_python(field.get_default(call_default_factory=True))
@@ -70,10 +70,10 @@ def defaults(schema: type) -> dict[str, Any]:
 
 
 def load_resolved(text: str, schema: type[T]) -> T:
-    """Return the config that `resolved_yaml` wrote, perhaps of an earlier version, checked again.
+    """Parse and check the config that `resolved_yaml` wrote, perhaps in an earlier version.
 
     Raises ConfigError and YAMLError, also for aliases, which `resolved_yaml` does not write: ten
-    lines of nested ones stand for gigabytes.
+    lines of nested aliases can expand to gigabytes.
     """
     settings = yaml.load(text, _WithoutAliases)
     if isinstance(settings, dict):
@@ -94,7 +94,7 @@ def resolved_yaml(config: Any) -> str:
 
 
 def _groups(name: str) -> set[str]:
-    """Returns the groups of which a file has an option, as in `model: resnet18`."""
+    """Returns the groups for which a file chooses an option, as in `model: resnet18`."""
     with (CONFIGS / f"{name}.yaml").open(encoding="utf-8") as file:
         listed = (yaml.safe_load(file) or {}).get("defaults", ())
     return {group for each in listed if isinstance(each, dict) for group in each}
@@ -102,7 +102,7 @@ def _groups(name: str) -> set[str]:
 
 @contextmanager
 def _explaining(schema: type) -> Iterator[None]:
-    """Turns what Hydra, OmegaConf and YAML raise into ConfigError."""
+    """Turn errors of Hydra, OmegaConf and YAML into ConfigError."""
     try:
         yield
     except MissingConfigException as error:
@@ -113,7 +113,7 @@ def _explaining(schema: type) -> Iterator[None]:
         raise ConfigError(group, option, message) from error
     except OmegaConfBaseException as error:
         raise ConfigError(str(error.full_key), message=str(error.msg).splitlines()[0]) from error
-    except yaml.YAMLError as error:  # which names the file and the line
+    except yaml.YAMLError as error:  # names the file and the line
         message = f"not valid YAML: {' '.join(str(error).split())}; indent with spaces, never tabs"
         raise ConfigError("configuration", message=message) from error
     except UnicodeDecodeError as error:
@@ -122,14 +122,14 @@ def _explaining(schema: type) -> Iterator[None]:
     except ConfigError:
         raise
     except (HydraException, ValueError) as error:
-        # What follows is Hydra's advice for its own command line.
+        # The rest of the message is Hydra's advice for its own command line.
         first, _, rest = (str(error) or str(error.__cause__)).partition("\n")
         reason = f"{first} {rest.splitlines()[0]}" if first.endswith(":") and rest else first
         raise ConfigError("configuration", message=reason) from error
 
 
 def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) -> None:
-    """Set the overrides' keys, also new ones: `check_config` knows which exist; `~key` removes one.
+    """Set the keys of the overrides; `~key` removes one. `check_config` later refuses unknown keys.
 
     Raises ConfigError and OmegaConf's errors.
     """
@@ -137,11 +137,11 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
     for override in overrides:
         key = override.key_or_group
         if any(key.startswith(f"{word}.") for word in words):
-            continue  # `check_config` names the word that was typed in the place of a group
+            continue  # `check_config` refuses the word that was typed in the place of a group
         if not override.is_delete():
             value = typed_value(override, schema)
             words = {*words, key} if isinstance(value, str) else words - {key}
-            # Merged, a list in the place of a dict would be OmegaConf's error, which has no value.
+            # Not merged: for a list in the place of a dict, OmegaConf's error would lack the value.
             OmegaConf.update(config, key, value, merge=isinstance(value, dict), force_add=True)
             continue
         above, _, name = key.rpartition(".")
@@ -153,7 +153,7 @@ def set_values(config: DictConfig, overrides: Iterable[Override], schema: type) 
 
 
 def _is_option(override: Override, groups: set[str]) -> bool:
-    """Returns whether Hydra reads the override as an option of a group, as in `model=resnet50`.
+    """Returns whether the override chooses an option of a group, as in `model=resnet50`.
 
     Raises ConfigError for several values.
     """
@@ -182,9 +182,9 @@ def _require_package_line(names: Any) -> None:
 
 
 def _as_option(override: Override) -> str:
-    """Returns the override with the option's name as it was typed, which may look like a number.
+    """Returns the override with the option's name as typed, which may look like a number.
 
-    Hydra adds groups with `+`, which changes nothing here: each has an option already.
+    Hydra's `+`, which adds a group, is dropped: each group has an option already.
     """
     text = override.input_line or ""
     if override.is_delete():
@@ -193,7 +193,7 @@ def _as_option(override: Override) -> str:
 
 
 def _no_such_option(group: str, option: str, options: Sequence[str], schema: type) -> str:
-    """Returns what may stand in the place of an option that a group does not have."""
+    """Returns the message for an option that a group does not have, with the allowed ones."""
     instead = as_setting(group, option, schema)
     allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(f"={option}") else "")
     return f"must be one of {allowed}{near(option, options)}"

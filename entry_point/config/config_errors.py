@@ -1,7 +1,7 @@
-"""`ConfigError`: a setting that is wrong, or holds credentials.
+"""`ConfigError`: a setting is wrong, or holds credentials.
 
-A run writes its settings to its log, model, report and loggers, so credentials are refused. Uses
-the standard library only, because `make docker-train` runs before anything is installed.
+Credentials are refused because a run writes its settings to its log, model, report and loggers.
+Uses the standard library only, because `make docker-train` runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entry_point.job.program import UserError
 _NO_VALUE = object()
 # `user:password@` or `token@` after a scheme.
 _CREDENTIALS = re.compile(r"""\b[a-z][\w+.-]+://[^\s/?#"<>]+@""", re.IGNORECASE)
-# What these keys hold are environment variables.
+# Keys of environment variables, which may hold credentials.
 _ENVIRONMENT = re.compile(r"(job\.)?environment\b")
 
 
@@ -26,7 +26,7 @@ class ConfigError(UserError, ValueError):
     def __init__(self, key: str, value: object = _NO_VALUE, message: str = "") -> None:
         """The text is `key=value: message`, or `key: message` for a key without a value.
 
-        For a key or value that is retired, the message is what to use instead.
+        For a retired key or value, the message is what to use instead.
         """
         typed = key if value is _NO_VALUE else f"{key}={shown(value)}"
         message = retired(key, typed) or message
@@ -34,8 +34,8 @@ class ConfigError(UserError, ValueError):
 
 
 def shown(value: object, write: Callable[[str], str] = str) -> str:
-    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`, `{fc.*:{lr:0.1}}`, with its
-    texts as `write` returns them."""
+    """Return a value in Hydra's syntax: `null`, `true`, `[0.9,0.999]`, `{fc.*:{lr:0.1}}`; `write`
+    converts its texts."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -48,21 +48,21 @@ def shown(value: object, write: Callable[[str], str] = str) -> str:
 
 
 def near(value: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean X?` for the allowed value closest to a typo, in any case, else
-    nothing."""
+    """Return `; did you mean X?` with the allowed value closest to a typo, ignoring case; empty if
+    none is close."""
     known = {each.lower(): each for each in allowed}
     match = difflib.get_close_matches(value.lower(), known, n=1)
     return f"; did you mean {known[match[0]]}?" if match else ""
 
 
 def refuse_in_overrides(overrides: Iterable[str]) -> None:
-    """Raises ConfigError for the first override with credentials; it names the key only."""
+    """Raise ConfigError for the first override with credentials; the message names only the key."""
     for override in overrides:
         refuse_in_value(override.partition("=")[0].lstrip("+~"), override)
 
 
 def refuse_in_value(key: str, value: object) -> None:
-    """Raises ConfigError for a value with credentials; it names only `key`, or the one below it."""
+    """Raise ConfigError for a value with credentials; it names only `key`, or a key below it."""
     if isinstance(value, dict):
         for name, item in value.items():
             refuse_in_value(f"{key}.{name}".lstrip("."), item)

@@ -1,11 +1,11 @@
 """Hydra overrides as SageMaker hyperparameters, and back.
 
-An override travels as itself, `optim.lr` with the value `0.05`, so that the console shows it and
-searches by it, and a tuning job can vary it. SDKs, toolkits and tuning jobs write values in their
-own ways: JSON's strings, lists and objects, and Python's `None`, are read as well.
+A hyperparameter is an override, `optim.lr` with the value `0.05`, so that the console can show and
+search it, and a tuning job can vary it. SDKs, toolkits and tuning jobs write values differently:
+JSON's strings, lists and objects, and Python's `None`, are also read.
 
 The driver of SDK v3's `SourceCode` exports each hyperparameter as a shell variable, whose name
-cannot have a dot: for it, write `optim__lr`.
+cannot have a dot: there, write `optim__lr`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from entry_point.config.override_text import spell
 from entry_point.job.run_folder import ContractError, read_json
 
 FILE = "hyperparameters.json"
-# The SDKs, the containers' toolkit and tuning jobs add keys under these prefixes.
+# Prefixes of keys that the SDKs, the containers' toolkit and tuning jobs add.
 _FOREIGN_PREFIXES = ("sagemaker_", "_tuning_")
 
 
@@ -34,9 +34,9 @@ def read_overrides(folder: Path) -> list[str]:
 
 
 def encode(overrides: Sequence[str]) -> dict[str, str]:
-    """Returns the hyperparameters for overrides; of one key, the last counts, as in Hydra.
+    """Returns the hyperparameters for overrides; the last override of a key counts, as in Hydra.
 
-    Raises ConfigError for `+key=value` and `~key`, which no hyperparameter can say.
+    Raises ConfigError for `+key=value` and `~key`, which no hyperparameter can express.
     """
     found = {}
     for override in overrides:
@@ -56,7 +56,7 @@ def decode(hyperparameters: Mapping[str, object]) -> list[str]:
 
     Raises ContractError for a job that was sent a script.
     """
-    # SDK v2 sends a script with `entry_point=`, which this image would ignore. In AWS's own image,
+    # With `entry_point=`, SDK v2 sends a script, which this image would ignore. In AWS's own image,
     # SageMaker's toolkit runs the script, which may start this program.
     script = str(hyperparameters.get("sagemaker_program", "")).strip('"')  # the SDK writes JSON
     if script and "SM_USER_ENTRY_POINT" not in os.environ:
@@ -74,13 +74,13 @@ def decode(hyperparameters: Mapping[str, object]) -> list[str]:
 
 
 def _as_typed(key: str, value: str) -> str:
-    """Returns the value of a hyperparameter as one would type it behind `key=`.
+    """Returns the value of a hyperparameter as it would be typed after `key=`.
 
-    A value that would be an override on the command line is the same here, anything else is text.
+    A value that is valid on the command line means the same here; any other value is text.
     """
     if value == "None":
         return "null"
-    # JSON and Hydra differ in escapes and in objects only: "gr\u00fcn", "a\\b", {"a": 1}
+    # JSON and Hydra differ only in escapes and objects: "gr\u00fcn", "a\\b", {"a": 1}
     if "\\" in value or value.startswith("{"):
         with suppress(ValueError):
             parsed = json.loads(value)

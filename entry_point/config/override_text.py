@@ -1,6 +1,6 @@
-"""Writes a value behind `key=`: as the text that `parse_overrides` reads back as this value.
+"""Writes values for overrides, as texts that `parse_overrides` reads back as these values.
 
-It needs no Hydra: a program over the loader alone prints commands, too.
+Does not import Hydra, as programs that use only the loader also print commands.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from functools import partial
 from entry_point.config.config_errors import shown
 
 _TYPED_WORDS = {"true", "false", "null", "none", "nan", "inf"}
-# Paths and words that a setting of text takes without quotes, as `parse_overrides` reads them.
+# Paths and words that `parse_overrides` reads as text without quotes.
 _PLAIN = re.compile(r"""(\.{0,2}/[^'",\[\]{}\\\n\t]*|[A-Za-z_][^'",\[\]{}()\\\n\t]*)(?<! )""")
-# What Hydra's grammar reads as one text in a list.
+# Texts that Hydra's grammar reads as one item of a list.
 _PLAIN_ITEM = re.compile(r"[A-Za-z_][A-Za-z0-9_\-./]*")
 
 
 def spell(value: object) -> str:
-    """Returns the text behind `key=` for a value, with quotes around texts that need them."""
+    """Returns the text after `key=` for a value, with quotes around texts that need them."""
     if isinstance(value, str):
         return _quote_unless(_PLAIN, value)
     return shown(value, partial(_quote_unless, _PLAIN_ITEM))
@@ -33,7 +33,7 @@ def quote(text: str) -> str:
     """Returns a quoted text in Hydra's grammar, with quotes and the backslashes before them
     escaped.
 
-    `${` is escaped too: OmegaConf would read an interpolation.
+    `${` is also escaped, which OmegaConf would read as an interpolation.
     """
     text = re.sub(r"(\\*)\$\{", r"\1\1\\${", text)
     text = re.sub(r"(\\*)'", r"\1\1\\'", text)

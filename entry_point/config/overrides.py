@@ -1,8 +1,8 @@
-"""How the text of an override is read; `override_text.py` writes it.
+"""Parses overrides; `override_text.py` writes them.
 
-Hydra's grammar decides, with two additions. A text setting is what was typed: Hydra reads a folder
-`2024_11_27` as a number, and only the schema knows what is text. And a path needs no quotes, though
-Hydra knows only ASCII letters, and none of `=(){}#&~`, outside them.
+The grammar is Hydra's, with two additions. Values of text settings are taken as typed: Hydra reads
+a folder `2024_11_27` as a number, and only the schema knows which settings are text. And paths need
+no quotes: without them, Hydra accepts only ASCII letters, and none of `=(){}#&~`.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from entry_point.config.config_errors import ConfigError, refuse_in_overrides
 from entry_point.config.data_config import DataConfig
 from entry_point.config.override_text import quote, spell
 
-# No list, dictionary, sweep, quotes or interpolation; commas alone or within braces only.
+# No list, dictionary, sweep, quotes or interpolation; commas only alone or within braces.
 _PLAIN_TEXT = r"""(?![\[{])(?!.*\$\{)([^'",{]|\{[^'"{}]*\})*|,"""
 
 
 def parse_overrides(overrides: Sequence[str]) -> list[Override]:
-    """Parse overrides; raises ConfigError for the first that is none, or has credentials."""
+    """Parse overrides; raises ConfigError for the first that is invalid, or has credentials."""
     refuse_in_overrides(overrides)
     parser = OverridesParser.create()
     return [_parse(parser, override) for override in overrides]
 
 
 def _parse(parser: OverridesParser, override: str) -> Override:
-    """Returns the parsed override. A value that Hydra cannot read is JSON's object, or text, as in
-    quotes, if it looks so: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar."""
+    """Returns the parsed override. A value that Hydra cannot parse is read as a JSON object or, if
+    it matches _PLAIN_TEXT, as text: s3://bucket/year=2024/, photos (1), photos-{000..146}.tar."""
     try:
         return parser.parse_override(override)
     except HydraException as error:
@@ -64,22 +64,22 @@ class _AsTyped(HydraOverrideVisitor):
 
 
 def as_typed(override: Override) -> Override:
-    """Returns an override whose numbers, truth values and null are the texts that were typed."""
+    """Returns an override with numbers, truth values and null as the texts that were typed."""
     lexer = OverrideLexer(InputStream(override.input_line))
     tree = OverrideParser(CommonTokenStream(lexer)).override()
-    with suppress(HydraException):  # a function of numbers, such as range(1,3)
+    with suppress(HydraException):  # for functions of numbers, such as range(1,3)
         typed: Override = _AsTyped(create_functions()).visit(tree)
         return typed
     return override
 
 
 def typed_value(override: Override, schema: type) -> Any:
-    """Returns an override's value, with the typed text where `schema` has text."""
+    """Returns an override's value, with texts as typed where `schema` has text settings."""
     node = json_tree(schema)
     for name in override.key_or_group.split("."):
         node = _below(node, name)
     text = (override.input_line or "").partition("=")[2]
-    # A blank whose quotes the shell took: Hydra drops it. It is no path.
+    # The shell has removed the quotes around a blank, which Hydra would drop. Paths have minLength.
     if text.isspace() and "minLength" not in node:
         return text
     return _chosen(override.value(), as_typed(override).value(), node)
@@ -93,14 +93,14 @@ def _chosen(read: Any, typed: Any, node: Node) -> Any:
     if isinstance(read, list):
         items = node.get("items", {})
         return [_chosen(each, text, items) for each, text in zip(read, typed, strict=True)]
-    if read is None:  # a text in a variable or a tag only
+    if read is None:  # `null` is a text only in environment variables and tags
         return typed if node == {"type": "string"} else None
     return typed if node.get("items", node).get("type") == "string" else read
 
 
 def _below(node: Node, name: str) -> Node:
-    """Returns the node of the setting that a node has by this name."""
-    if name == "data":  # some programs take any settings of it
+    """Returns the node below `node` for the setting of this name."""
+    if name == "data":  # some programs take all settings of `data`
         return json_tree(DataConfig)
     inner = node.get("properties", {}).get(name) or node.get("additionalProperties")
     return inner if isinstance(inner, dict) else {}

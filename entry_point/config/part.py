@@ -1,4 +1,4 @@
-"""Part N of M of the work: what one run packs or predicts, and what its files are called."""
+"""Part N of M of the work: the share that one run packs or predicts, and its file names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from entry_point.job.processing import ProcessingJob
 
 @dataclass(frozen=True)
 class Part:
-    """Part `number` of `count`, from 1 on. Raises ValueError for others."""
+    """Part `number` of `count`, counted from 1. Raises ValueError for other numbers."""
 
     number: int = 1
     count: int = 1
@@ -38,12 +38,12 @@ class Part:
 
     @property
     def padded(self) -> str:
-        """The number, so that sorted names are in the order of the parts."""
+        """The number with leading zeros, so that sorted names are in the order of the parts."""
         return f"{self.number:0{len(str(self.count))}}"
 
     def name(self, stem: str, suffix: str) -> str:
-        """Returns the part's file: `dataset.json` of an only part, `dataset-2-of-4.json` of
-        several."""
+        """Returns the part's file name: `dataset.json` for a single part, `dataset-2-of-4.json` for
+        one of several."""
         return f"{stem}-{self.padded}-of-{self.count}{suffix}" if self.count > 1 else stem + suffix
 
     @property
@@ -52,22 +52,22 @@ class Part:
 
     @property
     def index(self) -> str:
-        """In the folder of each split."""
+        """The part's index file in the folder of each split."""
         return self.name("index", ".safetensors")
 
     @property
     def predictions(self) -> str:
-        """Its file of predictions, also of an only part."""
+        """The part's file of predictions, numbered even if it is the only part."""
         return f"part-{self.padded}-of-{self.count}.parquet"
 
     def of(self, images: int) -> range:
-        """Returns the images that it predicts; all parts together have each image once."""
+        """Returns the numbers of the part's images; all parts together have each image once."""
         first, end = ((at * images) // self.count for at in (self.number - 1, self.number))
         return range(first, end)
 
 
 def path_of_run(key: str, value: str | None, default: Path | None) -> Path:
-    """Returns the path that a setting names, else the job's. Raises ConfigError without either."""
+    """Returns the path in a setting, else the job's `default`. Raises ConfigError without both."""
     if value is None and default is None:
         raise ConfigError(key, message=f"has no value; add {key}=PATH")
     return Path(value or default or "")
@@ -76,7 +76,7 @@ def path_of_run(key: str, value: str | None, default: Path | None) -> Path:
 def part_of_run(chosen: str | None, job: ProcessingJob | None, source: Path) -> tuple[Part, bool]:
     """Returns the part that a run works on, and whether `source` holds only the files of this part.
 
-    It is the `chosen` one, else that of the host in a job, else all.
+    The part is the `chosen` one, else that of this host in a job, else the only one.
     """
     if chosen is not None:
         return Part.parse(chosen), False

@@ -1,4 +1,4 @@
-"""Settings that name a thing: a known word, or the dotted path to your own."""
+"""Resolves settings that name code: a known word, or the dotted path of your own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from entry_point.config.retired import retired
 
 T = TypeVar("T")
 TIMM = "timm/"
-"""How `model.name` begins for a model of timm."""
+"""Prefix of `model.name` for models of timm."""
 
 
 def resolve(key: str, name: str, known: Mapping[str, T]) -> T | Any:
-    """Return `known[name]`, or what the dotted path `name` (package.module.thing) names.
+    """Return `known[name]`, or the object with the dotted path `name` (package.module.thing).
 
     Raises:
         ConfigError: `name` is neither; the line names `key`, the known words and the nearest one.
@@ -31,7 +31,7 @@ def resolve(key: str, name: str, known: Mapping[str, T]) -> T | Any:
 def check_name(key: str, name: str, known: Collection[str]) -> None:
     """Raise ConfigError unless `name` is a known word or has the form of a dotted path.
 
-    For a config, which is checked where the user's packages need not be installed.
+    For configurations, which are also checked where the user's packages are not installed.
     """
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if name not in known and not is_path:
@@ -51,7 +51,7 @@ def require_package(key: str, name: str, package: str, extra: str) -> None:
 
 
 def full_name(thing: object) -> str:
-    """Returns the dotted path of an object's class, as settings name it."""
+    """Returns the dotted path of an object's class, as used in settings."""
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
@@ -59,7 +59,7 @@ def _import(key: str, path: str) -> Any:
     module_name, _, attribute = path.rpartition(".")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:  # a module may raise anything while it is imported
+    except Exception as error:  # importing a module may raise any error
         reason = f"{type(error).__name__}: {error}".partition("\n")[0] + _line_of(error)
         if isinstance(error, ModuleNotFoundError) and (instead := retired(f"import {error.name}")):
             reason = f"{error.name} is {instead}"
@@ -72,7 +72,7 @@ def _import(key: str, path: str) -> Any:
 
 
 def _line_of(error: Exception) -> str:
-    """Returns which line of your own code raised an error of an import, as in ", at net.py:7"."""
+    """Returns the line of your own code that raised an error in an import, as ", at net.py:7"."""
     _here, _importlib, *frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).is_file() and "site-packages" not in f.filename]
     return f", at {own[-1].filename}:{own[-1].lineno}" if own else ""
@@ -103,7 +103,7 @@ def check_call(
         raise ConfigError(f"{key}.{own[0]}", kwargs[own[0]], "is set by the job; remove it")
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # a function of C has none
+    except (TypeError, ValueError):  # functions in C have no signature
         return
     taken = signature.parameters
     called = getattr(function, "__qualname__", type(function).__qualname__)

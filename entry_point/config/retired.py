@@ -1,8 +1,9 @@
-"""What is no longer there, and what to use instead; and what was not there yet.
+"""Retired settings, values and commands, with their replacements; settings that older versions did
+not have.
 
-A key is spelled as in `trainer.onnx`, one value of a key that stays as in `augment.name=auto`, and
-an extra as in `EXTRAS=onnx`; a command after its make target, a package after `import`; of the
-server, a media type, a URL, a variable. Uses the standard library only, as `ConfigError` does.
+Spelled as `trainer.onnx` for a key, `augment.name=auto` for one value of a key that stays,
+`EXTRAS=onnx` for an extra, by the make target for a command, with `import` before a package; for
+the server, a media type, a URL or a variable. Uses the standard library only, as `ConfigError`.
 """
 
 from collections.abc import Mapping
@@ -42,19 +43,19 @@ RETIRED = {
 }
 
 NOT_YET = {"val_top_up": None}
-"""Settings of `data` that earlier versions did not have, and the values that say what these did."""
+"""Settings of `data` that earlier versions did not have, with values for what these did."""
 
 OF_MODELS = ("unfinished",)
-"""What version 1 wrote into a model's configuration beside its settings."""
+"""Keys that version 1 wrote into a model's configuration beside the settings."""
 
 
 def retired(*spellings: str) -> str:
-    """Returns the words after the first of `spellings` that is retired; empty if none is."""
+    """Returns the message for the first of `spellings` that is retired; empty if none is."""
     return next((f"retired: use {RETIRED[each]}" for each in spellings if each in RETIRED), "")
 
 
 def without_retired(settings: Mapping[str, Any], group: str = "") -> dict[str, Any]:
-    """Returns the settings of a run of an earlier version, without those that are retired."""
+    """Returns the settings of a run of an earlier version, without retired ones."""
     left = {}
     for name, value in settings.items():
         key = f"{group}{name}"
@@ -64,6 +65,6 @@ def without_retired(settings: Mapping[str, Any], group: str = "") -> dict[str, A
 
 
 def with_later(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns the settings of a run of an earlier version, with those that it did not have yet."""
+    """Returns the settings of a run of an earlier version, with those that it did not have."""
     data = settings.get("data", {})
     return {**settings, "data": {**NOT_YET, **data}} if isinstance(data, dict) else settings

@@ -1,4 +1,4 @@
-"""What the classes of settings share: pydantic checks them, and numbers are taken as typed.
+"""Types for the classes of settings, which pydantic checks without converting values.
 
 A setting is a field with a default, its bounds and, below it, the text of docs/settings.md:
 
@@ -7,7 +7,7 @@ A setting is a field with a default, its bounds and, below it, the text of docs/
         epochs: Int = Field(default=5, ge=1)
         \"\"\"Passes over the train split.\"\"\"
 
-What several settings must agree on, `__post_init__` checks; it raises ConfigError.
+`__post_init__` checks settings that depend on each other, and raises ConfigError.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SETTINGS = ConfigDict(
     use_attribute_docstrings=True,
 )
 
-# Without Strict, `true` would be the number 1, and "3" the number 3.
+# Without Strict, `true` would become 1, and "3" would become 3.
 Int = Annotated[int, Strict()]
 Float = Annotated[float, Strict()]
 Bool = Annotated[bool, Strict()]
@@ -35,11 +35,11 @@ Positive = Annotated[float, Strict(), Field(gt=0)]
 Count = Annotated[int, Strict(), Field(ge=1)]
 
 TYPED_HERE = "typed here"
-"""The validation context of settings that a program of this machine was given."""
+"""The validation context of settings that were given to a program on this machine."""
 
 
 def _as_path(text: str, info: ValidationInfo) -> str:
-    # As a path, s3://bucket/photos is the folder `s3:`, to which a program would even write.
+    # As a path, s3://bucket/photos would be in the folder `s3:`, which programs would even create.
     if info.context == TYPED_HERE and re.match(r"[A-Za-z][\w+.-]+://", text):
         message = "must be a path on this machine; `aws s3 sync` copies from and to S3, and a job "
         message += "on SageMaker gets a prefix as a channel"
@@ -48,11 +48,11 @@ def _as_path(text: str, info: ValidationInfo) -> str:
 
 
 FilePath = Annotated[str, Field(min_length=1), AfterValidator(_as_path)]
-"""A path; `~` is the home folder, which a shell does not expand after `=`. An empty one, as of a
-variable that is not set, would be the working directory."""
+"""A path. `~` is the home folder, which a shell does not expand after `=`. Not empty: an unset
+variable would become the working directory."""
 
 
 Words = Annotated[
     list[str], BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
 ]
-"""A list; a word alone is a list of one."""
+"""A list of words; a single word is a list of one."""

@@ -1,4 +1,4 @@
-"""The settings of a program, as `--help` lists them."""
+"""Prints the settings of a program for `--help`."""
 
 from __future__ import annotations
 
