@@ -13,7 +13,7 @@ from entry_point.job.text import printable
 
 @dataclass(frozen=True)
 class Damage:
-    """An image that could not be decoded; both texts are made printable."""
+    """An image that could not be decoded. Both texts are printable."""
 
     key: str
     reason: str
@@ -29,16 +29,16 @@ class Batch:
     """RGB, uint8 (N, 3, image_size, image_size), channels_last. With several views of an image:
     (N, views, 3, image_size, image_size), channels last."""
     labels: Tensor
-    """int64 (N,), or float32 (N, outputs) if the source's kind is `labels` or `numbers`; of kind
-    `targets`, what the source makes."""
+    """int64 (N,); float32 (N, outputs) for a source of kind `labels` or `numbers`; the source's own
+    form for kind `targets`."""
     indices: Tensor
-    """int64 (N,), the samples' numbers in their source."""
+    """int64 (N,): the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
-    """The batch's samples that could not be decoded; damaged replacements of them do not count."""
+    """The batch's samples that could not be decoded, without damaged replacements of them."""
     geometry: Geometry | None = None
-    """Where the samples lie in their images; None of loaders that do not say it."""
+    """Positions of the samples in their images; None if the loader does not provide them."""
     cpu_s: float = math.nan
-    """Seconds of CPU time that it took; NaN where a decoder's own threads make batches."""
+    """Seconds of CPU time that the batch took; NaN if a decoder's own threads made it."""
 
     def pin_memory(self) -> Batch:
         return replace(

@@ -2,10 +2,10 @@
 
 A LoaderSpec becomes batches of its split by four parts, which `build_loader` puts together:
 
-    Plan        which images each step takes                      plan/
+    Plan        decides which images each step takes              plan/
     BatchMaker  makes a batch: reads, plans, decodes              engines/batch_maker.py, decode/
-    Engine      has the batches of coming steps made ahead        engines/
-    Loader      hands them over, and counts damaged images        here
+    Engine      makes the batches of coming steps ahead           engines/
+    Loader      yields the batches, and counts damaged images     here
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Loader:
     """Batches of one split for one rank; the only state is (epoch, step).
 
     While the last batches of an epoch are used, the first ones of the next of `spec.epochs` are
-    made, so that its pipeline never runs empty.
+    made, so that the pipeline never runs empty.
 
-    Logs each damaged image and stops above `data.max_bad_fraction`. It counts this rank's damaged
+    Logs each damaged image, and raises DataError above `data.max_bad_fraction`: this rank's damaged
     images since the epoch began or resumed, as a fraction of the rank's whole epoch. `Batch.damage`
-    reports the same images.
+    has the same images.
     """
 
     def __init__(self, plan: Plan, maker: BatchMaker, engine: Engine, spec: LoaderSpec) -> None:
@@ -65,7 +65,7 @@ class Loader:
         self._outcomes: Iterator[Outcome] = iter(())
         self._places: Iterator[tuple[int, int]] = iter(())
         self._next: tuple[int, int] | None = None
-        """Epoch and step of the next outcome; `_places` has those after it."""
+        """Epoch and step of the engine's next outcome; `_places` has those after it."""
         self._reader = ThreadPoolExecutor(1, "shard-reader")
         if spec.decodes_here:
             plan.read_ahead(self._reader)
@@ -74,7 +74,7 @@ class Loader:
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """Yields the epoch's batches from `start_step` on; skipped steps cost nothing.
 
-        It begins with the first batch, and ends the epoch that is being read.
+        Starts when the first batch is taken, and ends the epoch that is being read.
         """
         if self._closed:
             raise RuntimeError("the loader is closed")
@@ -83,9 +83,9 @@ class Loader:
             self._start(epoch, start_step)
         damaged: set[str] = set()
         for step in range(start_step, self.steps_per_epoch):
-            if self._next != (epoch, step):  # another epoch has begun
+            if self._next != (epoch, step):  # another epoch was started meanwhile
                 return
-            self._next = None  # whatever interrupts the wait
+            self._next = None  # unknown, if an exception interrupts the wait
             outcome = next(self._outcomes)
             if isinstance(outcome, Exception):
                 self._stop()
@@ -105,7 +105,7 @@ class Loader:
         self._maker.decoder.close()
 
     def _start(self, epoch: int, start_step: int) -> None:
-        """Have the batches made of the epoch from `start_step` on, and of all epochs after it."""
+        """Start making batches of the epoch from `start_step` on, and of all epochs after it."""
         later = [(each, 0) for each in self._spec.epochs if each > epoch]
         starts, steps = [(epoch, start_step), *later], self.steps_per_epoch
         self._outcomes = self._engine.start(
@@ -115,13 +115,13 @@ class Loader:
         self._next = next(self._places, None)
 
     def _stop(self) -> None:
-        """End what is being read, and drop what was made and read ahead."""
+        """Stop reading, and drop what was made and read ahead."""
         self._next, self._outcomes = None, iter(())
         self._engine.stop()
         self._plan.release()
 
     def _check(self, batch: Batch, epoch: int, damaged: set[str]) -> None:
-        """Log the batch's damaged images that are not in `damaged`, and add them."""
+        """Log the batch's damaged images that are not in `damaged`, and add them to it."""
         for image in batch.damage:
             if image.key not in damaged:
                 damaged.add(image.key)
@@ -136,8 +136,7 @@ class Loader:
 
 
 def open_training_set(data: DataConfig, channels: Path) -> Dataset:
-    """Returns the dataset in `data.root`, or below the folder of the input channels, as training
-    takes it.
+    """Returns the dataset in `data.root`, or below the folder of the input channels, for training.
 
     Raises DataError if there is none or it cannot be used.
     """
@@ -150,12 +149,12 @@ def open_source(data: DataConfig, split: str, channels: Path) -> Source:
 
 
 def dataset_root(data: DataConfig, channels: Path) -> Path:
-    """`data.root`, or what the platform puts into the input channels. Raises DataError."""
+    """Returns `data.root`, or the platform's input channel. Raises DataError."""
     if data.root is not None:
         return Path(data.root)
     splits = split_folders(Tree(channels)) if channels.is_dir() else {}
     folder = channels / CHANNEL
-    # Another channel may be its `val`, unless it has splits itself.
+    # Another channel may be the split `val`, unless this one has splits.
     if folder.exists() and ("val" not in splits or split_folders(Tree(folder))):
         return folder
     if "train" in splits:
@@ -198,10 +197,10 @@ def build_prediction_loader(
     batch_size: int,
     device: torch.device = CPU,
 ) -> Loader:
-    """Returns the `samples` of a source, images of any size and format, each cropped once, in
-    order, as the images that `trained_on` describes are for validation.
+    """Returns a loader of the `samples` of a source, in order, each cropped once as `trained_on`
+    crops for validation. Images may have any size and format.
 
-    Images that are not complete are left out and listed in `Batch.damage`.
+    Images that are not complete are left out, and listed in `Batch.damage`.
     """
     names = ("image_size", "resize", "crop", "gray_bits")
     of_images = {name: getattr(trained_on, name) for name in names}

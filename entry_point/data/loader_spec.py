@@ -1,4 +1,4 @@
-"""The settings that define a loader."""
+"""The specification of a loader."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ CPU = torch.device("cpu")
 AHEAD = 2
 """Batches decoded ahead of use: per worker process, or by all threads together."""
 DALI_CALLERS = 2
-"""DALI has its own threads: one of ours reads files while DALI works for the other."""
+"""Threads that call DALI, which has its own: one reads files while DALI works for the other."""
 
 
 @dataclass(frozen=True)
 class LoaderSpec:
-    """One rank's loader of one split."""
+    """One rank's loader of a split."""
 
     data: DataConfig
     pipeline: PipelineConfig
@@ -36,7 +36,7 @@ class LoaderSpec:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """How training samples are augmented."""
     epochs: Sequence[int] = ()
-    """Epochs that will be read in this order: at the end of one, the next is made ahead."""
+    """Epochs in the order in which they will be read: at the end of one, the next is made ahead."""
 
     @property
     def train(self) -> bool:
@@ -44,10 +44,10 @@ class LoaderSpec:
 
     @property
     def decodes_here(self) -> bool:
-        """Whether this process decodes, and not its child processes."""
+        """Whether this process decodes, rather than its child processes."""
         return self.pipeline.engine != "workers" or not self.pipeline.worker_count()
 
     def describe(self) -> str:
-        """Returns the engine, and how many workers each rank gives it."""
+        """Returns the engine and its number of workers per rank."""
         workers = counted(self.pipeline.worker_count(), "worker")
         return f"{self.pipeline.name()}; {workers} per rank and split"

@@ -1,9 +1,9 @@
-"""Keeps metadata of image files from Pillow, bounds what it may read, and finds the orientation.
+"""Hides metadata of image files from Pillow, bounds what it may read, and finds the orientation.
 
-Metadata changes no pixel, but Pillow refuses images for it (a PNG whose ICC profile has more than
-1 MiB, a TIFF whose resolution is a text) and reads it in Python: 25 MB of it take many seconds. So
-Pillow sees only what describes pixels in a PNG or a TIFF, and reads the header of any file in a
-bounded number of steps. `kMaxSegments` in custom_op/csrc is the bound of the operator.
+Metadata does not affect pixels, but Pillow refuses images for it (a PNG whose ICC profile has more
+than 1 MiB, a TIFF whose resolution is a text) and parses it in Python: 25 MB take many seconds. So
+Pillow gets only the parts of a PNG or TIFF that describe pixels, and may read the header of any
+file in a bounded number of steps. The operator's bound is `kMaxSegments` in custom_op/csrc.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from PIL import Image
 
 
 class UnusableImageError(ValueError):
-    """An image that cannot be decoded, or that a rule refuses; the message says why."""
+    """An image that cannot be decoded, or is refused; the message says why."""
 
 
 class TooManyPixelsError(UnusableImageError):
@@ -27,22 +27,23 @@ class TooManyPixelsError(UnusableImageError):
 
 
 MOST_BLOCKS = 100_000
-"""Chunks, segments, strips and the like of a file. Photos have some dozens, and as many strips or
-chunks of pixels as rows."""
+"""Most blocks of a file: chunks, segments, strips and the like. Photos have some dozens, and at
+most one strip or chunk of pixels per row."""
 _BYTES_PER_BLOCK = 1024
-"""A PNG may have one chunk more for each: encoders write 8 kB."""
+"""A PNG may have one more chunk per this many bytes; encoders write chunks of 8 kB."""
 _MOST_TEXT = 1 << 24
-"""Bytes of a compressed text in which the orientation is looked for."""
+"""Most bytes of a compressed text that is searched for the orientation."""
 
 
 class BoundedFile(io.BytesIO):
-    """An image file; reads end once a parser has read too many blocks: each in up to three."""
+    """An image file that refuses reads once a parser has read too many blocks, each in up to three
+    reads."""
 
     left: float = MOST_BLOCKS
-    """Reads that are left. Once the header has been read, it may be infinite."""
+    """Number of reads left; may be set to infinity once the header has been read."""
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Raises UnusableImageError."""
+        """Read bytes. Raises UnusableImageError after too many reads."""
         self.left -= 1
         _refuse_blocks(self.left < 0)
         return super().read(size)
@@ -56,11 +57,11 @@ class Stripped:
     exif: bytes = b""
     xmp: bytes = b""
     frames: int = 1
-    """That a PNG announces; only the first is in `content`."""
+    """Number of frames of an animated PNG, of which `content` has the first."""
 
 
 def strip(content: bytes | bytearray | memoryview) -> Stripped:
-    """Other formats than PNG and TIFF stay as they are.
+    """Remove the metadata of a PNG or TIFF; other formats stay as they are.
 
     Raises UnusableImageError for a file with too many blocks.
     """
@@ -71,10 +72,10 @@ def strip(content: bytes | bytearray | memoryview) -> Stripped:
 
 
 def orientation(image: Image.Image) -> int:
-    """EXIF, 1 to 8; 1 if there is none, or it is invalid.
+    """Returns the EXIF orientation, 1 to 8; 1 if it is missing or invalid.
 
-    As Pillow's `getexif`, which fails on malformed EXIF. Without it, XMP counts, but not that of a
-    JPEG, which the operator does not read.
+    Equals Pillow's `getexif`, which fails on malformed EXIF. Without EXIF, XMP is read, except in
+    JPEGs, where the operator does not read it.
     """
     found = _exif_orientation(image.info.get("exif", b""))
     if found is None:
@@ -85,11 +86,11 @@ def orientation(image: Image.Image) -> int:
 
 
 def _exif_orientation(exif: bytes) -> int | None:
-    """Returns what EXIF says in a SHORT or a LONG, by the rules of
+    """Returns the orientation in EXIF, a SHORT or a LONG, by the rules of
     custom_op/csrc/jpeg/header.cpp."""
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
-    with suppress(struct.error):  # it ends too early
+    with suppress(struct.error):  # the EXIF ends too early
         if order is None:
             return None
         (start,) = struct.unpack_from(f"{order}4xI", tiff)
@@ -115,7 +116,7 @@ _EXIF_AS_TEXT, _XMP = b"Raw profile type exif\0", b"XML:com.adobe.xmp\0"
 
 
 def _strip_png(content: memoryview) -> Stripped:
-    """Drops all frames of an animated PNG but the first, which other readers show."""
+    """Remove metadata, and all frames of an animated PNG but the first, which most readers show."""
     most = MOST_BLOCKS + len(content) // _BYTES_PER_BLOCK
     kept, texts, stripped = [content[:8]], dict[bytes, bytes](), Stripped(b"")
     at, kind, count = 8, b"", 0
@@ -136,7 +137,7 @@ def _strip_png(content: memoryview) -> Stripped:
         at, count = end, count + 1
         _refuse_blocks(count > most)
     stripped.content = b"".join(kept)
-    if not stripped.exif and _EXIF_AS_TEXT in texts:  # as ImageMagick writes it: in hexadecimal
+    if not stripped.exif and _EXIF_AS_TEXT in texts:  # ImageMagick writes it in hexadecimal
         with suppress(ValueError):
             lines = _text(texts[_EXIF_AS_TEXT]).decode("latin-1").split("\n")
             stripped.exif = bytes.fromhex("".join(lines[3:]))
@@ -145,10 +146,10 @@ def _strip_png(content: memoryview) -> Stripped:
 
 
 def _text(chunk: bytes) -> bytes:
-    """Returns the text of a chunk: its kind, and what follows its keyword. Empty if it is
+    """Returns the text of a chunk, from its kind and the content after its keyword; empty if it is
     damaged."""
     kind, text, is_compressed = chunk[:4], chunk[4:], chunk[:4] == b"zTXt"
-    if kind == b"iTXt":  # two flags, the language and the keyword in it
+    if kind == b"iTXt":  # begins with two flags, the language, and the translated keyword
         is_compressed, text = text[:1] == b"\1", text[1:].split(b"\0", 3)[-1]
     if not is_compressed:
         return text
@@ -166,13 +167,13 @@ _TAGS_OF_PIXELS = {
     *(324, 325, 332, 338, 339, 347, 512, 513, 514, 515, 517, 518, 519, 520, 521, 529, 530, 531),
     532,
 }
-"""All baseline tags about the form of pixels, those of compressions, and the orientation."""
+"""All baseline tags that describe pixels, the tags of compressions, and the orientation."""
 
 
 def _without_tags(content: memoryview) -> bytearray:
-    """Give all tags but those of pixels a type that readers skip."""
+    """Give all tags that do not describe pixels a type that readers skip."""
     stripped, values = bytearray(content), 0
-    with suppress(struct.error):  # too short: Pillow says so
+    with suppress(struct.error):  # too short, which Pillow reports
         order = "<" if content[:1] == b"I" else ">"
         is_big = struct.unpack_from(f"{order}H", content, 2)[0] == _BIG_TIFF
         at, place, number, entry = (8, "Q", "Q", "HHQ8x") if is_big else (4, "I", "H", "HHI4x")
@@ -184,7 +185,7 @@ def _without_tags(content: memoryview) -> bytearray:
             tag, _, count = struct.unpack_from(order + entry, content, at)
             if tag in _TAGS_OF_PIXELS:
                 values += count
-                _refuse_blocks(values > 2 * MOST_BLOCKS)  # the places and the sizes of strips
+                _refuse_blocks(values > 2 * MOST_BLOCKS)  # offsets and sizes of strips
             else:
                 struct.pack_into(f"{order}H", stripped, at + 2, 0)
     return stripped

@@ -1,8 +1,8 @@
-"""Patience with disks and networks: decides, for all that reads a dataset, which failed reads are
-tried again, and when they end the program.
+"""Retries of failed reads: decides, for all readers of datasets, which reads are retried, and when
+they end the program.
 
-A network disk fails for a moment (ESTALE, EIO, ETIMEDOUT). That says nothing about the file, so it
-must not count as damage: training would stop, and packing would leave the image out.
+A network disk may fail for a moment (ESTALE, EIO, ETIMEDOUT). The file is intact then, so this must
+not count as damage: training would stop, and packing would leave the image out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from entry_point.job.text import printable
 T = TypeVar("T")
 
 PAUSES = (0.5, 2.0, 8.0)
-"""Seconds before each further try of a read that failed for a reason outside of the file."""
+"""Seconds before each retry of a read that failed for a reason outside of the file."""
 _OF_THE_FILE = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP),
     *(errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EILSEQ, errno.EFBIG),
 }
-"""Errors that say something about the file: another try meets them again."""
+"""Errors that concern the file, for which a retry is useless."""
 
 log = logging.getLogger(__name__)
 _hurried = threading.Event()
@@ -34,11 +34,10 @@ _hurried = threading.Event()
 def patiently(
     read: Callable[..., T], *arguments: object, name: Callable[..., object] = lambda file, *_: file
 ) -> T:
-    """Returns `read(*arguments)`, tried again after PAUSES if the disk or network failed.
+    """Returns `read(*arguments)`, retried after PAUSES if the disk or network failed.
 
-    Only the calling thread waits. `name(*arguments)` is the file in the message; by default, the
-    first argument. Raises ReadError if all tries fail, and at once what says something about the
-    file.
+    Only the calling thread waits. Messages name the file `name(*arguments)`, by default the first
+    argument. Raises ReadError if all retries fail; errors that concern the file are raised at once.
     """
     pauses = iter(PAUSES)
     while True:
@@ -58,7 +57,7 @@ def patiently(
 
 
 def _is_passing(error: OSError) -> bool:
-    """Returns whether it says nothing about the file. Parsers report damage without an error
+    """Returns whether the error does not concern the file. Parsers report damage without an error
     number."""
     if error.errno is None:
         return isinstance(error, (ConnectionError, TimeoutError))
@@ -67,7 +66,7 @@ def _is_passing(error: OSError) -> bool:
 
 @contextmanager
 def hurried() -> Iterator[None]:
-    """Ends the waits of `patiently` in all threads: nobody needs what they read any more."""
+    """End the waits of `patiently` in all threads, as their results are no longer needed."""
     _hurried.set()
     try:
         yield

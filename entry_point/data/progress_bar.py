@@ -1,7 +1,7 @@
 """Long work on many items: in threads, with progress on standard error.
 
-Progress is one line that is rewritten on a terminal, else one every few seconds. A job in a
-container gets lines: its output is collected as a log, even if that is a terminal.
+On a terminal, progress is one line that is rewritten; elsewhere, and always in a container, whose
+output is collected as a log, it is a new line every few seconds.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ def track(
     done: int = 0,
     images_of: Callable[[Item], int] = lambda _: 1,
 ) -> Iterator[Item]:
-    """Pass the items through and show how many of `total` images have passed.
+    """Yield the items, and show how many of `total` images have been yielded.
 
-    `done` images passed in an earlier run; they count as progress but not as throughput. An item
-    is one image, or as many as `images_of` says.
+    `done` images were processed in an earlier run; they count as progress but not as throughput. An
+    item is one image, or `images_of(item)` images.
     """
     on_terminal = sys.stderr.isatty() and not logs_are_collected()
     seconds = _ON_A_TERMINAL if on_terminal else _SECONDS_BETWEEN_LINES
@@ -64,7 +64,8 @@ def in_threads(
     title: str,
     done: int = 0,
 ) -> Iterator[Result]:
-    """`map(function, items)` by a thread per usable core, in order, with the progress of `track`.
+    """Yield `map(function, items)` in order, computed by a thread per usable core, and show the
+    progress of `track`.
 
     A few results per thread are in progress or waiting. Calls that have not started are cancelled
     when the iterator is closed or fails.

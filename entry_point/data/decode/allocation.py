@@ -1,4 +1,4 @@
-"""Memory for the images of a batch: the engine that makes the batch chooses an allocator."""
+"""Allocators of memory for the images of a batch; the engine chooses one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 
 Allocate = Callable[[int], Tensor]
-"""Size in bytes -> uint8 (size,) with any content."""
+"""Size in bytes -> uint8 (size,), uninitialized."""
 
 _MOST_FREE = 16
-"""Free blocks to keep; each thread may hold one that is in use besides."""
+"""Most free blocks to keep, besides those in use by each thread."""
 
 
 def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
-    """Memory for samples: uint8 (count, 3, side, side), channels_last."""
+    """Returns memory for samples: uint8 (count, 3, side, side), channels_last."""
     shape = (count, side, side, 3)
     return allocate(math.prod(shape)).view(shape).movedim(-1, -3)
 
 
 class ReusedMemory:
-    """Allocates from the memory of batches that no tensor uses any more.
+    """Reuses the memory of batches that no tensor refers to any more.
 
-    Fresh memory costs a page fault per 4 kB, which takes longer than writing those bytes. torch's
-    reference count of a storage shows when the last tensor over it is gone.
+    Fresh memory costs a page fault per 4 kB, which takes longer than writing these bytes. torch's
+    reference count of a storage shows when its last tensor is gone.
     """
 
     def __init__(self) -> None:
@@ -50,21 +50,21 @@ class ReusedMemory:
 
 
 reused_memory = ReusedMemory()
-"""One pool for all loaders of a process: validation reuses the memory of training."""
+"""The pool of all loaders in a process: validation reuses the memory of training."""
 
 
 def pinned_memory(size: int) -> Tensor:
-    """Memory that a GPU copies from directly; torch reuses it once the copies have finished."""
+    """Returns memory that a GPU copies from directly; torch reuses it once copies have finished."""
     return torch.empty(size, dtype=torch.uint8, pin_memory=True)
 
 
 def shared_memory(size: int) -> Tensor:
-    """Memory that another process maps, so that no batch is copied between processes."""
+    """Returns memory that another process can map, so that batches are not copied."""
     try:
         storage = torch.UntypedStorage._new_shared(size)
     except RuntimeError as error:
         for left in Path("/dev/shm").glob(f"torch_{os.getpid()}_*"):
-            left.unlink(missing_ok=True)  # torch keeps what it could not fill
+            left.unlink(missing_ok=True)  # torch leaves a file that did not fit
         raise DataError(
             f"no shared memory for a batch of {size} bytes ({error}): give the container more "
             "(docker run --shm-size), or use pipeline=threads, which needs none"

@@ -1,6 +1,6 @@
-"""The operations of `custom_op.augment_ops` by torchvision's functions: what the operator must do.
+"""The operations of `custom_op.augment_ops` by torchvision's functions: the operator's reference.
 
-The engines `pillow` and `workers` use them, on the draws that all engines share.
+Pillow's decoder uses them, on the draws that all engines share.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NAMES = list(PARAMETERS)
 
 
 def augmented(image: Tensor, operations: Floats) -> Tensor:
-    """`image`, uint8 (3, S, S), after each of `operations`, float32 (K, 8)."""
+    """Returns `image`, uint8 (3, S, S), after each of `operations`, float32 (K, 8)."""
     for number, *values in operations.tolist():
         name = _NAMES[int(number)]
         if name != "identity":
@@ -30,7 +30,7 @@ def augmented(image: Tensor, operations: Floats) -> Tensor:
 
 
 def _move(name: str, image: Tensor, amount: float, bilinear: float, *fill: float) -> Tensor:
-    """Rotates by degrees, shears by a tangent, or translates by pixels."""
+    """Rotate by degrees, shear by a tangent, or translate by pixels."""
     resample = InterpolationMode.BILINEAR if bilinear else InterpolationMode.NEAREST
     if name == "rotate":
         return functional.rotate(image, amount, resample, fill=list(fill))
@@ -57,12 +57,12 @@ def _blur(image: Tensor, kernel_size: float, sigma: float) -> Tensor:
 
 
 def _solarize(image: Tensor, threshold: float) -> Tensor:
-    """As torchvision's, which refuses thresholds above 255; they invert nothing."""
+    """Solarize as torchvision, but for thresholds above 255, which it refuses, change nothing."""
     return torch.where(image >= threshold, functional.invert(image), image)
 
 
 def _solarize_add(image: Tensor, addition: float) -> Tensor:
-    """As `solarize_add` in timm/data/auto_augment.py; torchvision has no such function."""
+    """Add to dark values, as `solarize_add` in timm/data/auto_augment.py; torchvision has none."""
     return torch.where(image < 128, image.int() + int(addition), image).clamp(0, 255).to(image)
 
 

@@ -1,8 +1,7 @@
-"""NVIDIA DALI decodes, crops, resizes and flips the planned boxes.
+"""Decodes, crops, resizes and flips the planned boxes with NVIDIA DALI, on a GPU if there is one.
 
-For a GPU it decodes on that GPU. DALI rounds its resize filter differently from torch: pixels
-differ by 0.15 of 255 levels on average and rarely by more than 1. On a GPU, the inverse DCT adds
-its own rounding.
+DALI rounds its resize filter differently from torch: pixels differ by 0.15 of 255 levels on average
+and rarely by more than 1. On a GPU, the inverse DCT adds other rounding.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from entry_point.data.sources.source import Encoded
 
 _END_OF_IMAGE = b"\xff\xd9"
 _TAIL = 4096
-"""Bytes at the end of a file that may hold the end-of-image marker."""
+"""Number of bytes at the end of a file that are searched for the end-of-image marker."""
 _BEFORE_CAUSE = "encountered:"
-"""DALI's errors begin with lines of our source code."""
+"""The word before the cause in DALI's errors, which begin with lines of our source code."""
 
 
 class DaliDecoder:
     """One DALI pipeline, shared by threads: one reads its files while DALI decodes for another.
 
-    The samples are on the device, made on this thread's current stream. Pillow makes those of other
-    formats than JPEG.
+    Samples are made on the device, on the thread's current stream; those of other formats than
+    JPEG by Pillow.
     """
 
     has_threads, uses_indexes = True, False
@@ -64,7 +63,7 @@ class DaliDecoder:
         plan: CropPlan,
         allocate: Allocate,  # noqa: ARG002 - DALI's own
     ) -> tuple[Tensor, dict[int, str]]:
-        """See BatchDecoder. A file is decoded for each of its samples."""
+        """See BatchDecoder. A file is decoded once for each of its samples."""
         each, side = len(plan) // len(encoded), plan.side
         files = [encoded.files[i] for i in range(len(encoded)) for _ in range(each)]
         others = other_formats(encoded.files, range(len(encoded)))
@@ -85,7 +84,7 @@ class DaliDecoder:
         return images, damage | encoded.unreadable
 
     def close(self) -> None:
-        """End DALI's threads, which live as long as its pipeline; the next call starts new ones."""
+        """End DALI's threads by dropping the pipeline; the next call makes a new one."""
         with self._lock:
             self._pipeline = None
 
@@ -97,8 +96,8 @@ class DaliDecoder:
         side: int,
         left_out: dict[int, str],
     ) -> tuple[Tensor, Ints]:
-        """Pixels and positions of the files that are not in `left_out`; adds those that DALI
-        cannot decode, and why."""
+        """Returns pixels and positions of the files that are not in `left_out`; adds files that
+        DALI cannot decode, with the reason, to it."""
         good = np.array([i for i in range(len(files)) if i not in left_out], dtype=np.int64)
         try:
             return self._run([files[i] for i in good], boxes[good], flips[good], side), good
@@ -112,8 +111,8 @@ class DaliDecoder:
     def _refused(
         self, files: list[Tensor], boxes: Ints, side: int, good: list[int]
     ) -> dict[int, str]:
-        """Returns why the operator refuses some of the files, or DALI if the operator decodes them
-        all."""
+        """Returns the reasons why the operator refuses files or, if it decodes all of them, why
+        DALI does."""
         reasons = {i: why_refused(files[i], torch.from_numpy(boxes[i : i + 1])) for i in good}
         if not any(reasons.values()):
             reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in good}
@@ -122,7 +121,7 @@ class DaliDecoder:
     def _dali_reason(self, file: Tensor, box: Ints, side: int) -> str:
         """Returns why DALI cannot decode the box; empty if it can.
 
-        Raises RuntimeError if the file is not the cause: DALI cannot decode an intact file either.
+        Raises RuntimeError if the file is not the cause, as DALI then fails on an intact file, too.
         """
         unflipped = np.array([False])
         try:
@@ -137,7 +136,7 @@ class DaliDecoder:
         return ""
 
     def _run(self, files: list[Tensor], boxes: Ints, flips: NDArray[np.bool_], side: int) -> Tensor:
-        """uint8 (N, 3, side, side), channels_last. Raises RuntimeError if a file is damaged."""
+        """Decode to uint8 (N, 3, side, side), channels_last. Raises RuntimeError for damage."""
         if not files:
             return torch.empty((0, 3, side, side), dtype=torch.uint8, device=self._device)
         pipeline = self._pipeline
@@ -185,7 +184,7 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
 
 
 def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:
-    """Returns why JPEGs are truncated, which DALI decodes without an error."""
+    """Returns the reasons for truncated JPEGs, which DALI decodes without an error."""
     damage = {}
     for i, file in enumerate(files):
         if not is_jpeg(file) or _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():

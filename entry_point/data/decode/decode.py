@@ -1,5 +1,5 @@
-"""The pixels of a batch: one call of the operator makes all samples, and Pillow those of other
-formats than JPEG."""
+"""Decodes the images of a batch: one call of the operator makes all samples, and Pillow those of
+other formats than JPEG."""
 
 from __future__ import annotations
 
@@ -21,40 +21,41 @@ _START_OF_JPEG = b"\xff\xd8\xff"
 
 
 class BatchDecoder(Protocol):
-    """Makes the samples of a batch, in any thread."""
+    """Makes the samples of a batch. Threads may share it."""
 
     @property
     def has_threads(self) -> bool:
-        """Whether threads of its own decode, and not the one that calls it."""
+        """Whether the decoder's own threads decode, rather than the calling one."""
         ...
 
     @property
     def uses_indexes(self) -> bool:
-        """Whether side indexes let it start near the crop."""
+        """Whether it can use side indexes to start near the crop."""
         ...
 
     def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
-        """Returns upright heights and widths in pixels, int64 (N,); 1 x 1 of what cannot be
+        """Returns upright heights and widths in pixels, int64 (N,); 1 x 1 if an image cannot be
         decoded."""
         ...
 
     def decode(
         self, encoded: Encoded, plan: CropPlan, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
-        """Returns the plan's samples, and why an image cannot be decoded, by its position.
+        """Returns the plan's samples, and the reasons for images that cannot be decoded, by
+        position.
 
         Each image has the same number of samples, which follow each other: uint8 (M, 3, side,
-        side), channels_last, with any content where damaged.
+        side), channels_last. Samples of damaged images are undefined.
         """
         ...
 
     def close(self) -> None:
-        """End the decoder's own threads."""
+        """End the decoder's threads, if it has any."""
         ...
 
 
 class OperatorDecoder:
-    """Decodes, crops, turns, resizes, flips and augments in one call, with the GIL released."""
+    """Decodes, crops, orients, resizes, flips and augments in one call, with the GIL released."""
 
     has_threads, uses_indexes = False, True
 
@@ -102,12 +103,12 @@ def is_jpeg(file: Tensor) -> bool:
 
 
 def other_formats(files: Sequence[Tensor], positions: Sequence[int]) -> list[int]:
-    """Returns those of the positions whose file is no JPEG."""
+    """Returns the positions whose files are no JPEGs."""
     return [i for i in positions if not is_jpeg(files[i])]
 
 
 def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
-    """Returns heights and widths as `BatchDecoder.sizes`; from the source, or from the headers."""
+    """Returns heights and widths as `BatchDecoder.sizes`, from the source or from the headers."""
     if encoded.sizes is not None:
         return encoded.sizes
     headers = jpeg_headers(encoded.files).numpy()  # zeros where none can be read
@@ -121,8 +122,8 @@ def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
 def decode_others(
     files: Sequence[Tensor], others: Sequence[int], plan: CropPlan, images: Tensor, gray_bits: int
 ) -> dict[int, str]:
-    """Have Pillow write its samples of the files at these positions into a batch's images, which
-    are on the CPU. Returns why a file cannot be decoded, by its position."""
+    """Write the samples of the files at these positions, decoded by Pillow, into a batch's images
+    on the CPU. Returns the reasons for files that cannot be decoded, by position."""
     if not others:
         return {}
     return decode_with_pillow(files, others, plan, images, gray_bits)
@@ -130,7 +131,7 @@ def decode_others(
 
 def why_refused(file: Tensor, boxes: Tensor) -> str:
     """Returns why the operator cannot decode these boxes of a file, int64 (V, 4); empty if it
-    can."""
+    can decode them."""
     try:
         decode_crop_resize_batch([file], boxes[None], 1)
     except JpegError as error:

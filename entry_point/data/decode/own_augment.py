@@ -1,4 +1,4 @@
-"""`augment.per=sample`: an augmentation of each decoded training image by a dotted path."""
+"""`augment.per=sample`: your own augmentation, applied to each decoded training image."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from entry_point.data.plan.samples import Ints, Samples
 SampleAugmentation = Callable[[Tensor, torch.Generator], Tensor]
 """uint8 (3, S, S) -> the same shape and type.
 
-It draws from the generator alone: several threads call it, and the generator is seeded by (seed,
-epoch, image, repeat, view), so that every engine and a resumed run draw the same.
+It must draw from this generator only, as several threads call it. The generator is seeded by (seed,
+epoch, image, repeat, view), so that all engines and a resumed run draw the same numbers.
 """
 
 _STREAM = 8
@@ -32,13 +32,13 @@ _RANDOM = frozenset(
         *("uniform_", "normal_", "random_", "bernoulli_", "exponential_", "_sample_dirichlet"),
     )
 )
-"""Functions of torch that take a generator."""
+"""Functions of torch that take a generator as argument."""
 _LIKE = {"rand_like": Tensor.uniform_, "randn_like": Tensor.normal_}
 
 
 @dataclass
 class OwnAugmentation:
-    """Changes the samples of a batch in place, each by your own function."""
+    """Applies your own function to each sample of a batch, in place."""
 
     augment: AugmentConfig
     _function: SampleAugmentation = field(init=False)
@@ -54,11 +54,12 @@ class OwnAugmentation:
         self._function = partial(_transformed, made) if is_of_torchvision(made) else made
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A child process builds its own: what your code returns need not be picklable.
+        # A child process builds its own, as your function's object need not be picklable.
         return OwnAugmentation, (self.augment,)
 
     def __call__(self, images: Tensor, samples: Samples, seed: int, skip: Ints) -> None:
-        """`skip`: rows that hold no image. Raises ConfigError for what is no such image."""
+        """Augment `images`, except the rows `skip`, which are undefined. Raises ConfigError if the
+        function returns another shape or type."""
         words = philox((seed, _STREAM), samples.counter(0))[0].tolist()
         for i in set(range(len(images))).difference(skip.tolist()):
             generator = torch.Generator().manual_seed(words[i] & _SEED)
@@ -77,7 +78,7 @@ class OwnAugmentation:
 
 
 def is_of_torchvision(thing: object) -> bool:
-    """Returns whether it is a transform of torchvision, of either version, or derived from one."""
+    """Returns whether `thing` is, or derives from, a transform of torchvision, of v1 or v2."""
     modules = (kind.__module__ for kind in type(thing).__mro__)
     return any(module.startswith("torchvision.transforms.") for module in modules)
 
@@ -90,7 +91,7 @@ def _transformed(transform: Any, image: Tensor, generator: torch.Generator) -> A
 class _DrawsFrom(TorchFunctionMode):
     """Makes torch's functions draw from a generator instead of the process's.
 
-    In this thread only: others draw meanwhile, such as a training step that runs on the CPU.
+    Affects only this thread, as others also draw, such as the training step on a CPU.
     """
 
     def __init__(self, generator: torch.Generator) -> None:

@@ -1,7 +1,7 @@
-"""Pillow decodes images of every format, cuts and resizes them.
+"""Decodes, crops and resizes images of all formats with Pillow.
 
-It is how samples are usually made: the baseline, the reference of the operator's pixels, and what
-decodes the images that are not JPEGs. The rules for those are here: an image is its first frame,
+Most pipelines make samples this way: it is the baseline, and the reference of the operator's
+pixels. It also decodes images that are not JPEGs, by these rules: an image is its first frame,
 upright, with 8 bits for each of red, green and blue.
 """
 
@@ -34,12 +34,12 @@ from entry_point.data.sources.source import Encoded
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "PPM", "TIFF")
 """Pillow's names of IMAGE_SUFFIXES. Its other formats are rare or slow; some start programs."""
 MOST_PIXELS = MAX_PIXELS
-"""Of an image, as for JPEGs in the operator: 750 MB of RGB."""
+"""Most pixels of an image, 750 MB of RGB; the same as for JPEGs in the operator."""
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
-"""Pillow refuses more than twice this, also where it allocates before `open_image` can look."""
+"""Pillow refuses more than twice this, even where it allocates before `open_image` can check."""
 warnings.filterwarnings("ignore", module=r"PIL\.")
 _BITS_PER_SAMPLE, _EXTRA_SAMPLES = 258, 338
-"""Tags of TIFF."""
+"""Numbers of TIFF tags."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -53,11 +53,11 @@ _TURNS = {
 """EXIF orientation -> the transpose that makes the image upright."""
 _TRANSPOSING = [_TURNS[orientation] for orientation in (5, 6, 7, 8)]
 BACKGROUND = "white"
-"""Behind transparent pixels: that of most pages that such images were made for."""
+"""Color behind transparent pixels, as on most pages that such images were made for."""
 
 
 class PillowDecoder:
-    """Decodes images of all FORMATS, see BatchDecoder; it needs no operator."""
+    """Decodes images of all FORMATS without the operator, see BatchDecoder."""
 
     has_threads = uses_indexes = False
 
@@ -66,7 +66,7 @@ class PillowDecoder:
         self._gray_bits = gray_bits
 
     def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
-        """See BatchDecoder; from the headers."""
+        """See BatchDecoder. Reads the headers."""
         heights, widths = np.array([upright_size_of(file) for file in encoded.files]).T
         return heights, widths
 
@@ -91,8 +91,8 @@ def decode_with_pillow(
 ) -> dict[int, str]:
     """Write the samples of the files at these positions into a batch's `images`.
 
-    One file after the other: a batch of whole photos takes gigabytes. Returns why a file cannot be
-    decoded, by its position: behind its header, that is known only now.
+    Decodes one file at a time, because a batch of whole photos takes gigabytes. Returns the reasons
+    for files that cannot be decoded, by position; damage after the header is found only now.
     """
     each, damage = len(plan) // len(files), dict[int, str]()
     for i in positions:
@@ -109,14 +109,14 @@ def decode_with_pillow(
 
 
 def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
-    """Write a sample, as torchvision's `resized_crop` and `hflip` make it, to `out`."""
+    """Write a sample to `out`, as torchvision's `resized_crop` and `hflip` make it."""
     top, left, height, width = plan.boxes[sample].tolist()
-    # Cropped first: what lies outside of the box must not shine in at its edges.
+    # Cropped before resizing, so that pixels outside of the box do not affect its edges.
     cut = photo.crop((left, top, left + width, top + height))
     cut = cut.resize((plan.side, plan.side), Image.Resampling.BILINEAR)
     if plan.flips[sample]:
         cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    # NumPy, since torch's copy would start threads in each of the pipeline's.
+    # With NumPy, because torch's copy would start threads in each thread of the pipeline.
     np.copyto(out.permute(1, 2, 0).numpy(), np.asarray(cut))
     if plan.operations is not None:
         from entry_point.data.decode.augment_reference import augmented  # torchvision: a second
@@ -133,7 +133,7 @@ def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Im
         image = open_image(file.numpy().data)
         turn = _turn(image)
         if image.format == "PNG" and "interlace" not in image.info and turn is None and rows:
-            # Its pixels follow each other: `load` stops after these rows.
+            # Rows are stored in order, so that `load` stops after these.
             extents = 0, 0, image.width, rows
             image.tile = [part._replace(extents=extents) for part in image.tile]
         image.load()
@@ -151,13 +151,13 @@ def upright_size_of(file: Tensor) -> tuple[int, int]:
 
 
 def _turn(image: Image.Image) -> Image.Transpose | None:
-    """Returns what makes the image upright. Pillow turns a TIFF by itself."""
+    """Returns the transpose that makes the image upright; None for TIFF, which Pillow orients."""
     return _TURNS.get(orientation(image))
 
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Raise UnusableImageError for what Pillow's parsers raise for damaged files: any type."""
+    """Turn errors of Pillow's parsers, which are of any type, into UnusableImageError."""
     try:
         yield
     except (UnusableImageError, MemoryError):
@@ -167,10 +167,9 @@ def decoding() -> Iterator[None]:
 
 
 def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
-    """Returns the first frame, not decoded yet. Of its metadata, only what `orientation` needs is
-    there.
+    """Returns the first frame, not decoded yet, with only the metadata that `orientation` needs.
 
-    Raises UnusableImageError, and many other types for a damaged file.
+    Raises UnusableImageError, and errors of many other types for a damaged file.
     """
     if not len(content):
         raise UnusableImageError("empty file")
@@ -202,11 +201,11 @@ def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
 
 
 def is_self_explaining(image: Image.Image) -> bool:
-    """Returns whether the pixels mean the same without the file's header. Otherwise `rgb`
+    """Returns whether the pixels have the same meaning without the file's header. Otherwise `rgb`
     interprets them.
 
-    Values of 12 bits of a TIFF lie in 16. A fourth byte of a BMP or TIFF that is 0 everywhere is
-    not opacity but unused, as browsers see it, unless the TIFF says what it is.
+    Values of 12 bits in a TIFF are stored in 16. A fourth byte in a BMP or TIFF that is 0
+    everywhere is unused and not opacity, as browsers treat it, unless the TIFF declares it.
     """
     tags = getattr(image, "tag_v2", {})
     if image.mode == "RGBA" and (image.format == "BMP" or (tags and _EXTRA_SAMPLES not in tags)):
@@ -215,12 +214,12 @@ def is_self_explaining(image: Image.Image) -> bool:
 
 
 def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
-    """Returns the image with 8 bits for each of red, green and blue; and what it lost, if anything.
+    """Returns the image with 8 bits for each of red, green and blue, and a text on what it lost.
 
-    Gray values of 16 bits, of which `gray_bits` are used, are divided so that white stays white,
-    those that use all of them by 257. Of colors of 16 bits, Pillow keeps the upper 8 bits. What is
-    transparent shows the background, not the color that the file has there. Raises
-    UnusableImageError for 32 bits per value.
+    Gray values of 16 bits, of which `gray_bits` are used, are divided so that white stays white: by
+    257 if all bits are used. For colors of 16 bits, Pillow keeps the upper 8 bits. Transparent
+    pixels show the background instead of the color in the file. Raises UnusableImageError for 32
+    bits per value.
     """
     explains_itself = is_self_explaining(image)
     # Pillow reads PGM, and before release 11 also PNG, of 16 bits as 32-bit integers.
@@ -236,7 +235,7 @@ def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
         raise UnusableImageError(
             "has 32 bits per pixel without a defined range: convert it to 8 or 16"
         )
-    # `convert` copies also where there is nothing to do
+    # `convert` would make a copy even if nothing changes.
     if not image.has_transparency_data or not explains_itself:
         return image if image.mode == "RGB" else image.convert("RGB"), ""
     whole = Image.new("RGB", image.size, BACKGROUND)

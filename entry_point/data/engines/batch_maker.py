@@ -1,7 +1,5 @@
-"""What an engine makes: batches, one per request, and how.
-
-`BatchMaker` makes one batch: it reads, plans, decodes, and replaces what is damaged.
-"""
+"""`BatchMaker` makes one batch: it reads, plans, decodes, and replaces damaged images. An engine
+runs it ahead of use."""
 
 from __future__ import annotations
 
@@ -39,19 +37,19 @@ Request = tuple[int, Ints]
 Outcome = Batch | Exception
 """A batch, or the exception that prevented it."""
 _MISSING = os.strerror(errno.ENOENT)
-"""Why a file of a folder, which was listed when the job began, cannot be read now."""
+"""The error for a file that was removed since the folder was listed."""
 
 
 class Engine(Protocol):
     """Makes batches ahead of use, in threads or processes."""
 
     def start(self, requests: Iterator[Request]) -> Iterator[Outcome]:
-        """Returns the outcomes of the requests, in their order. After an earlier start, call
-        `stop`."""
+        """Returns the outcomes of the requests, in their order. Call `stop` before another
+        start."""
         ...
 
     def stop(self) -> None:
-        """End what was started, and what it made ahead."""
+        """End what was started, and drop outcomes that were made ahead."""
         ...
 
 
@@ -59,25 +57,24 @@ class Engine(Protocol):
 class BatchMaker:
     """Makes the batches of a split.
 
-    A damaged image stops the job, unless `data.max_bad_fraction` is above 0: then the next image of
-    the source replaces it in training, and validation leaves it out.
+    A damaged image stops the job, unless `data.max_bad_fraction` is above 0: then training replaces
+    it by the next image of the source, and validation leaves it out.
 
-    Every decoder treats a file as damaged if it cannot be read, has no image header or ends before
-    the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if they make a
-    decoder fail: Pillow decodes whole JPEGs but tolerates much, the others decode only the crop,
-    and DALI rejects some intact files. An engine finds the same damage with any number of workers
-    and after a resume.
+    All decoders treat a file as damaged if it cannot be read, has no image header or ends before
+    the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if a decoder
+    fails: Pillow decodes whole JPEGs but tolerates much, the others decode only the crop, and DALI
+    rejects some intact files. An engine finds the same damage with any number of workers and after
+    a resume.
     """
 
     source: Source
     planner: CropPlanner
     decoder: BatchDecoder
     augmentation: OwnAugmentation | None = None
-    """Your own, of training samples."""
+    """Your own augmentation of training samples."""
 
     def __call__(self, epoch: int, request: Ints, allocate: Allocate) -> Batch:
-        """Returns the batch of the images of `request`; see `with_repeats` for those drawn
-        before."""
+        """Returns the batch for the images of `request`, which `with_repeats` describes."""
         began = math.nan if self.decoder.has_threads else time.thread_time()
         images, repeats = split_repeats(request)
         pixels, reasons, geometry = self._decode(epoch, images, repeats, allocate)
@@ -109,8 +106,8 @@ class BatchMaker:
     def _decode(
         self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str], Geometry]:
-        """Returns the samples of these images, why some cannot be decoded, by their position, and
-        where the samples lie in their images."""
+        """Returns the samples of these images, the reasons for damaged ones by position, and the
+        geometry of the samples."""
         samples = Samples.of(epoch, images, repeats, self.planner.views)
         with record_function("read"):
             encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
@@ -137,7 +134,7 @@ class BatchMaker:
         geometry: Geometry,
         allocate: Allocate,
     ) -> None:
-        """Put the next images that are not damaged in the place of damaged ones."""
+        """Replace damaged images by the next ones that are not damaged."""
         by_image = pixels.unflatten(0, (len(images), -1))
         others_tried = min(LONGEST_RUN, len(self.source) - 1)
         for _ in range(others_tried):

@@ -17,13 +17,13 @@ from entry_point.data.patience import hurried
 from entry_point.data.plan.samples import Ints
 
 MakeBatch = Callable[[int, Ints], Batch]
-"""Makes the batch of a Request."""
+"""Makes the batch for a Request."""
 
 
 class ThreadEngine:
     """Makes batches in order in threads of the training process.
 
-    The operator releases the GIL while it works. No thread starts before the first epoch.
+    The operator releases the GIL while it works. Threads start with the first epoch.
     """
 
     def __init__(self, maker: BatchMaker, spec: LoaderSpec) -> None:
@@ -47,17 +47,17 @@ class ThreadEngine:
         return iter(self._pipeline.get_iterator())
 
     def stop(self) -> None:
-        """See Engine. Returns once the batches in progress are finished."""
+        """See Engine. Waits for the batches in progress."""
         with hurried():
             while self._pipeline is not None:
                 try:
                     self._pipeline.stop()
-                except TimeoutError:  # SPDL waits a few seconds; a batch may take longer
+                except TimeoutError:  # SPDL waits a few seconds only; a batch may take longer
                     continue
                 self._pipeline = None
 
-    # An exception travels like a batch. SPDL would wrap an exception of the plan in an exception
-    # group, and log one of a batch and drop that batch.
+    # Exceptions are passed on as values: SPDL would wrap one of the plan in an exception group, and
+    # log one of a batch and drop the batch.
 
     def _make(self, request: Request | Exception) -> Outcome:
         if isinstance(request, Exception):
@@ -76,9 +76,10 @@ def _with_error(requests: Iterator[Request]) -> Iterator[Request | Exception]:
 
 
 def _for_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
-    """Batches in pinned memory.
+    """Returns a maker of batches in pinned memory.
 
-    A new thread uses GPU 0: whatever it asks of CUDA would start a context of 0.5 GB there.
+    It sets the device, because a new thread uses GPU 0, where any CUDA call would create a context
+    of 0.5 GB.
     """
 
     def make(epoch: int, indices: Ints) -> Batch:
@@ -89,9 +90,10 @@ def _for_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
 
 
 def _on_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
-    """Batches on the GPU, finished and readable from any stream; labels in pinned memory.
+    """Returns a maker of batches on the GPU, complete and readable from any stream; labels are in
+    pinned memory.
 
-    They are made on a stream of their own: training computes on the default stream.
+    It uses a separate stream, because training computes on the default stream.
     """
     stream = torch.cuda.Stream(device)
 

@@ -1,4 +1,4 @@
-"""The engine `workers`: torch DataLoader worker processes make batches."""
+"""The engine `workers`: worker processes of torch's DataLoader make batches."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
 _ON_LINUX = sys.platform == "linux"
 _LOOK_EVERY_S = 5.0
-"""For the trainer, as torch does."""
+"""Interval at which a worker checks that the trainer lives, as in torch."""
 
 
 @dataclass(frozen=True)
 class _Batches(Dataset[Outcome]):
-    """Makes a whole batch per request, or says why it cannot.
+    """Makes a whole batch per request, or returns the exception.
 
-    An exception travels like a batch: the DataLoader would put its own traceback before the reason.
+    Exceptions are returned as values: the DataLoader would put its own traceback before the reason.
     """
 
     maker: BatchMaker
@@ -45,14 +45,14 @@ class _Batches(Dataset[Outcome]):
 class WorkerEngine:
     """Makes batches in processes that live until `stop`; if one dies, torch raises RuntimeError.
 
-    With 0 workers, the training process makes them.
+    With 0 workers, the training process makes the batches.
     """
 
     def __init__(self, maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> None:
         self._spec = spec
         self._workers = min(spec.pipeline.worker_count(), steps_per_epoch)
-        # Between hosts, NCCL registers memory with the network device (EFA, InfiniBand). After a
-        # fork, the first to write to a page gets a copy, while the device keeps the original.
+        # With several hosts, NCCL registers memory with the network device (EFA, InfiniBand). After
+        # a fork, the first process to write to a page gets a copy; the device keeps the original.
         several_hosts = spec.world_size > int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         if self._workers and several_hosts and spec.device.type == "cuda":
             message = "forks the trainer, which is unsafe with NCCL on several hosts"
@@ -74,8 +74,8 @@ class WorkerEngine:
             multiprocessing_context="fork" if self._workers and _ON_LINUX else None,
             worker_init_fn=partial(_leave_the_end_to, os.getpid()),
         )
-        # A worker that collected the trainer's garbage would finalize what lives on threads that it
-        # has no copy of, and crash, as with DALI's pipelines.
+        # A worker that collected the trainer's garbage would finalize objects of threads that do
+        # not exist after the fork, and crash, as with DALI's pipelines.
         gc.freeze()
         try:
             self._running = _outcomes(iter(batches))
@@ -89,13 +89,12 @@ class WorkerEngine:
 
 
 def _leave_the_end_to(trainer: int, _worker: int) -> None:
-    """Heed SIGTERM of the trainer alone, and keep what this process says to the reasons of its
-    batches.
+    """Set a worker up: ignore SIGTERM from others than the trainer, and print no tracebacks.
 
-    systemd, Slurm and `pkill` send SIGTERM to every process, but the trainer needs this one until
-    it has written its checkpoint. The thread of multiprocessing that hands a batch's memory over
-    would show a traceback if the trainer, which another worker's death ends, has left. It calls the
-    hook, as nothing else does.
+    systemd, Slurm and `pkill` send SIGTERM to all processes, but the trainer needs this one until
+    it has written its checkpoint. multiprocessing's thread that passes a batch's memory on would
+    print a traceback, by the hook that it alone calls, if the trainer has ended meanwhile, as after
+    another worker's death.
     """
     sys.excepthook = lambda *_: None
     if _ON_LINUX:
@@ -104,8 +103,8 @@ def _leave_the_end_to(trainer: int, _worker: int) -> None:
 
 
 def _end_when_terminated_by(trainer: int) -> None:
-    """Also end when the trainer has: torch's own check misses one that is killed before it begins,
-    while this process starts."""
+    """Also end if the trainer has ended before this process had started, which torch's own check
+    misses."""
     while os.getppid() == trainer:
         received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
         if received is not None and received.si_pid == trainer:
@@ -114,10 +113,11 @@ def _end_when_terminated_by(trainer: int) -> None:
 
 
 def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:
-    """Yields the outcomes until closed: with its last reference, the iterator ends its workers."""
+    """Yields the outcomes until closed. Holds the last reference to the iterator, which then ends
+    its workers."""
     try:
         yield from batches
-    except (OSError, EOFError) as error:  # the worker's shared memory went with it
-        # torch's handler of SIGCHLD, which says why, raises here: not later, within a destructor.
+    except (OSError, EOFError) as error:  # the worker died, and its shared memory with it
+        # Wait for torch's handler of SIGCHLD to raise the reason here, rather than in a destructor.
         time.sleep(5)
         raise RuntimeError("DataLoader worker exited before its batch was received") from error

@@ -54,7 +54,7 @@ _WRONG_INDEX = (
 
 @dataclass
 class Checked:
-    """What reading a dataset has found."""
+    """The results of reading a dataset."""
 
     images: int = 0
     damage: list[Damage] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Checked:
     """Lines about the images that can be decoded."""
 
     def tried(self, key: object, function: Callable[..., T], *arguments: object) -> T | None:
-        """Returns what the function returns; None, and damage of `key`, if it cannot be read."""
+        """Returns the function's result; None, and records damage of `key`, if it cannot read."""
         try:
             return function(*arguments)
         except (OSError, DataError, ReadError) as error:
@@ -73,8 +73,8 @@ class Checked:
 def check_dataset(config: CheckConfig) -> Checked:
     """Read every image.
 
-    Raises DataError without a dataset, ReadError if its disk fails at once, and ConfigError for an
-    argument that the dataset cannot use.
+    Raises DataError without a dataset, ReadError if the disk fails while it is opened, and
+    ConfigError for an argument that does not suit the dataset.
     """
     dataset = open_dataset(config.dataset(), Path(config.root), for_training=False)
     checked, looks = Checked(), array("d")
@@ -102,7 +102,7 @@ def check_dataset(config: CheckConfig) -> Checked:
 
 
 def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.float64]:
-    """Returns the damage of an image, or its `look`."""
+    """Returns the damage of an image, or its statistics from `look`."""
     source, i = image
     key = source.place(i) + source.key(i)
     try:
@@ -117,7 +117,7 @@ def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.flo
         return look(pixels, sizes, jpeg)
     except OSError as error:
         return Damage(key, f"cannot be read: {error.strerror}")
-    # Also DataError, JpegError, UnusableImageError, torch's own, and what your own source raises.
+    # Includes DataError, JpegError, UnusableImageError, and errors of torch and your own source.
     except (ReadError, RuntimeError, ValueError) as error:
         return Damage(key, str(error))
 
@@ -144,7 +144,7 @@ def _made_beforehand(source: Source) -> SideIndexStore | None:
 
 
 class _PackedShard(Source):
-    """The images of a shard, as its part's index has them."""
+    """The images of a shard, by the index of its part."""
 
     def __init__(self, folder: Path, index: PartIndex, shard: Shard, number: int) -> None:
         self.file, self.index = folder / shard.file, index
@@ -171,7 +171,8 @@ class _PackedShard(Source):
 def _packed_images(
     root: Path, parts: Sequence[Description], splits: Sequence[str], checked: Checked
 ) -> Iterator[tuple[Source, int]]:
-    """Yields the images of a packed dataset; adds to `checked` how files differ from indexes."""
+    """Yields the images of a packed dataset; adds differences between files and indexes to
+    `checked`."""
     for split in splits:
         folder, known = root / split, set[str]()
         for part in parts:
@@ -197,7 +198,7 @@ def _shard_is_readable(images: _PackedShard, shard: Shard, checked: Checked) -> 
     checked.tried(key, require_shard, images.file.parent, shard)
     if len(checked.damage) > before:
         return False
-    # Names, labels and side indexes have no checksum of their own.
+    # Covers names, labels and side indexes, which have no separate checksums.
     found = checked.tried(images.file, crc32, images.file, 0, shard.bytes)
     if found not in (None, shard.crc32):
         checked.damage.append(Damage(str(images.file), _WRONG_CHECKSUM))

@@ -1,8 +1,7 @@
-"""Turns one source file into what a shard stores: a JPEG with a side index where that can be.
+"""Encodes one source file for a shard: a JPEG with a side index where possible.
 
-JPEGs keep their bytes, or become baseline without loss. Of the other formats, those that are small
-keep their bytes, and the rest becomes PNG without loss. Images to be shrunk become JPEGs, and with
-`convert=jpeg` all others do.
+JPEGs keep their bytes, or become baseline without loss. PNG, WebP and AVIF keep their bytes; other
+formats become PNG without loss. Images to be shrunk become JPEGs; with `convert=jpeg`, all do.
 """
 
 from __future__ import annotations
@@ -35,44 +34,44 @@ _LONGEST_SIDE = 65_500
 """The longest side that libjpeg writes."""
 _ORIENTATION_TAG = 0x0112
 _KEPT = {"PNG": "png", "WEBP": "webp", "AVIF": "avif"}
-"""Formats that keep their bytes -> their suffix."""
+"""Formats that keep their bytes, with their suffix."""
 _MODES_OF_PNG = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
-"""Pillow's modes of pixels that a PNG has, too."""
+"""Pillow's pixel modes that a PNG can store."""
 _PREVIEWS = ("JPEG", "MPO")
-"""Formats whose further images are previews and the like."""
+"""Formats whose further images are only previews and the like."""
 
 
 class RejectedError(Exception):
-    """A file that cannot be packed; the message says why."""
+    """The file cannot be packed; the message says why."""
 
 
 @dataclass(frozen=True)
 class Encoded:
     data: bytes
     how: str
-    """indexed (unchanged, with a side index), rewritten (as baseline, with a side index), kept
-    (unchanged, without an index), converted (to PNG or JPEG) or shrunk."""
+    """`indexed` (unchanged, with side index), `rewritten` (as baseline, with side index), `kept`
+    (unchanged, without an index), `converted` (to PNG or JPEG) or `shrunk`."""
     note: str
-    """Why a file has no index, or what a converted file lost."""
+    """Why the file has no index, or what it lost in the conversion."""
     height: int
-    """Of the stored pixels, before the orientation is applied."""
+    """Height of the stored pixels, before the orientation is applied."""
     width: int
     orientation: int
-    """EXIF, 1 to 8."""
+    """EXIF orientation, 1 to 8."""
     index: bytes = b""
-    """The side index, empty for none."""
+    """The side index; empty without one."""
     suffix: str = "jpg"
 
 
 def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
-    """Returns an image's size in bytes, and what to store for it. Raises RejectedError and
+    """Returns an image's size in bytes, and its encoding to store. Raises RejectedError and
     ReadError."""
     original = _read(source, index)
     return len(original), encode_file(original.numpy().tobytes(), options)
 
 
 def encode_file(original: bytes, options: OptimizeConfig) -> Encoded:
-    """Returns what to store for an encoded image. Raises RejectedError."""
+    """Returns the encoding to store for the bytes of an image. Raises RejectedError."""
     jpeg = _tensor(original)
     try:
         if is_jpeg(jpeg) and not _is_too_large(jpeg_size(jpeg), options):
@@ -121,8 +120,8 @@ def _encode_jpeg(jpeg: Tensor) -> Encoded:
 def _prove(jpeg: Tensor) -> tuple[bytes, str]:
     """Returns the file's side index, or why it has none.
 
-    Every pixel is decoded, so a damaged file raises JpegError. Crops decoded with the index must
-    equal that. They are narrow columns, so each starts at an entry in every row of MCUs.
+    Decodes every pixel, so that a damaged file raises JpegError, and compares them with crops
+    decoded with the index: narrow columns, which start at an entry in every row of MCUs.
     """
     height, width = jpeg_size(jpeg)
     whole = decode_and_crop_jpeg(jpeg, 0, 0, height, width)
@@ -153,10 +152,10 @@ def _is_too_large(size: tuple[int, int], options: OptimizeConfig) -> bool:
 
 
 def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
-    """Encodes a JPEG that is too large, and images of all other formats."""
+    """Encode a JPEG that is too large, or an image of another format."""
     image = open_image(original)
     too_large = _is_too_large(image.size, options)
-    image.load()  # it turns a TIFF
+    image.load()  # applies the orientation of a TIFF
     stored, lost = rgb(image, options.gray_bits)
     is_converted = options.convert == "jpeg" and image.format not in _PREVIEWS
     if is_converted or too_large:
@@ -177,7 +176,7 @@ def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
 def _to_jpeg(
     image: Image.Image, stored: Image.Image, how: str, lost: str, options: OptimizeConfig
 ) -> Encoded:
-    """Without chroma subsampling, and with the image's orientation."""
+    """Encode without chroma subsampling, and with the image's orientation."""
     lost = _with_frames(image, lost)
     if options.max_side is not None:
         stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
@@ -199,7 +198,7 @@ def _saved(stored: Image.Image, kind: str, original: Image.Image, **options: obj
 
 
 def _with_frames(image: Image.Image, lost: str) -> str:
-    """Returns what storing an image loses, further images included."""
+    """Returns `lost`, with the file's further images, which are lost, too."""
     if image.format in _PREVIEWS or getattr(image, "n_frames", 1) == 1:
         return lost
     return f"{lost}, all but the first of several images".removeprefix(", ")

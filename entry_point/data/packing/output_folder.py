@@ -1,4 +1,4 @@
-"""One writer at a time: the lock on a file to make."""
+"""The lock on an output, so that only one process writes it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 def locked(
     output: Path, remedy: str = "choose a writable folder", key: str = "output"
 ) -> Iterator[None]:
-    """Hold the lock on `output`, a hidden file beside it; wait for another run that holds it.
+    """Hold the lock on `output`, a hidden file beside it; wait while another run holds it.
 
     Raises DataError, which begins with the setting `key` and ends with `remedy`, if no file can be
-    created in its folder.
+    created in the folder.
     """
     file = output.parent / f".{output.name}.lock"
     lock = FileLock(file)
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        file.touch()  # FileLock waits forever for a file that it cannot create
+        file.touch()  # FileLock would wait forever for a file that it cannot create
         lock.acquire(timeout=0)
     except Timeout:
         log.info("waiting for another run that writes %s", output)
@@ -39,5 +39,5 @@ def locked(
     try:
         yield
     finally:
-        file.unlink(missing_ok=True)  # a run that waits for this file creates it again
+        file.unlink(missing_ok=True)  # a run that waits for the lock creates it again
         lock.release()

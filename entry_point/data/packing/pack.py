@@ -1,11 +1,11 @@
 """Packs the images of a source into shards; a killed run resumes at its next shard.
 
 A run packs one part of the dataset. Parts of the same source take its shards in turn, so together
-they make the files that one run makes; each describes only its own.
+they make the same files as a single run; each part describes only its own.
 
-A run writes below the hidden folder `.unfinished` of its output: each shard, once it is complete,
-and beside it a file of its rows, for the index and the report. All move to their final names when
-the last is complete: before, `train/*.tar` would be read as another dataset.
+A run writes below the hidden folder `.unfinished` of its output: each complete shard and, beside
+it, a file of its rows for the index and the report. All files move to their final names when the
+last shard is complete: before that, `train/*.tar` would be read as another dataset.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import whole_file, write_text
 
 _SETTINGS = ("max_side", "convert", "quality", "shard_mb", "gray_bits")
-"""What decides about the bytes of a shard, besides its files."""
+"""Settings that affect the bytes of a shard."""
 
 log = logging.getLogger(__name__)
 
@@ -76,11 +76,11 @@ def pack(
     part: Part | None = None,
     own_files: bool = False,
 ) -> None:
-    """Add a part of the images of `source` to `output`; by default, all are the only part.
+    """Pack a part of the images of `source` into `output`; by default, all images in one part.
 
-    A part with `own_files` packs all of `source`, which holds only its share. A run with the same
-    source and options reuses the finished shards of an interrupted one. Every split of an only part
-    must have images. Raises DataError and OSError.
+    With `own_files`, `source` holds only the part's share, which is packed as a whole. A run with
+    the same source and options reuses the finished shards of an interrupted one. If there is only
+    one part, each split must have images. Raises DataError and OSError.
     """
     if output.resolve().is_relative_to(source.resolve()):
         raise DataError(
@@ -138,8 +138,8 @@ def _open(source: Path, options: OptimizeConfig, own_files: bool) -> Mapping[str
 
 
 def _is_complete(description: Description, output: Path) -> bool:
-    """Returns whether the part is already made. Raises DataError if `output` holds anything but
-    parts."""
+    """Returns whether the part is complete already. Raises DataError if `output` holds anything
+    but parts."""
     parts = read_parts(output)
     for made in parts:
         if made.part != description.part:
@@ -165,8 +165,8 @@ def _is_complete(description: Description, output: Path) -> bool:
 
 
 def _require_files(made: Description, output: Path) -> None:
-    """Raise DataError unless a part's files lie in `output`: one may have been removed as
-    damaged."""
+    """Raise DataError if files of a part are missing in `output`: one may have been removed because
+    it was damaged."""
     for split, found in made.splits.items():
         for shard in found.shards:
             require_shard(output / split, shard)
@@ -175,10 +175,10 @@ def _require_files(made: Description, output: Path) -> None:
 
 
 class Row(msgspec.Struct, array_like=True):
-    """A packed image: its row of the index, and what the report counts."""
+    """A packed image: its row of the index, and its entries in the report."""
 
     key: bytes
-    """The name of its member in the shard."""
+    """Name of its member in the shard."""
     label: Any
     offset: int
     length: int
@@ -188,7 +188,7 @@ class Row(msgspec.Struct, array_like=True):
     crc32: int
     how: str
     note: str
-    """Why it has no side index, or what it lost."""
+    """Why the image has no side index, or what it lost."""
     source_bytes: int
     side_offset: int = 0
     side_length: int = 0
@@ -206,27 +206,27 @@ class ShardRows(msgspec.Struct):
     shard: Shard
     rows: list[Row]
     rejected: dict[str, str]
-    """Path and reason of every file that was not packed."""
+    """Files that were not packed: paths and reasons."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """All that determines the bytes of a part, and where they are written."""
+    """The content of a part, and the folder to which it is written."""
 
     options: OptimizeConfig
     listings: dict[str, Listing]
-    """By split."""
+    """The images, by split."""
     description: Description
-    """Of the part, without its splits."""
+    """Description of the part, without its splits."""
     output: Path
 
     @property
     def folder(self) -> Path:
-        """Hidden; its files have the names below it that they get in the output."""
+        """The hidden folder, in which files have the same names as later in the output."""
         return self.output / f".{self.description.part.name('unfinished', '')}"
 
     def shards(self, split: str) -> dict[Path, list[int]]:
-        """Returns the part's shards, and the numbers of their images in the source."""
+        """Returns the part's shards, with the numbers of their images in the source."""
         part, every = self.description.part, [*enumerate(self.listings[split].shards)]
         start = self.folder / split / "shard-"
         if self.description.own_files:
@@ -244,7 +244,7 @@ class Packing:
             write_text(file, content)
 
     def pack_shards(self) -> None:
-        """Pack the shards that have no rows yet."""
+        """Pack the shards that are not complete yet."""
         custom_op.load()
         shards = [
             (listing, file, numbers)
@@ -257,11 +257,11 @@ class Packing:
         packed = in_threads(self._encode, images, total, "packing", total - len(images))
         for listing, file, numbers in left:
             self._pack_shard(listing, file, numbers, packed)
-        for _ in packed:  # shows the end of the progress
+        for _ in packed:  # exhausts the iterator, which then shows the final progress
             pass
 
     def _encode(self, image: tuple[Listing, int]) -> tuple[int, Encoded | str]:
-        """Returns the source's bytes, and what is stored or why the image is rejected."""
+        """Returns the number of bytes in the source, and the encoding, or the reason against it."""
         listing, i = image
         try:
             return encode(listing.source, i, self.options)
@@ -275,8 +275,8 @@ class Packing:
         numbers: list[int],
         packed: Iterator[tuple[int, Encoded | str]],
     ) -> None:
-        """Write a shard of the next images, and its rows once it is on disk: a shard that has them
-        is complete, also if a killed run has moved it to the output."""
+        """Write a shard of the next images, and its rows once it is on disk: a shard with rows is
+        complete, even if a killed run has moved it to the output already."""
         rows, indexes, rejected = list[Row](), list[bytes](), dict[str, str]()
         with (
             whole_file(path) as file,
@@ -340,9 +340,9 @@ class Packing:
         return found, report
 
     def publish(self, description: Description) -> None:
-        """Move all files to their place; the description, which makes them a dataset, comes last.
+        """Move all files to the output, last the description, which makes them a dataset.
 
-        If it is killed, some are moved already, and the next run moves the others.
+        If it is killed halfway, the next run moves the other files.
         """
         part = description.part
         names = [part.name("report", ".json")]
@@ -364,7 +364,8 @@ def _rows_of(shard: Path) -> Path:
 
 
 def _columns(rows: list[Row], kind: str, outputs: int, shard: int) -> dict[str, Any]:
-    """Returns the columns of a shard's images; see `columns_of`. LABEL_END counts each image's."""
+    """Returns the columns of a shard's images, see `columns_of`. LABEL_END has each image's number
+    of labels."""
     labels: Any = [row.label for row in rows]
     types = columns_of(kind)
     names = COLUMNS.keys() - {"shard", "label"}
@@ -380,7 +381,7 @@ def _columns(rows: list[Row], kind: str, outputs: int, shard: int) -> dict[str, 
 
 
 def _count(made: ShardRows, kind: str, classes: list[str], report: dict[str, Any]) -> None:
-    """Add a shard to the report of its split. `how`, `notes` and `classes` count images."""
+    """Add a shard to the report of its split, whose `how`, `notes` and `classes` count images."""
     report["rejected"] |= made.rejected
     for row in made.rows:
         report["how"][row.how] += 1
@@ -394,7 +395,7 @@ def _count(made: ShardRows, kind: str, classes: list[str], report: dict[str, Any
 
 
 def add_member(tar: tarfile.TarFile, file: BinaryIO, name: str, data: bytes) -> int:
-    """Append a member without any metadata; returns the offset of its data in `file`."""
+    """Append a member without metadata; returns the offset of its data in `file`."""
     member = tarfile.TarInfo(name)
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))
@@ -415,7 +416,7 @@ def _log(split: str, report: dict[str, Any]) -> None:
 
 
 def _require_images(split: str, report: dict[str, Any]) -> None:
-    """Raise DataError for a split without images; warn of classes without."""
+    """Raise DataError for a split without images; warn of classes without images."""
     empty = [name for name, count in report["classes"].items() if not count]
     if report["how"] and not empty:
         return

@@ -17,15 +17,15 @@ _SEED, _SHUFFLE_STREAM = 0, 21
 
 
 class Listing:
-    """The images of a split, shuffled and cut into shards: about 180 bytes of memory for each."""
+    """The images of a split, shuffled and divided into shards; takes about 180 bytes per image."""
 
     def __init__(self, source: Source, shard_bytes: float) -> None:
-        """Raises DataError if two files have the same key."""
+        """List the images. Raises DataError if two files have the same key."""
         self.source = source
         status = [source.status(i) for i in range(len(source))]
         self._bytes, self._changed = np.array(status, np.int64).reshape(-1, 2).T.copy()
         self._shared: set[str] = set()
-        """Keys that several files would have, such as orange.jpg and orange.tiff."""
+        """Keys that several files would share, such as orange.jpg and orange.tiff."""
         self._shared = self._repeated()
         if self._shared and (again := self._repeated()):
             key = min(again)
@@ -33,29 +33,30 @@ class Listing:
             first, second, *_ = map(self.name, images)
             raise DataError(f"{first} and {second} share the key {key}: rename one")
         self.shards = self._cut(shard_bytes)
-        """The numbers of the images in the source."""
+        """For each shard, the numbers of its images in the source."""
 
     def name(self, i: int) -> str:
-        """<class>/..., or the path in the table, with the bytes that are not UTF-8 as escapes."""
+        """Returns CLASS/..., or the path in the table, with bytes that are not UTF-8 escaped."""
         return self.source.name(i).encode("utf-8", "backslashreplace").decode()
 
     def key(self, i: int) -> str:
-        """Name of the members in the shard: the file's without its suffix, unless it is shared.
+        """Returns the name of the image's members in the shard: the file's name, without its suffix
+        unless other files would share it.
 
-        Readers of tar shards treat everything after a name's first dot as the member's type.
+        Readers of tar shards treat everything after the first dot of a name as the member's type.
         """
         path = PurePosixPath(self.name(i))
         key = str(path.with_name(path.stem.replace(".", "_")))
         return str(path.with_name(path.name.replace(".", "_"))) if key in self._shared else key
 
     def label(self, i: int) -> Any:
-        """Returns the class's number, the ascending numbers of labels, or a number for each
-        target."""
+        """Returns the number of the class, the ascending numbers of the labels, or a number for
+        each target."""
         label = self.source.labels[i]
         return (label.nonzero()[:, 0] if self.source.kind == "labels" else label).tolist()
 
     def add_to(self, files: Any, times: Any) -> None:
-        """Update a hash with all files and their shards, and one with their modification times."""
+        """Add all files and their shards to one hash, and their modification times to another."""
         for number, shard in enumerate(self.shards):
             times.update(self._changed[shard].tobytes())
             for i in shard:
@@ -67,7 +68,7 @@ class Listing:
         return {key for key, count in keys.items() if count > 1}
 
     def _cut(self, shard_bytes: float) -> list[list[int]]:
-        """Start a new shard when the source bytes fill one."""
+        """Divide the images into shards of `shard_bytes` bytes of the source."""
         order = permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0)
         shards: list[list[int]] = []
         filled = 0

@@ -1,4 +1,4 @@
-"""What a dataset is like: images per class and split, sizes, formats, and pixels."""
+"""Statistics of a dataset: images per class and split, sizes, formats, and pixels."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from entry_point.job.program import ReadError
 from entry_point.job.text import aligned, counted, printable
 
 _SIDE = 128
-"""Of a larger image, only every n-th row and column counts, about this many."""
+"""About as many rows and columns of a larger image count, evenly spaced."""
 _LISTED = 30
-"""Classes to list: those with the fewest images."""
+"""Most classes to list, those with the fewest images."""
 
 
 def look(
     pixels: NDArray[np.uint8], upright: tuple[Ints, Ints], is_jpeg: bool
 ) -> NDArray[np.float64]:
-    """Returns what an image (height, width, 3) adds to the statistics, (9,): whether it is a JPEG,
-    its upright height and width, and on the 0 to 1 scale the means of the colors and of their
+    """Returns the statistics of an image (height, width, 3), as (9,): whether it is a JPEG, its
+    upright height and width, and on the 0 to 1 scale the means of the colors and of their
     squares."""
     step = max(1, min(pixels.shape[:2]) // _SIDE)
     part = pixels[::step, ::step].reshape(-1, 3) / 255
@@ -37,7 +37,7 @@ def look(
 def lines_of(looks: array[float]) -> Iterator[str]:
     """Yields lines about images, each with the same weight: their sizes, formats and pixels.
 
-    `looks` has what `look` returns for one image after the other.
+    `looks` has the results of `look` for all images.
     """
     if not looks:
         return
@@ -49,7 +49,7 @@ def lines_of(looks: array[float]) -> Iterator[str]:
     of = f"{others} of {counted(len(images), 'image')}"
     yield f"not JPEGs: {of} ({100 * others / len(images):.1f} %)"
     mean, squares = images[:, 3:].mean(0).reshape(2, 3)
-    std = np.sqrt(np.maximum(squares - mean**2, 0))  # rounding makes it negative
+    std = np.sqrt(np.maximum(squares - mean**2, 0))  # rounding may make it negative
     rounded = (shown(row.round(4).tolist()) for row in (mean, std))
     yield "pixels: data.mean={} data.std={}".format(*rounded)
 

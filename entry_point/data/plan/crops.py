@@ -1,4 +1,4 @@
-"""Which part of its image a sample shows, and what is done to it: boxes, flips, augmentation.
+"""Plans how samples are made from their images: boxes, flips and augmentation.
 
 A box is (top, left, height, width) in pixels of the upright image.
 """
@@ -30,7 +30,7 @@ _FIRST_TRANSPOSED = 5
 
 @dataclass(frozen=True)
 class CropPlan:
-    """What to cut for N samples."""
+    """The crops of N samples."""
 
     side: int
     """Height and width of a sample in pixels."""
@@ -39,8 +39,8 @@ class CropPlan:
     flips: NDArray[np.bool_]
     """bool (N,): whether to flip left-right."""
     operations: Floats | None
-    """float32 (N, K, 8): what to do to the resized and flipped crops, as `custom_op.augment_ops`
-    writes it; None: nothing."""
+    """float32 (N, K, 8): operations on the resized and flipped crops, in the form of
+    `custom_op.augment_ops`; None without any."""
 
     def __len__(self) -> int:
         return len(self.flips)
@@ -48,9 +48,9 @@ class CropPlan:
 
 @dataclass(frozen=True)
 class Geometry:
-    """Where N samples lie in their upright images, so that labels can follow: masks, boxes, points.
+    """Positions of N samples in their upright images, to transform masks, boxes and points alike.
 
-    A sample shows its box, resized to side x side pixels, then flipped if `flips` says so.
+    A sample shows its box, resized to side x side pixels, then flipped where `flips` is true.
     """
 
     side: int
@@ -58,21 +58,21 @@ class Geometry:
     boxes: Ints
     """int64 (N, 4): top, left, height and width in pixels of the image."""
     flips: NDArray[np.bool_]
-    """bool (N,): left-right."""
+    """bool (N,): whether flipped left-right."""
     heights: Ints
     """int64 (N,): the image's height in pixels."""
     widths: Ints
     training: bool = field(default=True, kw_only=True)
-    """Whether a model learns from the samples, so that targets have to follow them. If it is
-    evaluated, targets may keep the pixels of the image."""
+    """Whether the samples are for training, so that targets have to be transformed like them. For
+    evaluation, targets may keep the pixels of the image."""
 
     def of(self, places: Ints) -> Geometry:
-        """Returns the samples at these places."""
+        """Returns the geometry of the samples at these places."""
         columns = (each[places] for each in self._columns())
         return Geometry(self.side, *columns, training=self.training)
 
     def replace(self, places: Ints, others: Geometry) -> None:
-        """Put other samples at these places."""
+        """Replace the samples at these places by `others`."""
         for own, other in zip(self._columns(), others._columns(), strict=True):
             own[places] = other
 
@@ -82,33 +82,32 @@ class Geometry:
 
 @dataclass(frozen=True)
 class CropPlanner:
-    """Boxes and flips, a function of (seed, epoch, image, repeat, view) and the image's size.
+    """Plans boxes and flips: a function of (seed, epoch, image, repeat, view) and the image size.
 
     Training draws from the distributions of torchvision's RandomResizedCrop and
-    RandomHorizontalFlip. Validation takes the center box that a resize of the shorter side to
-    `resize` turns into `image_size`, rounded to whole pixels; or the whole image.
+    RandomHorizontalFlip. Validation takes the center box that becomes `image_size` pixels when the
+    shorter side is resized to `resize`, rounded to whole pixels; or the whole image.
     """
 
     data: DataConfig
     train: bool
     seed: int
     augmenter: Augmenter | None = None
-    """Draws the augmentation of training samples, apart from boxes and flips; None: none."""
+    """Draws the augmentation of training samples besides boxes and flips; None without any."""
 
     @property
     def views(self) -> int:
-        """Samples of each image."""
+        """Number of samples of each image."""
         return self.data.views if self.train else 1
 
     def plan(self, samples: Samples, heights: Ints, widths: Ints) -> CropPlan:
-        """Returns what to cut from upright images of these sizes, of which each has `views`
-        samples."""
+        """Returns the crops from upright images of these sizes, each with `views` samples."""
         side, views = self.side(samples.epoch), self.views
         heights, widths = np.repeat(heights, views), np.repeat(widths, views)
         if not self.train:
             flips = np.zeros(len(samples), dtype=np.bool_)
             return CropPlan(side, self._fixed_boxes(heights, widths), flips, None)
-        # One call for all draws, since its cost hardly depends on their number. Row 0 is for the
+        # One call for all draws, because its cost hardly depends on their number. Row 0 is for the
         # flip, the other rows are attempts at a box.
         draws = np.arange(1 + _ATTEMPTS)[:, None]
         u = unit(philox((self.seed, _STREAM), samples.counter(draws)))
@@ -130,7 +129,7 @@ class CropPlanner:
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 
     def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
-        """For each image, the first attempt that fits; else, as it is too long for others, the
+        """Returns the first attempt that fits each image; if none does, as in very long images, the
         largest centered box with an allowed aspect ratio."""
         low, high = self.data.scale
         area = heights * widths * (low + u[0] * (high - low))
@@ -154,6 +153,6 @@ class CropPlanner:
 def upright_size(
     height: NDArray[_Int], width: NDArray[_Int], orientation: NDArray[np.integer]
 ) -> tuple[NDArray[_Int], NDArray[_Int]]:
-    """Upright (height, width) of images stored as `height` x `width`."""
+    """Returns the upright (height, width) of images that are stored as `height` x `width`."""
     transposed = orientation >= _FIRST_TRANSPOSED
     return np.where(transposed, width, height), np.where(transposed, height, width)

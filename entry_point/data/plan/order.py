@@ -1,4 +1,4 @@
-"""Which samples each step of each rank takes."""
+"""Plans which samples each step of each rank takes."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from entry_point.data.plan.philox import permutation, stream_words, unit
 from entry_point.data.plan.samples import Ints, with_repeats
 
 Weights = NDArray[np.float64]
-"""How often to draw each sample, relative to the others."""
+"""Relative frequency of drawing each sample."""
 _ORDER_STREAM, _DRAW_STREAM = 0, 2
 
 
 class Plan(Protocol):
-    """Which samples each step of one rank takes; an epoch can start at any step."""
+    """The samples of each step of one rank. An epoch can start at any step."""
 
     @property
     def samples_per_epoch(self) -> int:
-        """Samples of this rank."""
+        """Number of samples of this rank in an epoch."""
         ...
 
     @property
     def steps_per_epoch(self) -> int: ...
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:
-        """Sample indices, int64 (batch,), of every step from `start_step` on.
+        """Yields the sample indices, int64 (batch,), of every step from `start_step` on.
 
         See `with_repeats` for samples that are drawn more than once.
         """
@@ -42,18 +42,18 @@ class Plan(Protocol):
     def read_ahead(self, reader: ThreadPoolExecutor) -> None:  # noqa: ARG002
         """Let `reader` read the bytes of coming steps before `batches` yields them.
 
-        Only in the process that decodes. By default nothing: files and memory maps are read where
-        they are used.
+        Called in the process that decodes. Does nothing by default: files and memory maps are read
+        where they are used.
         """
         return
 
     def release(self) -> None:
-        """Drop the bytes that were read ahead; by default there are none."""
+        """Drop the bytes that were read ahead. Does nothing by default."""
         return
 
 
 def steps_of(samples: int, batch_size: int, train: bool) -> int:
-    """Steps of an epoch: training drops a last partial batch."""
+    """Returns the number of steps in an epoch: training drops a last partial batch."""
     whole, rest = divmod(samples, batch_size)
     return whole if train else whole + bool(rest)
 
@@ -76,9 +76,9 @@ class EpochPlan(Plan):
     rank: int = 0
     world_size: int = 1
     weights: Weights | None = field(default=None, compare=False)
-    """How often to draw each sample, relative to the others."""
+    """Relative frequency of drawing each sample; None to draw each once."""
     repeats: int = 1
-    """Samples that training takes of each image that an epoch draws, see `_training_order`."""
+    """Number of samples that training takes of each image it draws, see `_training_order`."""
 
     def __post_init__(self) -> None:
         step = self.batch_size * self.world_size
@@ -103,7 +103,7 @@ class EpochPlan(Plan):
         own = order[self.rank :: self.world_size]
         for step in range(start_step, self.steps_per_epoch):
             batch = own[step * self.batch_size : (step + 1) * self.batch_size]
-            if self.train:  # with an image's repeats apart: MixUp and CutMix blend neighbors
+            if self.train:  # separates an image's repeats, as MixUp and CutMix blend neighbors
                 parts = [batch[first :: self.repeats] for first in range(self.repeats)]
                 batch = np.concatenate(parts)
             yield batch
@@ -111,9 +111,9 @@ class EpochPlan(Plan):
     def _training_order(self, epoch: int) -> Ints:
         """Returns the images of an epoch's samples, with their repeats.
 
-        Repeats follow each other, so ranks that are dealt samples in turn get different ones. The
-        epoch keeps its length and thus draws fewer images: as RASampler of facebookresearch/deit
-        (samplers.py), after Hoffer et al., "Augment your batch" (CVPR 2020).
+        Repeats follow each other, so ranks, which get samples in turn, get different ones. The
+        epoch keeps its length and thus draws fewer images, as RASampler of facebookresearch/deit
+        (samplers.py) does, after Hoffer et al., "Augment your batch" (CVPR 2020).
         """
         if self.weights is None:
             order = permutation((self.seed, _ORDER_STREAM), self.count, epoch)
@@ -126,7 +126,7 @@ class EpochPlan(Plan):
 
 @dataclass(frozen=True)
 class RangePlan(Plan):
-    """The samples of a range, each once and in order."""
+    """A plan of the samples in a range, each once and in order."""
 
     samples: range
     batch_size: int
@@ -140,7 +140,7 @@ class RangePlan(Plan):
         return steps_of(len(self.samples), self.batch_size, train=False)
 
     def batches(self, epoch: int, start_step: int = 0) -> Iterator[Ints]:  # noqa: ARG002
-        """Yields the same in every epoch."""
+        """Yields the same samples in every epoch."""
         for start in range(start_step * self.batch_size, len(self.samples), self.batch_size):
             batch = self.samples[start : start + self.batch_size]
             yield np.arange(batch.start, batch.stop)
@@ -150,11 +150,11 @@ class RangePlan(Plan):
 
 
 def draw_weights(kind: str, labels: Tensor, classes: int) -> Weights:
-    """Returns how often to draw each image, relative to the others: float64 (N,).
+    """Returns the relative frequency of drawing each image, float64 (N,).
 
-    `kind` and `labels` are those of a source. An image counts as the inverse of how many images
-    share its class; with several labels, its rarest one. Having no label counts as a label. Raises
-    ConfigError for other kinds.
+    `kind` and `labels` are those of a source. The weight is the inverse of the number of images
+    that share the image's class, or the rarest of its labels. Having no label counts as a label.
+    Raises ConfigError for other kinds.
     """
     if kind not in ("class", "labels"):
         message = f"needs classes or labels, but the dataset has {kind}; remove it"

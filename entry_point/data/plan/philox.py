@@ -1,6 +1,6 @@
-"""Counter-based random numbers: any draw on its own, in any order, without state.
+"""Counter-based random numbers: draws in any order, without state.
 
-Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). numpy's own
+Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). NumPy's
 Philox draws one sequence at a time; this one draws for many counters at once.
 """
 
@@ -23,10 +23,11 @@ _MULTIPLIERS_LOW, _MULTIPLIERS_HIGH = _MULTIPLIERS & _LOW, _MULTIPLIERS >> _HALF
 
 
 def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int64]]) -> Words:
-    """Random 64-bit words for each counter: uint64 (4, ...), for four words that broadcast."""
+    """Returns random 64-bit words for each counter, uint64 (4, ...). A counter has four words,
+    which broadcast."""
     words = np.broadcast_arrays(*(np.atleast_1d(np.uint64(word)) for word in counter))
     shape = words[0].shape
-    # A round multiplies `factors` and mixes `others` into the products.
+    # A round multiplies `factors`, and mixes `others` into the products.
     factors = np.stack([words[0].ravel(), words[2].ravel()])
     others = np.stack([words[3].ravel(), words[1].ravel()])
     for i in range(_ROUNDS):
@@ -39,24 +40,25 @@ def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int6
 
 
 def unit(words: Words) -> NDArray[np.float64]:
-    """Words as numbers in [0, 1), from their 53 highest bits."""
+    """Returns words as numbers in [0, 1), from their 53 highest bits."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int64]:
-    """Returns a random order of 0..count-1, the same on every machine and numpy version."""
+    """Returns a random order of 0..count-1, the same on every machine and with every NumPy."""
     words = stream_words(key, stream, 0, count)
     return np.argsort(words, kind="stable").astype(np.int64, copy=False)
 
 
 def stream_words(key: tuple[int, int], stream: int, first: int, count: int) -> Words:
-    """Words first..first+count-1 of an infinite sequence: (count,). `first` is a multiple of 4."""
+    """Returns words first..first+count-1 of an infinite sequence, (count,). `first` must be a
+    multiple of 4."""
     blocks = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
     return philox(key, (blocks, stream, 0, 0)).T.reshape(-1)[:count]
 
 
 def _multiply(factors: Words) -> tuple[Words, Words]:
-    """High and low words of the 128-bit products; each row has its multiplier."""
+    """Returns the high and low words of 128-bit products; each row has its own multiplier."""
     low, high = factors & _LOW, factors >> _HALF
     cross, other = _MULTIPLIERS_LOW * high, _MULTIPLIERS_HIGH * low
     middle = ((_MULTIPLIERS_LOW * low) >> _HALF) + (cross & _LOW) + (other & _LOW)

@@ -1,7 +1,7 @@
-"""What is done to each resized crop, by `augment.name` and `augment.erase`: the policies.
+"""The augmentation policies of `augment.name` and `augment.erase`, applied to each resized crop.
 
-A policy turns random numbers into operations of `custom_op.augment_ops`, so that the operator does
-what torchvision's and timm's classes do. Each cites the code whose draws it has.
+A policy turns random numbers into operations of `custom_op.augment_ops`, so that the operator
+augments as torchvision's and timm's classes. Each policy cites the code whose draws it follows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Uniform = NDArray[np.float64]
 
 _POLICY_STREAM, _ERASE_STREAM = 6, 7
 _WORDS = 4
-"""Random numbers in a block of philox."""
+"""Random numbers per call of philox and counter."""
 
 
 class Policy(Protocol):
@@ -36,7 +36,7 @@ class Policy(Protocol):
 
     @property
     def draws(self) -> int:
-        """Random numbers that a sample takes."""
+        """Number of random numbers that a sample takes."""
         ...
 
     def table(self, u: Uniform, side: int) -> Floats:
@@ -49,13 +49,13 @@ class Policy(Protocol):
 
 @dataclass(frozen=True)
 class Augmenter:
-    """What is done to each resized crop, a function of (seed, epoch, image, repeat, view)."""
+    """Augments each resized crop, as a function of (seed, epoch, image, repeat, view)."""
 
     steps: tuple[tuple[int, Policy], ...]
-    """Policies in the order in which they apply, each with its stream of random numbers."""
+    """Policies in their order of application, each with its stream of random numbers."""
 
     def table(self, seed: int, samples: Samples, side: int) -> Floats:
-        """As `custom_op.augment_ops` describes it: float32 (N, K, 8), contiguous."""
+        """Returns the table for `custom_op.augment_ops`: float32 (N, K, 8), contiguous."""
         tables = []
         for stream, policy in self.steps:
             blocks = np.arange(-(-policy.draws // _WORDS))[:, None]
@@ -65,8 +65,8 @@ class Augmenter:
 
 
 def build_augmenter(augment: AugmentConfig, mean: Sequence[float]) -> Augmenter | None:
-    """Returns the known policy and the erasing; None without both. `mean` is of the data, from 0 to
-    1."""
+    """Returns the augmenter with the built-in policy and erasing; None without both. `mean` is the
+    mean of the data, from 0 to 1."""
     fill = tuple(float(round(255 * min(1.0, max(0.0, value)))) for value in mean)
     steps: list[tuple[int, Policy]] = []
     if (chosen := augment.policy()) is not None:
@@ -98,8 +98,8 @@ def _policy(chosen: policy_config.Policy, fill: tuple[float, ...]) -> Policy:
 class ColorJitter:
     """Brightness, contrast, saturation and hue, in a random order.
 
-    Factors are uniform from `max(0, 1 - x)` to `1 + x`, hue from `-x` to `x`, as `make_params` of
-    ColorJitter in torchvision/transforms/v2/_color.py draws them.
+    Factors are uniform from `max(0, 1 - x)` to `1 + x`, hue from `-x` to `x`, drawn as by
+    `make_params` of ColorJitter in torchvision/transforms/v2/_color.py.
     """
 
     config: policy_config.Jitter
@@ -151,16 +151,16 @@ _ERASE_ATTEMPTS = 10
 
 @dataclass(frozen=True)
 class RandomErasing:
-    """A rectangle of a random share of the area, ratio and place; with the probability `p`.
+    """Erases a rectangle of random area, aspect ratio and position, with the probability `p`.
 
     Zhong et al., "Random Erasing Data Augmentation" (AAAI 2020), drawn as by `make_params` of
     RandomErasing in torchvision/transforms/v2/_augment.py: up to ten attempts at a rectangle that
-    is smaller than the image. torchvision's erases after normalization with 0, which is the mean.
+    is smaller than the image. torchvision's fills with 0 after normalization, which is the mean.
     """
 
     config: policy_config.Erase
     fill: tuple[float, ...]
-    """Red, green and blue, 0 to 255."""
+    """Red, green and blue, from 0 to 255."""
     draws: int = 1 + 4 * _ERASE_ATTEMPTS
 
     def table(self, u: Uniform, side: int) -> Floats:
@@ -175,14 +175,14 @@ class RandomErasing:
         top = np.floor(tops[first] * (side - height + 1))
         left = np.floor(lefts[first] * (side - width + 1))
         erased = _rows(u.shape[1], "erase", top, left, height, width, *self.fill)
-        # A tiny image can get a rectangle without a pixel.
+        # In a tiny image, a rectangle may have no pixel.
         erases = (u[0] < self.config.p) & fits.any(axis=0) & (height > 0) & (width > 0)
         return _applied(erased, erases)[:, None]
 
 
-# TrivialAugmentWide. Its strengths are those of `_AUGMENTATION_SPACE` in
-# torchvision/transforms/v2/_auto_augment.py; the operations get them as its
-# `_apply_image_or_video_transform` passes them on.
+# TrivialAugmentWide. The strengths are those of `_AUGMENTATION_SPACE` in
+# torchvision/transforms/v2/_auto_augment.py, and are passed to operations as by its
+# `_apply_image_or_video_transform`.
 
 OPERATIONS = (
     *("identity", "shear_x", "shear_y", "translate_x", "translate_y", "rotate", "brightness"),
@@ -190,16 +190,17 @@ OPERATIONS = (
 )
 """In torchvision's order."""
 MAGNITUDES = 31
-"""Strengths of each operation, from none to the strongest."""
+"""Number of strengths of each operation, from none to the strongest."""
 MOVES = OPERATIONS[1:6]
-"""Those that move pixels."""
+"""Operations that move pixels."""
 _FACTORS = ("brightness", "saturation", "contrast", "sharpness")
 _SIGNED = (*MOVES, *_FACTORS)
 _STRONGEST = 255
 
 
 def moved_by(geometry: policy_config.Geometry) -> tuple[float, ...]:
-    """Returns the parameters of a move after its amount: whether it is bilinear, and the fill."""
+    """Returns the parameters of a move that follow its amount: whether it is bilinear, and the fill
+    color."""
     return float(geometry.interpolation == "bilinear"), *map(float, geometry.fill)
 
 
@@ -221,12 +222,13 @@ class TrivialAugment:
 
 @cache
 def _all_strengths(moved: tuple[float, ...]) -> Floats:
-    """float32 (operations, magnitudes, 2, 8)."""
+    """Returns the `strengths` of all operations: float32 (operations, magnitudes, 2, 8)."""
     return np.stack([strengths(name, moved) for name in OPERATIONS])
 
 
 def strengths(operation: str, moved: tuple[float, ...]) -> Floats:
-    """Returns an operation at each of its magnitudes, as it is and negated: float32 (31, 2, 8)."""
+    """Returns an operation at each magnitude, with positive and negative sign: float32
+    (31, 2, 8)."""
     cells = np.empty((MAGNITUDES, 2, COLUMNS), dtype=np.float32)
     for number, magnitude in enumerate(_magnitudes(operation)):
         for negated in (0, 1):
@@ -243,7 +245,7 @@ def _magnitudes(operation: str) -> Sequence[float]:
     if operation == "rotate":
         return _evenly(0, 135)  # degrees
     if operation in _FACTORS:
-        return _evenly(0, 0.99)  # how far the factor goes from 1
+        return _evenly(0, 0.99)  # distance of the factor from 1
     if operation == "posterize":
         return [round(8 - bits) for bits in _evenly(0, 6)]
     if operation == "solarize":
@@ -252,7 +254,8 @@ def _magnitudes(operation: str) -> Sequence[float]:
 
 
 def _evenly(first: float, last: float) -> list[float]:
-    """As torchvision: rounded to float32, which decides about whole pixels."""
+    """Returns evenly spaced strengths, rounded to float32 as in torchvision, which affects whole
+    pixels."""
     values: list[float] = torch.linspace(first, last, MAGNITUDES).tolist()
     return values
 
@@ -266,7 +269,7 @@ def _parameters(operation: str, magnitude: float, moved: tuple[float, ...]) -> t
     if operation == "posterize":
         return (magnitude,)
     if operation == "solarize":
-        # The whole level from which on torchvision inverts.
+        # The lowest whole level that torchvision inverts.
         return (math.ceil(np.float32(_STRONGEST * magnitude)),)
     return ()
 
@@ -279,7 +282,8 @@ class TimmRandAugment:
     """`n` of 15 operations, drawn with replacement, each applied with the probability `p`, at a
     normally distributed magnitude and with a random sign.
 
-    As `rand_augment_transform` in timm/data/auto_augment.py, in whole pixels; DeiT draws so.
+    Draws as `rand_augment_transform` in timm/data/auto_augment.py, which DeiT uses, in whole
+    pixels.
     """
 
     config: policy_config.RandTimm
@@ -309,8 +313,9 @@ def timm_magnitudes(
 ) -> dict[str, tuple[Uniform, ...]]:
     """Returns the first parameter of each of timm's 15 operations at `level` of 10; () without one.
 
-    The functions `_..._level_to_arg` in timm/data/auto_augment.py. Without `increasing` (`inc1`), a
-    higher level posterizes and solarizes less, and takes contrast and the like from 0.1 to 1.9.
+    Follows the functions `_..._level_to_arg` in timm/data/auto_augment.py. Without `increasing`
+    (`inc1`), a higher level posterizes and solarizes less, and takes contrast and the like from 0.1
+    to 1.9.
     """
     share = level / 10
     signed = np.where(negated, -share, share)
@@ -340,8 +345,8 @@ def row(name: str, *values: float) -> Floats:
 
 
 def _rows(count: int, name: str, *values: float | Uniform) -> Floats:
-    """Returns the same for `count` samples, float32 (count, 8), from a parameter or one for each
-    sample."""
+    """Returns an operation for `count` samples, float32 (count, 8). A parameter is a number, or has
+    one for each sample."""
     cells = np.zeros((count, COLUMNS), dtype=np.float32)
     for column, value in enumerate((float(NUMBERS[name]), *values)):
         cells[:, column] = value
@@ -349,16 +354,16 @@ def _rows(count: int, name: str, *values: float | Uniform) -> Floats:
 
 
 def _choice(u: Uniform, count: int) -> NDArray[np.intp]:
-    """Numbers from 0 to before `count`, equally likely."""
+    """Returns numbers from 0 to `count` - 1, equally likely."""
     return (u * count).astype(np.intp)
 
 
 def _between(u: Uniform, pair: Sequence[float]) -> Uniform:
-    """Numbers from the first of `pair` to the second."""
+    """Returns numbers between the two of `pair`."""
     return pair[0] + u * (pair[1] - pair[0])
 
 
 def _applied(cells: Floats, where: NDArray[np.bool_]) -> Floats:
-    """Returns the rows `where`, the identity elsewhere."""
+    """Returns the rows where `where` is true, and the identity elsewhere."""
     shape = where.shape + (1,) * (cells.ndim - where.ndim)
     return np.where(where.reshape(shape), cells, np.float32(0))

@@ -1,4 +1,4 @@
-"""Which samples a batch has: the image of each, and which of its draws it takes."""
+"""The samples of a batch: the image of each, and its draws of random numbers."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _VIEW_BITS = 32
 
 @dataclass(frozen=True)
 class Samples:
-    """What makes the draws of each sample its own: int64 (N,) each."""
+    """Identifies the random draws of N samples; each field is int64 (N,)."""
 
     epoch: int
     images: Ints
-    """The image's number in its source."""
+    """Number of the image in its source."""
     repeats: Ints
-    """How often the epoch has drawn the image before."""
+    """Number of times that the epoch has drawn the image before."""
     views: Ints
-    """Which of the image's views it is: the views of an image follow each other."""
+    """Number of the image's view; the views of an image follow each other."""
 
     @classmethod
     def of(cls, epoch: int, images: Ints, repeats: Ints | int = 0, views: int = 1) -> Samples:
-        """`views` samples of each of these images."""
+        """Returns `views` samples of each of these images."""
         count = len(images)
         repeats = np.broadcast_to(np.asarray(repeats, np.int64), count)
         numbers = np.tile(np.arange(views), count)
@@ -41,21 +41,21 @@ class Samples:
         return len(self.images)
 
     def counter(self, draws: Ints | int) -> Sequence[int | Words | Ints]:
-        """Returns the counter of philox for the draws of these numbers, which broadcast with (N,).
+        """Returns philox's counter for the draws of these numbers, which broadcast with (N,).
 
-        The first view draws what a single view draws.
+        The first view has the same draws as a single view.
         """
         return self.images, self.epoch, draws + (self.views << _VIEW_BITS), self.repeats
 
 
 def rows(positions: Sequence[int], each: int) -> Ints:
-    """Returns where the samples of the images at these positions are, if each image has `each`."""
+    """Returns the positions of the samples of the images at `positions`, with `each` per image."""
     return np.add.outer(np.asarray(positions, np.int64) * each, np.arange(each)).reshape(-1)
 
 
 def with_repeats(order: Ints) -> Ints:
-    """Returns the images of an epoch, and above bit 40 how often each was drawn before: int64
-    (N,)."""
+    """Returns the images of an epoch, with the number of earlier draws of each in the bits from 40
+    on: int64 (N,)."""
     by_image = np.argsort(order, kind="stable")
     first = np.searchsorted(order[by_image], order[by_image])
     repeats = np.empty_like(order)
@@ -64,5 +64,5 @@ def with_repeats(order: Ints) -> Ints:
 
 
 def split_repeats(request: Ints) -> tuple[Ints, Ints]:
-    """Returns the image of each sample, and how often it was drawn before."""
+    """Returns the image of each sample, and the number of its earlier draws."""
     return request & _INDEX, request >> _INDEX_BITS

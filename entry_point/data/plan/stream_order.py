@@ -1,6 +1,6 @@
-"""Which samples each step takes when shards are read whole, in sequence (data.access=stream).
+"""Plans which samples each step takes when shards are read in sequence (data.access=stream).
 
-The index alone decides the order: shards are shuffled, each rank takes an equal slice of the
+The order depends only on the index: shards are shuffled, each rank takes an equal slice of the
 sequence, and samples are shuffled within windows of a few shards. Any step can be the first, and at
 most three windows are in memory.
 """
@@ -21,13 +21,13 @@ from entry_point.data.plan.philox import permutation, stream_words
 from entry_point.data.plan.samples import Ints
 
 WINDOW_SHARDS = 2
-"""Shards among which samples are shuffled; memory holds three such windows."""
+"""Number of shards among which samples are shuffled; memory holds three such windows."""
 _SHARD_STREAM, _WINDOW_STREAM = 31, 32
 _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 
 
 class Shards(Protocol):
-    """A split's shards, as StreamSource documents them."""
+    """A split's shards, see StreamSource."""
 
     @property
     def shard_of(self) -> NDArray[np.integer]: ...
@@ -36,7 +36,7 @@ class Shards(Protocol):
 
 
 class StreamPlan:
-    """A Plan for shards that are read in sequence: one rank's order of an epoch."""
+    """One rank's plan for shards that are read in sequence."""
 
     def __init__(
         self,
@@ -83,8 +83,8 @@ class StreamPlan:
             batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
             first, window = windows[batch][[0, -1]].tolist()
             if self._read is not None and window != current:
-                # The current window, the next, and the previous, perhaps the last one of the epoch
-                # before, for batches still in progress.
+                # Keeps the current window, the next, and for batches still in progress the
+                # previous, which may be the last one of the epoch before.
                 since = first if current is None else min(first, current)
                 before = self._last_window if current is None else []
                 around = self._shards(order, windows, since, window + 2)
@@ -94,7 +94,7 @@ class StreamPlan:
             yield order[batch]
 
     def _shards(self, order: Ints, windows: Ints, first: int, end: int) -> list[int]:
-        """Returns the shards of the windows from `first` to before `end`, each once, in order."""
+        """Returns the shards of the windows from `first` to `end` - 1, each once, in order."""
         samples = order[slice(*np.searchsorted(windows, [first, end]))]
         return list(dict.fromkeys(self._source.shard_of[samples].tolist()))
 
@@ -103,7 +103,7 @@ class StreamPlan:
         self._source.release()
 
     def _slice(self) -> tuple[int, int]:
-        """First and end of this rank's samples in the epoch's sequence."""
+        """Returns the start and end of this rank's samples in the epoch's sequence."""
         count, rank, ranks = len(self._source.shard_of), self._rank, self._ranks
         if not self._train:
             return count * rank // ranks, count * (rank + 1) // ranks
@@ -126,6 +126,6 @@ class StreamPlan:
         return order[within], windows[within]
 
     def _windows(self, order: Ints) -> Ints:
-        """Number of the window of each sample; a window is `window_shards` shards in a row."""
+        """Returns the number of each sample's window, which is `window_shards` shards in a row."""
         shard = self._source.shard_of[order]
         return np.cumsum(np.diff(shard, prepend=shard[:1]) != 0) // self._window_shards
