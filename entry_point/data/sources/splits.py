@@ -118,7 +118,7 @@ def divided(
     where: str,
     classes: Ints | None = None,
     *,
-    of_part: bool = False,
+    of_part: bool,
 ) -> Splits:
     """Returns the splits as training takes them: a `fraction` is `val` where the dataset has none.
 

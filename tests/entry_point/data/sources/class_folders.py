@@ -14,7 +14,7 @@ def class_folder(
 ) -> RangeSource:
     rows = list_classes(Tree(root))
     assert isinstance(rows.labels, Labels)
-    splits = divided(named(rows.words), rows.names, val_fraction, str(root))
+    splits = divided(named(rows.words), rows.names, val_fraction, str(root), of_part=False)
     rows = rows.only(splits.rows[split], rows.labels)
     assert isinstance(rows.where, Files) and isinstance(rows.labels, Labels)
     return RangeSource(rows.where, rows.names, rows.labels)

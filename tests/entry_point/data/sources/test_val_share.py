@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from entry_point.data.plan.philox import philox, unit
 from entry_point.data.sources.dataset import gap_lines
-from entry_point.data.sources.rows import PathList
+from entry_point.data.sources.rows import PathList, Words
 from entry_point.data.sources.source import FileSource
-from entry_point.data.sources.splits import chosen_for_val
+from entry_point.data.sources.splits import chosen_for_val, named
 from tests import commands
 from tests.entry_point.data.sources.small_datasets import (
     keys,
@@ -75,6 +75,25 @@ def test_a_class_has_its_share_of_lowest_hashes(images: Named, fraction: float) 
     assert val_of(images, fraction) == by_the_rule(images, fraction)
     plain = chosen_for_val([*images], fraction)  # which depends on nothing but the name
     assert plain.tolist() == [hash_of(name) < fraction for name in images]
+
+
+@pytest.mark.parametrize(
+    ("words", "left_out", "said"),
+    [
+        ([""], {}, "4 images (no splits)"),
+        (["train", "val"], {}, "3 images for train, 1 for val (by the folders)"),
+        (
+            ["test", "extra"],
+            {"": 2},
+            "3 images for test (by the folders); not used: 2 of no split, 1 of split 'extra'",
+        ),
+    ],
+)
+def test_the_images_of_each_split_are_counted_in_words(
+    words: list[str], left_out: dict[str, int], said: str
+) -> None:
+    of = np.array([0, 0, 0, len(words) - 1])
+    assert named(Words("the folders", words, of, left_out)).describe() == said
 
 
 def test_names_decide_between_equal_hashes() -> None:

@@ -37,7 +37,7 @@ def read(file: Path, val_fraction: float | None = None, **settings: Any) -> Tabl
     data = DataConfig("manifest", root=str(file), table=TableConfig(**settings))
     rows = list_table(Tree(file), data)
     found = read_labels(rows, data.table)
-    splits = divided(named(rows.words), rows.names, val_fraction, str(file))
+    splits = divided(named(rows.words), rows.names, val_fraction, str(file), of_part=False)
     return Table(rows.names, found, splits)
 
 
