@@ -1,4 +1,4 @@
-"""Archives in the place of a dataset: they are not read, and the line says what unpacks them."""
+"""Refuses archives in the place of a dataset, with the command that unpacks them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _UNPACK = {
     **dict.fromkeys((".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".txz"), _UNTAR),
     **dict.fromkeys((".tar.zst", ".tar"), _UNTAR),
 }
-"""What unpacks archives of these suffixes: file and folder."""
+"""Commands that unpack archives, by suffix; they take a file and a folder."""
 
 
 def is_archive(name: str) -> bool:
@@ -25,14 +25,14 @@ def is_archive(name: str) -> bool:
 
 
 def unpacking(file: Path) -> tuple[str, Path]:
-    """Returns the command that unpacks an archive, and the folder into which it does."""
+    """Returns the command that unpacks an archive, and the folder into which it unpacks."""
     suffix = next(each for each in _UNPACK if file.name.lower().endswith(each))
     folder = file.with_name(file.name[: -len(suffix)])
     return _UNPACK[suffix].format(*(shlex.quote(str(each)) for each in (file, folder))), folder
 
 
 def refuse_archives(folder: Path, names: Iterable[str]) -> None:
-    """Raise DataError, with what unpacks them, if some of the files are archives."""
+    """Raise DataError, with the commands that unpack them, if some of the files are archives."""
     archives = [name for name in names if is_archive(name)]
     if archives:
         commands, folders = zip(*(unpacking(folder / name) for name in archives[:3]), strict=True)

@@ -1,8 +1,8 @@
 """Reads class folders: root/<split>/<class>/**, root/<class>/** or root/<class>/<split>/**.
 
-A folder below the root is not always a class. It is one if folders at its level hold images
-themselves, or if the folder above it is a split by its name. Other levels are passed if only one
-reading is possible; else the error says what was seen, and what to type.
+A folder below the root is not always a class. It is one if folders at its level directly hold
+images, or if the folder above it is named as a split. Other levels are skipped if only one reading
+is possible; otherwise the error lists what was found, and what to type.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from entry_point.job.text import printable
 log = logging.getLogger(__name__)
 
 _LOOKED_AT = 10
-"""Folders of a level that are looked into to find out what they hold."""
+"""Number of folders of a level that are opened to find out what they hold."""
 _DEEPEST = 8
-"""Folders above the classes that hold only one folder each."""
+"""Most folders above the classes that hold only one folder each."""
 _OF_IMAGES = (*OF_PHOTOS, "photos", "pictures")
-"""A folder of these names, alone or as images_1 and images_2, is no class: it holds the images of
-all."""
+"""Names of folders that are no classes but hold the images of all, alone or as images_1 and
+images_2."""
 _INSTEAD = (
     "put images into {root}/<class>/, or list them with their labels in a table "
     "(data.root=labels.csv)"
@@ -51,10 +51,10 @@ _INSTEAD = (
 
 
 class Levels(NamedTuple):
-    """Where class folders lie."""
+    """The levels of folders in which the class folders are."""
 
     tops: dict[str, str]
-    """Split, "" for none -> the folder below the root whose folders are classes."""
+    """By split, "" for none: the folder below the root whose folders are classes."""
     splits_inside: bool = False
     """Whether the folders in each class folder are splits."""
 
@@ -62,22 +62,22 @@ class Levels(NamedTuple):
 class _ClassFolder(NamedTuple):
     name: str
     top: int
-    """The place of the folder above in the tops."""
+    """Position of the folder above among the tops."""
     images: list[str]
-    """Paths from there."""
+    """Paths of the images from that folder."""
     inner: Collection[str]
-    """The folders in it that lead to images, if it holds none itself."""
+    """Folders in it that lead to images, if it directly holds none."""
     is_class: bool | None
-    """None for an empty one; False for one that holds files, and no photo."""
+    """None if it is empty; False if it holds files but no photo."""
 
     @classmethod
     def walked(cls, above: Tree, top: int, name: str, skipped: list[str]) -> _ClassFolder:
-        """Lists all images below; adds other files to `skipped`."""
+        """List all images below; add other files to `skipped`."""
         files = [*above.files(name)]
         images = [file for file in files if file.lower().endswith(IMAGE_SUFFIXES)]
         others = sorted({*files} - {*images}) if len(images) < len(files) else []
         skipped += (f"{name}/{file}" for file in others)
-        # A folder's files come before those of the folders in it.
+        # A folder's own files come before those of its folders.
         deep = bool(images) and "/" in images[0]
         inner = {file.split("/")[0] for file in images} if deep else ()
         is_class = (bool(images) or any(map(is_photo, others))) if files else None
@@ -87,8 +87,8 @@ class _ClassFolder(NamedTuple):
 def list_classes(tree: Tree, *_: object) -> Rows:
     """Returns the images in class folders, sorted by split, class and path. Raises DataError.
 
-    All class folders of all splits are the classes, also those without images; but a folder of
-    other files is none.
+    The classes are the class folders of all splits, including empty ones, but not folders that hold
+    only other files.
     """
     root = tree.root
     _refuse_masks(tree)
@@ -119,9 +119,9 @@ def list_classes(tree: Tree, *_: object) -> Rows:
 
 
 def count_classes(tree: Tree) -> int:
-    """Returns how many class folders a folder seems to have.
+    """Returns the probable number of class folders in a folder.
 
-    Raises DataError if it is not certain which they are.
+    Raises DataError if it is ambiguous which they are.
     """
     tops = find_levels(tree).tops
     return len({name for top in tops.values() for name in tree.at(top).folders})
@@ -130,8 +130,8 @@ def count_classes(tree: Tree) -> int:
 def _without_other_tests(
     root: Path, levels: Levels, found: list[_ClassFolder]
 ) -> list[_ClassFolder]:
-    """Returns the folders without those of `test` if none of these is a class of another split: its
-    images have no labels then, as in test/images."""
+    """Returns the folders without those of `test` if none of these is a class of another split: the
+    images of `test` then have no labels, as in test/images."""
     splits = [*levels.tops]
     known = {folder.name for folder in found if splits[folder.top] != "test"}
     of_test = [folder.name for folder in found if splits[folder.top] == "test"]
@@ -143,10 +143,10 @@ def _without_other_tests(
 
 
 def _require_classes(tree: Tree, tops: Sequence[str], found: Sequence[_ClassFolder]) -> list[str]:
-    """Returns the names of classes, sorted: of all folders but those that hold other files only, in
-    all splits.
+    """Returns the sorted names of the classes: the folders of all splits, except those that hold
+    only other files.
 
-    Raises DataError if no class is left, or if what is left are no classes.
+    Raises DataError if no class is left, or if the folders are no classes.
     """
     root, classes = tree.root, sorted({folder.name for folder in found})
     if not classes and any(map(is_description, tree.at().files)):
@@ -172,15 +172,15 @@ def _require_classes(tree: Tree, tops: Sequence[str], found: Sequence[_ClassFold
             f"{root} has no class folders, but images in {only}{beside}: "
             f"{_INSTEAD.format(root=root)}; for boxes or masks see docs/data.md"
         )
-    if filled and others:  # else the caller says that there is no image
+    if filled and others:  # otherwise the caller raises the error for no images
         line = "%s: no classes, because they hold files but no images: %s"
         log.warning(line, root, printable(", ".join(others[:5])))
     return [name for name in classes if not filled or name not in others]
 
 
 def _refuse_photos_and_masks(root: Path, found: Sequence[_ClassFolder]) -> None:
-    """Raise DataError for two classes that seem to be photos and their masks: as many of each,
-    whose names differ by an ending, or one of which is called `images`."""
+    """Raise DataError for two classes that seem to be photos and their masks: they have as many
+    images, and their names differ by an ending, or one is called `images`."""
     held = [folder for folder in found if folder.top == 0 and folder.images]
     if len(held) != 2 or len(held[0].images) != len(held[1].images):
         return
@@ -201,7 +201,7 @@ def _refuse_photos_and_masks(root: Path, found: Sequence[_ClassFolder]) -> None:
 
 
 def _tell(tree: Tree, levels: Levels) -> None:
-    """Say which folders are read, if their names do not, and what lies beside them."""
+    """Log which folders are read, unless their names tell, and which folders beside are not."""
     root, read = tree.root, dict[str, set[str]]()
     for top in levels.tops.values():
         parts = top.split("/") if top else []
@@ -223,7 +223,7 @@ def _tell(tree: Tree, levels: Levels) -> None:
 
 
 def _words_inside(paths: Sequence[str]) -> Words:
-    """Returns what the folders in class folders tell, as in `cat/train/1.jpg`."""
+    """Returns the words of the folders in class folders, as in `cat/train/1.jpg`."""
     found = [split_called(path.split("/")[1]) or "" for path in paths]
     words = sorted({*found})
     of = np.array([words.index(word) for word in found], np.int8)
@@ -234,9 +234,9 @@ def _words_inside(paths: Sequence[str]) -> Words:
 
 
 def find_levels(tree: Tree) -> Levels:
-    """Returns where the class folders lie. Raises DataError if no reading of the tree is certain.
+    """Returns the levels of the class folders. Raises DataError if they are ambiguous.
 
-    Lists its root, and usually a few of the folders there.
+    Lists the root, and usually a few of its folders.
     """
     root, names = tree.root, tree.at().folders
     if tops := _split_folders(tree, names):
@@ -264,9 +264,9 @@ def find_levels(tree: Tree) -> Levels:
 
 
 def _split_folders(tree: Tree, names: Sequence[str]) -> dict[str, str]:
-    """Split -> its folder; none if the folders are classes. Raises DataError.
+    """Returns the folder of each split; empty if the folders are classes. Raises DataError.
 
-    They are splits if one is `train`, or all are splits.
+    The folders are splits if one is `train`, or all are named as splits.
     """
     root, found = tree.root, splits_called(names)
     if "train" not in found.values() and len(found) < len(names):
@@ -286,9 +286,9 @@ def _split_folders(tree: Tree, names: Sequence[str]) -> dict[str, str]:
 
 
 def _unwrapped(tree: Tree, tops: Mapping[str, str]) -> dict[str, str]:
-    """Returns the folders of splits that hold the class folders, as train/train for train.
+    """Returns the folders of splits that hold the class folders, such as train/train for train.
 
-    The first decides: a class that it has is no further level in another. Raises DataError.
+    A class in the first split is no further level in another. Raises DataError.
     """
     root, found, looks, known = tree.root, dict[str, str](), dict[str, Names](), set[str]()
     for split, top in tops.items():
@@ -317,7 +317,7 @@ def _unwrapped(tree: Tree, tops: Mapping[str, str]) -> dict[str, str]:
 
 
 def _below(tree: Tree, name: str) -> Levels:
-    """Returns the levels of the only folder that leads to images."""
+    """Returns the levels below the only folder that leads to images."""
     inner = tree.below(name)
     _refuse_masks(inner)
     levels = find_levels(inner)

@@ -1,7 +1,7 @@
-"""Opens a dataset, once: what lies there, its classes, and all of its splits.
+"""Opens a dataset: its format, its classes, and all of its splits.
 
-Every program that touches images begins here. A reader lists what is there, `labels` decides what
-the labels mean, `splits` decides which images are train, val and test.
+Every program that reads images begins here. The reader of the format lists the images, `labels`
+interprets their labels, and `splits` decides which images are train, val and test.
 """
 
 from __future__ import annotations
@@ -44,32 +44,32 @@ log = logging.getLogger(__name__)
 MOUNTS = Path("/proc/self/mountinfo")
 _TENTH = "val_fraction=0.1, which takes a tenth of train"
 FEW = 10
-"""Fewer images of a class in `val` measure it so coarsely that a line says so."""
+"""A class with fewer images in `val` gets a warning, as they measure it coarsely."""
 _WITHOUT = {
     "train": "the model cannot learn them: add images, remove the classes, or choose others for "
     "val (data.val_fraction, or a column split of a table)",
     "val": "validation does not measure them",
 }
-"""What images of a class that a split lacks mean."""
+"""Consequences of a class that a split lacks, for messages."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A dataset's splits; each is opened when it is asked for."""
+    """The splits of a dataset; each is opened on demand."""
 
     data: DataConfig
-    """With the format that was found."""
+    """The settings, with the format that was detected."""
     root: Path
     splits: Sequence[str]
-    """Of SPLITS; or WHOLE if nothing tells splits."""
+    """Those of SPLITS that have images; WHOLE alone if nothing tells splits."""
     found: str
-    """How many images are in which splits, and how that was decided."""
+    """The number of images in each split, and how that was decided, for messages."""
     open: Callable[[str], Source]
     val_from: str = f"add data.{_TENTH}"
-    """How a dataset without `val` gets one."""
+    """Advice for a dataset without `val`."""
 
     def source(self, split: str) -> Source:
-        """Returns the images of a split; of WHOLE, those of all splits. Raises DataError."""
+        """Returns the images of a split, or of all splits for WHOLE. Raises DataError."""
         if split not in (WHOLE, *self.splits):
             remedy = f"; {self.val_from}" if split == "val" else ""
             if [*self.splits] == [WHOLE]:
@@ -86,18 +86,18 @@ def open_dataset(
     labeled: bool = True,
     of_part: bool = False,
 ) -> Dataset:
-    """Returns the dataset in `root`, whose format is `data.format` or found by looking.
+    """Returns the dataset in `root`. Its format is `data.format`, or is detected.
 
     Args:
-        for_training: Training needs `train` and `val`, see `divided`. Others get what is there: all
-            images are one split, WHOLE, if nothing tells splits.
-        labeled: Whether labels are needed; without, files of no split are read, too.
-        of_part: Whether `root` holds only a part of the files. The hash alone divides these, as
-            nobody here knows the others of a class.
+        for_training: Training needs `train` and `val`, see `divided`. Other programs get the splits
+            as they are: all images are one split, WHOLE, if nothing tells splits.
+        labeled: Whether labels are needed; if not, files of no split are read, too.
+        of_part: Whether `root` holds only a part of the files. These are split by the hash alone,
+            because the number of a class's images is unknown.
 
     Raises:
-        DataError: there is nothing that can be used.
-        ConfigError: settings do not fit what was found.
+        DataError: there is no usable dataset.
+        ConfigError: settings do not fit the dataset.
     """
     tree = Tree(root)
     looking.refuse_arrow_files(tree)
@@ -130,14 +130,14 @@ def open_dataset(
 
 
 def _check_files(root: Path, rows: Rows, splits: Splits, data: DataConfig) -> None:
-    """Raise DataError for listed files that are missing; log what images are not JPEGs."""
+    """Raise DataError for listed files that are missing; log how many images are not JPEGs."""
     if rows.is_list and data.max_bad_fraction < 1:
         from entry_point.data.sources.listed_paths import require_files  # it imports polars
 
         require_files(rows, splits.rows, data)
     if rows.jpegs is not None and (others := len(rows) - rows.jpegs):
         line = "%s: %d of %d images are not JPEGs; Pillow decodes them, 3 to 14 times slower"
-        log.info(line, root, others, len(rows))  # a missing file is no image of another format
+        log.info(line, root, others, len(rows))  # after the check, as missing files have no format
 
 
 def _source(data: DataConfig, rows: Rows, labels: Labels, splits: Splits, split: str) -> Source:
@@ -152,7 +152,7 @@ def _source(data: DataConfig, rows: Rows, labels: Labels, splits: Splits, split:
 
 
 def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
-    """Log what lies there, how it is divided, and its labels if they are needed."""
+    """Log what was found, its splits, and its labels if they are needed."""
     labels = ""
     if found is not None:
         kind = {"labels": "label", "numbers": "number"}.get(found.kind, "class")
@@ -161,13 +161,13 @@ def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
 
 
 def _with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[DataConfig, str]:
-    """Returns the settings with the format that lies in `tree` and the way in which shards are
-    read, and a line if another format may be meant.
+    """Returns the settings with the detected format and the access to shards, and a line if another
+    format may be meant.
 
     Raises DataError and ConfigError.
     """
     found, also, root = data.format, "", tree.root
-    # The demo is made there; the root of your own format, or of tar files by a pattern, is no path.
+    # The demo is generated; the root of your own format, or a pattern of tar files, is no path.
     may_be_absent = found == "demo" or "." in found or "{" in str(root)
     if not may_be_absent and not root.exists():
         raise DataError(f"data.root={root}: no such file or folder")
@@ -182,11 +182,11 @@ def _with_format(data: DataConfig, tree: Tree, labeled: bool = True) -> tuple[Da
 
 
 def _is_shown_by_a_program(folder: Path) -> bool:
-    """Returns whether the folder lies on FUSE, where each read of a mapped page may be a request.
+    """Returns whether the folder is on FUSE, where each read of a mapped page may be a request.
 
     https://docs.kernel.org/filesystems/proc.html#proc-pid-mountinfo-information-about-mounts
     """
-    if not folder.exists() or not MOUNTS.exists():  # no Linux
+    if not folder.exists() or not MOUNTS.exists():  # not on Linux
         return False
     device = folder.stat().st_dev
     number = f"{os.major(device)}:{os.minor(device)}"
@@ -196,8 +196,8 @@ def _is_shown_by_a_program(folder: Path) -> bool:
 
 
 def _read(data: DataConfig, tree: Tree, labeled: bool) -> Rows:
-    """Returns what the reader of the format says. Readers are imported when used: some are slow
-    to."""
+    """Returns the rows from the reader of the format, which is imported now, as some take long to
+    import."""
     name, known = data.format, FORMATS[data.format]
     if known.package:
         require_package("data.format", name, known.package, name)
@@ -215,7 +215,7 @@ def _labels(rows: Rows, data: DataConfig) -> Labels:
 
 
 def _source_of(rows: Rows) -> Source:
-    """Returns the images of rows that have their labels."""
+    """Returns a source of rows whose labels have been read."""
     assert isinstance(rows.labels, Labels)
     if rows.masks is not None:
         return MaskSource(rows)
@@ -235,8 +235,8 @@ def _use_side_indexes(source: RangeSource, folder: str, data: DataConfig, split:
 
 
 def gap_lines(splits: Mapping[str, Source]) -> Iterator[str]:
-    """Yields lines that name classes or labels without images in `train` or `val`, and with few in
-    `val`: they are allowed, and no mistake to hide."""
+    """Yields warnings for classes or labels without images in `train` or `val`, or with few in
+    `val`, which is allowed."""
     counts = {
         split: dict(zip(source.classes, images_per_class(source).tolist(), strict=True))
         for split, source in splits.items()
@@ -262,10 +262,10 @@ def _first(names: Sequence[str]) -> str:
 
 
 def require_shared_classes(train: Source, val: Source, val_from: str) -> None:
-    """Raise DataError if no image of `val` has a class, or label, that one of `train` has: such a
-    validation measures nothing. `val_from` is that of the dataset.
+    """Raise DataError if `val` and `train` have no class, or label, in common, as validation would
+    measure nothing. `val_from` is the dataset's.
 
-    Warns of names that differ in case only, and of your own source that ignores its split.
+    Warns of names that differ only in case, and of your own source if it ignores the split.
     """
     if len(train) == len(val) and all(train.key(i) == val.key(i) for i in range(len(val))):
         log.warning(
@@ -299,7 +299,7 @@ def _differing_in_case(names: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def images_per_class(source: Source) -> NDArray[np.int64]:
-    """Returns how many images have each class or label."""
+    """Returns the number of images with each class or label."""
     labels = source.labels.numpy()
     if source.kind == "class":
         return np.bincount(labels, minlength=len(source.classes))
@@ -310,7 +310,7 @@ def images_per_class(source: Source) -> NDArray[np.int64]:
 
 
 def _packed(data: DataConfig, root: Path) -> Dataset:
-    """Returns all splits of the output of `make dataset`, or the split whose folder `root` is."""
+    """Returns all splits of the output of `make dataset`, or the one whose folder is `root`."""
     only = None
     if not is_packed(root) and root.name in SPLITS and is_packed(root.parent):
         root, only = root.parent, root.name
@@ -339,10 +339,10 @@ def _packed(data: DataConfig, root: Path) -> Dataset:
 
 
 class Several(Source):
-    """Sources one after the other, as one."""
+    """Several sources in sequence, as one."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
-        """By split, which begins the names."""
+        """`sources` by split; names of images begin with the split."""
         self._names, self._sources = [*sources], [*sources.values()]
         first = self._sources[0]
         self.classes, self.kind = first.classes, first.kind
@@ -368,7 +368,7 @@ class Several(Source):
     def name(self, index: int) -> str:
         number, place = self._place(index)
         name = self._sources[number].name(place)
-        # Files of your own source may have whole paths, which find them.
+        # Your own source may name files by absolute paths, which stay as they are.
         return name if name.startswith("/") else f"{self._names[number]}/{name}"
 
     def status(self, index: int) -> tuple[int, int]:
@@ -393,9 +393,9 @@ class Several(Source):
 
 
 def _own(data: DataConfig, root: Path, labeled: bool) -> Dataset:
-    """Returns the splits that the function or class with this dotted path makes."""
+    """Returns the splits made by your own source, a function or class named by its dotted path."""
     opener = resolve("data.format", data.format, {})
-    numbered: list[str] = []  # the classes of a split that was opened before
+    numbered: list[str] = []  # the classes of the split that was opened first
 
     def source(split: str) -> Source:
         if split == WHOLE:
@@ -410,7 +410,7 @@ def _own(data: DataConfig, root: Path, labeled: bool) -> Dataset:
 
 
 def _problem(source: object, split: str, numbered: Sequence[str]) -> str | None:
-    """Returns what your own source lacks of what `Source` asks for; None for nothing."""
+    """Returns how your own source violates the interface `Source`; None if it does not."""
     if not isinstance(source, Source):
         return f"must return a Source; {type(source).__name__} is not one"
     if missing := [name for name in ("classes", "labels") if not hasattr(source, name)]:

@@ -1,7 +1,7 @@
-"""The packed dataset's files, and those that describe them.
+"""The files of a packed dataset.
 
     dataset.json               the classes, the settings, and the shards of each split
-    report.json                what packing did with every source file
+    report.json                the result of packing for every source file
     train/index.safetensors    a row per image, in the order of the shards
     train/shard-000000.tar     the images, the label of each, and last the side indexes of all
 
@@ -33,15 +33,15 @@ from entry_point.job.whole_file import write_text
 
 SPLITS = ("train", "val", "test")
 Kind = Literal["class", "labels", "numbers"]
-"""What a sample has: one class (its number in memory), any number of labels (float32 (labels,), 0
-or 1), or a number for each target (float32 (targets,))."""
+"""The labels of a sample: one class (its number), any number of labels (float32 (labels,), 0 or 1),
+or a number for each target (float32 (targets,))."""
 CLASS_NAME = "the name of a class must be UTF-8 without control characters"
 
 _FILE_NAME = re.compile(r"dataset(-\d+-of-\d+)?\.json")
 
 
 def is_class_name(name: str) -> bool:
-    """Returns whether results and logs can hold the name as it is."""
+    """Returns whether results and logs can show the name unchanged."""
     return escaped(name) == name
 
 
@@ -51,7 +51,7 @@ def _class_name(name: str) -> str:
     return name
 
 
-# A dataset may come from anywhere: no name in it may lead out of its folder.
+# A dataset may be untrusted: no name in it may lead out of its folder.
 SplitName = Annotated[str, Field(pattern="^(train|val|test)$")]
 ShardName = Annotated[str, Field(pattern=r"^[\w.-]+\.tar$")]
 ClassName = Annotated[str, AfterValidator(_class_name)]
@@ -61,20 +61,20 @@ Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 @dataclass(frozen=True)
 class Shard:
     file: ShardName
-    """Name in the split's folder."""
+    """Name of the file in the split's folder."""
     bytes: Count
     samples: Count
     crc32: int
-    """Of the file, for `make check-dataset`."""
+    """CRC-32 of the file, for `make check-dataset`."""
 
 
 @dataclass(frozen=True)
 class Split:
-    """What a part has of a split."""
+    """The share of a split in a part."""
 
     shards: list[Shard]
     table_crc32: int
-    """Of the index file, checked before it is used."""
+    """CRC-32 of the index file, checked before it is used."""
 
     @property
     def samples(self) -> int:
@@ -83,7 +83,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Description:
-    """What a part of a dataset holds."""
+    """The description of a part of a dataset."""
 
     classes: list[ClassName]
     splits: dict[SplitName, Split]
@@ -92,18 +92,18 @@ class Description:
     source_times: str
     """Hash of the files' modification times, which another copy of the files need not have."""
     settings: dict[str, Any] = field(default_factory=dict)
-    """How the images are packed; parts of one dataset have the same."""
+    """Settings with which the images were packed, the same in all parts of a dataset."""
     kind: Kind = "class"
     part: Part = field(default_factory=Part)
     own_files: bool = False
-    """Whether the part saw only its own share of the source files, and perhaps not all classes."""
+    """Whether only the part's share of the source files was there, perhaps not with all classes."""
     version: Literal[1, 2] = 2
-    """1: the side indexes are in the index file. It is only converted, by `make dataset`."""
+    """Version 1, with side indexes in the index file, can only be converted, by `make dataset`."""
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The parts that a folder holds."""
+    """The parts in a folder."""
 
     parts: list[Description]
 
@@ -117,7 +117,7 @@ class Dataset:
 
     @cached_property
     def classes(self) -> list[str]:
-        """Those of all parts. A part's labels are positions in its own list."""
+        """The classes of all parts. Labels of a part are positions in its own list."""
         first = self.parts[0].classes
         if all(part.classes == first for part in self.parts):
             return first
@@ -128,7 +128,7 @@ class Dataset:
         return [split for split in SPLITS if any(split in part.splits for part in self.parts)]
 
     def shards(self, split: str) -> list[Shard]:
-        """In the order of their names, which the images are in."""
+        """Returns the shards in the order of their names, which is the order of the images."""
         found = (part.splits[split].shards for part in self.parts if split in part.splits)
         return sorted((shard for shards in found for shard in shards), key=lambda s: s.file)
 
@@ -152,7 +152,7 @@ def write_description(root: Path, part: Description) -> None:
 
 
 def read_dataset(root: Path) -> Dataset:
-    """Raises DataError unless `root` holds a packed dataset with all of its parts."""
+    """Read the descriptions. Raises DataError unless `root` holds all parts of a packed dataset."""
     parts = read_parts(root)
     if not parts:
         raise DataError(
@@ -171,7 +171,7 @@ def read_dataset(root: Path) -> Dataset:
 
 
 def read_parts(root: Path) -> list[Description]:
-    """Returns the parts that are there. Raises DataError for one that is damaged."""
+    """Returns the parts in `root`. Raises DataError for a damaged one."""
     parts = list[Description]()
     for file in _files(root):
         content = read_bytes(file).numpy().tobytes()
@@ -204,10 +204,10 @@ def require_alike(root: Path, parts: Sequence[Description]) -> None:
 
 
 def _in_common(part: Description) -> dict[str, Any]:
-    """Returns what all parts of a dataset have in common."""
+    """Returns the properties that must be equal in all parts of a dataset."""
     common: dict[str, Any] = {"the number of parts": part.part.count, "own_files": part.own_files}
     common |= {"version": part.version, "kind": part.kind} | part.settings
-    if not part.own_files or part.kind != "class":  # else each part has other files and classes
+    if not part.own_files or part.kind != "class":  # otherwise parts differ in files and classes
         common |= {"classes": part.classes, "source files": part.made_from}
     return common
 
@@ -232,10 +232,10 @@ def require_shard(folder: Path, shard: Shard) -> None:
 
 
 def member(kind: str, classes: Sequence[str], label: Any) -> bytes:
-    """Returns the JSON member with the label of a packed sample, by name: parts may number classes
-    differently.
+    """Returns the JSON member with the label of a packed sample. It has names, because parts may
+    number classes differently.
 
-    `label` is a class's number, or the ascending numbers of labels, or a number for each target.
+    `label` is the number of a class, the ascending numbers of labels, or a number for each target.
     """
     content: Any
     if kind == "class":

@@ -1,4 +1,4 @@
-"""The demo dataset: ten simple patterns in random colors, generated once, complete or not at all.
+"""The demo dataset: ten simple patterns in random colors, generated once.
 
 A class is a pattern (stripes, dots, rings ...). Color, contrast and its sign, scale and position
 are drawn independently of the class, so only the pattern distinguishes classes. Each picture also
@@ -35,9 +35,9 @@ _RECIPE = ".recipe.json"
 _RECIPE_VERSION = 3
 HEIGHT, WIDTH, QUALITY = 533, 800, 90
 _WAVES = (64, 32, 16, 8, 4, 2)
-"""Lengths of the detail's waves, in pixels."""
+"""Wavelengths of the detail in pixels."""
 _MOST_OF_ANOTHER = 0.45
-"""Share of a picture's pattern that is another class's, at most."""
+"""Largest weight of another class's pattern in a picture."""
 _PICTURE_STREAM = 11
 
 Plane = NDArray[np.floating[Any]]
@@ -53,7 +53,7 @@ def ensure_demo(root: Path, demo: DemoConfig) -> None:
     """Make sure that `root` holds the dataset that `demo` describes. Raises DataError.
 
     One process generates it in a hidden folder beside `root`, which is renamed when complete; other
-    processes wait. The next call removes what a killed one left.
+    processes wait. The next call removes the folder of a killed process.
     """
     recipe, file = {"version": _RECIPE_VERSION, **asdict(demo)}, root / _RECIPE
     if not root.is_dir():
@@ -80,7 +80,7 @@ def _generate(root: Path, demo: DemoConfig, recipe: dict[str, int]) -> None:
     classes, count = list(PATTERNS), demo.train_images + demo.val_images
 
     def write(number: int) -> None:
-        """Draw a picture; the splits share no number."""
+        """Draw a picture. No number occurs in several splits."""
         split = "train" if number < demo.train_images else "val"
         label = number % len(classes)
         file = unfinished / split / classes[label] / f"{number:05d}.jpg"
@@ -88,7 +88,7 @@ def _generate(root: Path, demo: DemoConfig, recipe: dict[str, int]) -> None:
         with naming(file):
             file.write_bytes(draw_jpeg(demo.seed, number, label))
 
-    # numpy and Pillow release the GIL.
+    # Threads, because NumPy and Pillow release the GIL.
     for _ in in_threads(write, range(count), count, "demo dataset"):
         pass
     (unfinished / _RECIPE).write_text(json.dumps(recipe))
@@ -100,7 +100,7 @@ def _generate(root: Path, demo: DemoConfig, recipe: dict[str, int]) -> None:
 
 
 def draw_jpeg(seed: int, number: int, label: int) -> bytes:
-    """Picture `number` of class `label` as a 533x800 JPEG of quality 90, 4:2:0."""
+    """Returns picture `number` of class `label`, a 533x800 JPEG of quality 90 and 4:2:0."""
     words = philox((seed, _PICTURE_STREAM), (number, 0, 0, 0))
     rng = np.random.Generator(np.random.Philox(key=words[:2, 0]))
     other = (label + int(rng.integers(1, len(PATTERNS)))) % len(PATTERNS)
@@ -135,7 +135,7 @@ def _paint(pattern: Plane, rng: np.random.Generator) -> NDArray[np.uint8]:
 
 
 def _detail(rng: np.random.Generator) -> Plane:
-    """Returns noise with standard deviation 1, as much of it in each octave."""
+    """Returns noise with standard deviation 1, and equal power in each octave."""
     plane = np.zeros((1, 1), np.float32)
     for wave in _WAVES:
         size = WIDTH // wave + 1, HEIGHT // wave + 1
@@ -153,7 +153,7 @@ def _turn(x: Plane) -> Plane:
 
 
 def _cell(x: Plane) -> Plane:
-    """Signed distance to the nearest integer, from -0.5 to 0.5."""
+    """Returns the signed distance to the nearest integer, from -0.5 to 0.5."""
     return x - np.rint(x)
 
 
@@ -163,7 +163,7 @@ def _bricks(u: Plane, v: Plane) -> Plane:
 
 
 def _center(u: Plane, v: Plane, period: int) -> tuple[Plane, Plane]:
-    """Distance and angle in turns to the nearest point of a square lattice."""
+    """Returns distance, and angle in turns, to the nearest point of a square lattice."""
     x, y = _cell(u / period), _cell(v / period)
     return np.hypot(x, y), np.arctan2(y, x) / (2 * np.pi)
 
@@ -185,4 +185,5 @@ PATTERNS: dict[str, Callable[[Plane, Plane], Plane]] = {
     "vertical": lambda u, v: _turn(u) + 0 * v,
     "waves": lambda u, v: _turn(v + 0.35 * np.sin(2 * np.pi * u / 1.3)),
 }
-"""`u` to the right and `v` down, in periods; values above 0 are in one color."""
+"""Patterns as functions of `u` to the right and `v` down, in periods; values above 0 are in one
+color."""

@@ -1,4 +1,4 @@
-"""Bytes of regular files as tensors: read with one open and one read, or memory-mapped."""
+"""Reads bytes of regular files as tensors, with one open and one read, or memory-mapped."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _CHUNK = 1 << 22
 
 @contextmanager
 def opened(file: str | Path) -> Iterator[int]:
-    """A descriptor of a regular file. Raises OSError, also for a pipe, device or folder."""
-    # Without O_NONBLOCK, opening a pipe waits until another process writes to it.
+    """Yield a descriptor of a regular file. Raises OSError, also for a pipe, device or folder."""
+    # Without O_NONBLOCK, opening a pipe would wait until another process writes to it.
     descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -34,7 +34,7 @@ def opened(file: str | Path) -> Iterator[int]:
 
 
 class FileState(NamedTuple):
-    """What tells one content of a file from another; a copy with the same times goes unnoticed."""
+    """Size and times of a file, to notice changes; a copy with the same times goes unnoticed."""
 
     size: int
     changed: int
@@ -43,14 +43,14 @@ class FileState(NamedTuple):
     @classmethod
     def of(cls, file: str | int) -> FileState:
         """Returns the state of a path or a descriptor. Raises OSError."""
-        status = os.stat(file)  # noqa: PTH116 - or of a descriptor
+        status = os.stat(file)  # noqa: PTH116 - `file` may be a descriptor
         return cls(status.st_size, status.st_mtime_ns)
 
 
 def read_bytes(
     file: str | Path, start: int = 0, length: int | None = None, state: FileState | None = None
 ) -> Tensor:
-    """`length` bytes from `start`, uint8; by default the whole file.
+    """Returns `length` bytes from `start`, uint8; by default the whole file.
 
     Raises OSError, ReadError (see `patiently`), or DataError if the file ends early or, with
     `state`, has been replaced since.
@@ -65,7 +65,7 @@ def _read_once(file: str | Path, start: int, length: int | None, state: FileStat
         size = os.fstat(descriptor).st_size if length is None else length
         data = torch.empty(size, dtype=torch.uint8)
         view, done = memoryview(data.numpy().data), 0
-        while done < size:  # the kernel may return less than requested
+        while done < size:  # a read may return fewer bytes than requested
             count = os.preadv(descriptor, [view[done:]], start + done)
             if not count and start + size <= os.fstat(descriptor).st_size:
                 raise OSError(errno.EIO, "it ended before its size")
@@ -76,14 +76,14 @@ def _read_once(file: str | Path, start: int, length: int | None, state: FileStat
 
 
 def read_text(file: str | Path) -> str:
-    """Returns the whole file, which is UTF-8. Raises as `read_bytes`, and UnicodeDecodeError."""
+    """Returns a whole file of UTF-8. Raises errors as `read_bytes`, and UnicodeDecodeError."""
     return read_bytes(file).numpy().tobytes().decode()
 
 
 def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
-    """CRC-32 of a stretch of a file, or of one that follows what has the CRC-32 `checksum`.
+    """Returns the CRC-32 of a range of a file, continuing from `checksum`.
 
-    Raises as `read_bytes`.
+    Raises errors as `read_bytes`.
     """
     while start < end:
         part = read_bytes(file, start, min(_CHUNK, end - start))
@@ -93,7 +93,7 @@ def crc32(file: str | Path, start: int, end: int, checksum: int = 0) -> int:
 
 
 def map_file(file: Path) -> Tensor:
-    """Returns the bytes of a file, uint8, memory-mapped until the last view of them goes.
+    """Returns the bytes of a file, uint8, memory-mapped as long as a tensor refers to them.
 
     Raises OSError, ReadError and DataError.
     """
@@ -104,7 +104,7 @@ def _map_once(file: Path) -> Tensor:
     with opened(file) as descriptor:
         size = os.fstat(descriptor).st_size
         try:
-            # By its descriptor: torch takes no name that is not UTF-8. It keeps none open.
+            # By descriptor, as torch takes only names in UTF-8. torch does not keep it open.
             return torch.from_file(f"/dev/fd/{descriptor}", size=size, dtype=torch.uint8)
         except RuntimeError as error:
             reason = str(error).splitlines()[0]

@@ -1,4 +1,4 @@
-"""Walks folders, without what systems put into them, and reads folders of plain images."""
+"""Lists folders, without the files that systems create, and reads folders of plain images."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _OF_SYSTEMS = {
     # this template
     *(FOLDER_INDEX, OLD_FOLDER_INDEX),
 }
-"""Names of folders and files that disks, archives, NAS and we make; names that begin with a dot
-are left out as well."""
+"""Names that disks, archives, NAS and this template create. They are left out, as are names that
+begin with a dot."""
 _HEIC = (".heic", ".heif", ".hif")
-"""Suffixes of photos that are not read."""
+"""Suffixes of photos that cannot be read."""
 _WAY_OUT = (
     "; HEIC is not read: convert it, `heif-convert -q 95 A.heic A.jpg` (Debian's "
     "libheif-examples) or `sips -s format jpeg A.heic --out A.jpg` (macOS)"
@@ -49,22 +49,21 @@ _WAY_OUT = (
 
 
 class Names(NamedTuple):
-    """What lies in a folder, sorted."""
+    """The names in a folder, sorted."""
 
     folders: list[str]
     files: list[str]
 
     @property
     def has_images(self) -> bool:
-        """Whether images lie in it, not in its folders."""
+        """Whether the folder directly holds images."""
         return any(map(is_image, self.files))
 
 
 class Tree:
-    """The names below a folder, without hidden ones and those that systems make.
+    """The names below a folder, without hidden ones and those that systems create.
 
-    A folder is listed when it is first asked for, and only then: where folders are on S3, each
-    listing is a request.
+    Each folder is listed once, when it is first needed: on S3, a listing is a request.
     """
 
     def __init__(self, root: Path, known: dict[Path, Names] | None = None) -> None:
@@ -72,11 +71,11 @@ class Tree:
         self._known = dict[Path, Names]() if known is None else known
 
     def below(self, name: str) -> Tree:
-        """Returns the names below a folder of it."""
+        """Returns the tree below one of its folders."""
         return Tree(self.root / name, self._known)
 
     def at(self, folder: str = "") -> Names:
-        """Returns what lies in a folder below the root.
+        """Returns the names in a folder below the root.
 
         Raises DataError if it cannot be listed, and ReadError, see `patiently`.
         """
@@ -86,8 +85,8 @@ class Tree:
         return self._known[path]
 
     def leads_to_images(self, folder: str, depth: int, width: int) -> bool:
-        """Returns whether images lie in a folder, or down to `depth` levels below it in the first
-        `width` folders of each."""
+        """Returns whether there are images in a folder, or up to `depth` levels below it in the
+        first `width` folders of each."""
         names = self.at(folder)
         below = names.folders[: width if depth else 0]
         return names.has_images or any(
@@ -95,10 +94,10 @@ class Tree:
         )
 
     def files(self, folder: str = "") -> Iterator[str]:
-        """Yields the paths of all files below a folder, from there, sorted: those of a folder
-        before those of the folders in it. Raises as `at`.
+        """Yields the paths of all files below a folder, relative to it, sorted: a folder's files
+        before those of its folders. Raises errors as `at`.
 
-        It forgets them, as a second copy of millions of names takes memory.
+        The names are not kept, as a second copy of millions of names takes memory.
         """
         path = self.root / folder
         names = self.at(folder)
@@ -111,7 +110,7 @@ class Tree:
 
 
 def list_images(tree: Tree, *_: object) -> Rows:
-    """Returns the images of a folder and of those below it, or one image, without labels.
+    """Returns all images below a folder, or a single image, without labels.
 
     Raises DataError.
     """
@@ -130,14 +129,14 @@ def is_image(name: str) -> bool:
 
 
 def is_photo(name: str) -> bool:
-    """Returns whether it is an image by its name, also one that is not read."""
+    """Returns whether a name is that of an image, also of a format that cannot be read."""
     return name.lower().endswith((*IMAGE_SUFFIXES, *_HEIC))
 
 
 def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
-    """Count the files below `folder` that are not read, by their suffixes.
+    """Log the number of files below `folder` that are skipped, by suffix.
 
-    Images among them lie where none is read: beside class folders.
+    Images among them are outside of class folders.
     """
     if not names:
         return
@@ -155,15 +154,15 @@ def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
 
 
 def way_out(suffixes: Collection[str]) -> str:
-    """Returns how photos of these suffixes that are not read are converted, behind a semicolon."""
+    """Returns a text, after a semicolon, on how to convert photos of these unreadable suffixes."""
     return "" if {*_HEIC}.isdisjoint(suffixes) else _WAY_OUT
 
 
 def split_folders(tree: Tree) -> dict[str, str]:
-    """Split -> its folder below the root; none for a root of class folders.
+    """Returns the folder of each split below the root; empty for a root of class folders.
 
-    They are splits if one is `train`, or if all that is there are splits by their names.
-    Raises DataError for two folders of one split.
+    Folders are splits if one is `train`, or if all are named as splits. Raises DataError for two
+    folders of one split.
     """
     names = tree.at().folders
     found = {name: split for name in names if (split := split_called(name))}
@@ -173,7 +172,7 @@ def split_folders(tree: Tree) -> dict[str, str]:
 
 
 def folder_of_each(root: Path, splits: Mapping[str, str]) -> dict[str, str]:
-    """Split -> its folder, from the split of each folder. Raises DataError for two of one split."""
+    """Inverts a mapping from folders to splits. Raises DataError for two folders of one split."""
     folders = dict[str, str]()
     for split in SPLITS:
         of_split = [name for name, word in splits.items() if word == split]
@@ -203,7 +202,7 @@ def _list(folder: Path) -> Names:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Returns whether it is a folder, or a link to one. Raises ReadError, see `patiently`."""
+    """Returns whether `entry` is a folder, or a link to one. Raises ReadError, see `patiently`."""
     try:
         return patiently(entry.is_dir, name=lambda: entry.path)
     except OSError:  # a link to itself
@@ -220,5 +219,5 @@ def _is_loop(parent: Path, name: str) -> bool:
 
 
 def folded(name: str) -> str:
-    """Returns a name as it is compared where case and the Unicode form do not count."""
+    """Returns a name normalized to compare without case and Unicode form."""
     return normalize("NFC", name).casefold()

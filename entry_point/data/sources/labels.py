@@ -1,4 +1,4 @@
-"""Turns label cells into classes, labels or numbers, for all readers alike."""
+"""Turns the cells of label columns into classes, labels or numbers, for all readers."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ log = logging.getLogger(__name__)
 MUST_BE = "must be text, a number, or a list of these"
 _LONGEST_QUOTE = 80
 _FEWEST_TO_TELL = 20
-"""Labels of a dataset in which classes and captions can be told apart."""
+"""Fewest labels in a dataset to tell classes from captions."""
 _LABELS_PER_WORD = 4
-"""Names of classes have more words of their own."""
+"""Blanks separate several names from this many labels per distinct word on; classes have fewer."""
 _SMALL_GAP = 1e-6
-"""Between numbers, as a share of their range: no model tells them apart."""
+"""Difference between numbers, as a share of their range, that no model can learn."""
 _BRACKETS = r"(?s)^\s*\[.*\]\s*$"
 _ITEM = r"""'[^']*'|"[^"]*"|[^\s,'"\[\]]+"""
 _WHOLE = r"^[+-]?\d{1,309}$"
-"""As many digits as a float64 has: longer ones are no numbers."""
+"""Whole numbers within float64's range."""
 _WHOLE_FLOAT = r"^[+-]?\d{1,15}(\.0+)?$"
-"""As programs write whole numbers in a column with gaps."""
+"""Whole numbers, also as programs write them in a column with gaps."""
 _DECIMAL_COMMA = r"^[+-]?\d+,\d+$"
 _THOUSANDS = r"^[+-]?[1-9]\d{0,2},\d{3}$"
 
 
 def column_of(name: str, cells: Sequence[Any]) -> pl.Series:
-    """Texts, numbers, or lists of these, or None, as a column of text or of lists of text."""
+    """Returns texts, numbers, lists of these, or None, as a column of text or of lists of text."""
     if list not in set(map(type, cells)):
         texts = [c if c is None or type(c) is str else _text(c) for c in cells]
         return pl.Series(name, texts, pl.String)
@@ -54,9 +54,9 @@ def _text(cell: Any) -> str:
 
 
 def read_labels(rows: Rows, settings: TableConfig) -> Labels:
-    """Returns the labels of all rows. Raises DataError for a cell that cannot be used.
+    """Returns the labels of all rows. Raises DataError for an invalid cell.
 
-    `settings.kind` says what cells are; without it, they do themselves: see TableConfig.
+    The kind of labels is `settings.kind` or, if that is None, is inferred, see TableConfig.
     """
     cells = rows.labels
     assert isinstance(cells, Cells)
@@ -83,12 +83,12 @@ class _Reader(NamedTuple):
     settings: TableConfig
 
     def refuse(self, wrong: pl.Series, reason: str) -> None:
-        """Raise DataError for the first place that is true."""
+        """Raise DataError for the first row in which `wrong` is true."""
         if wrong.any():
             raise self.rows.error(wrong.arg_max() or 0, reason)
 
     def listed(self, column: pl.Series) -> pl.Series:
-        """Returns text that holds several values as lists, split at the separator."""
+        """Returns a column of texts with several values as lists, split at the separator."""
         separator = self.settings.separator
         if column.dtype != pl.String or self.settings.kind in ("class", "numbers"):
             return column
@@ -96,9 +96,8 @@ class _Reader(NamedTuple):
         return column.str.split(separator) if is_list else column
 
     def is_vector(self, column: pl.Series) -> bool:
-        """Returns whether the lists hold a value for each label, not the numbers of some labels.
-
-        As [1, 0, 1] of three labels, and [0.5, 2]; but not [3, 17].
+        """Returns whether lists have a value for each label, rather than the numbers of some.
+        True for [1, 0, 1] of three labels, and for [0.5, 2]; false for [3, 17].
         """
         column = self.listed(column)
         if not isinstance(column.dtype, pl.List) or self.cells.order:
@@ -123,15 +122,15 @@ class _Reader(NamedTuple):
             return "numbers"
         if is_list or texts.str.contains(self.settings.separator, literal=True).any():
             return "labels"
-        # A column of this name may have none in a row; else an empty cell is a mistake.
+        # In a column of this name, a row may have no label; in others, an empty cell is a mistake.
         return "labels" if column.name == "labels" and (texts == "").any() else "class"
 
     def names(self, column: pl.Series, kind: Kind) -> Labels:
-        """Returns one name for each image, or any number of them."""
+        """Returns labels from one name, or any number of names, for each image."""
         places, items = self._items(column, kind)
         if kind == "class" and items.str.contains(_WHOLE_FLOAT).all():
             items = items.str.replace(r"\.0+$", "")
-        names = items.unique(maintain_order=True).to_list()  # the first wrong one is named
+        names = items.unique(maintain_order=True).to_list()  # in order, to report the first mistake
         for name in names:
             reason = "" if is_class_name(name) else f"the label {quoted(name)}: {CLASS_NAME}"
             if not name or (self.settings.kind is None and name.lower() == "nan"):
@@ -149,7 +148,7 @@ class _Reader(NamedTuple):
         numbers = items.cast(pl.Enum(names)).to_physical().cast(pl.Int32).to_numpy()
         place, advice = printable(str(self.cells.place)), self._advice(column, names)
         if kind == "class":
-            # A column of this name may hold several, and nothing else tells.
+            # Only the name of the column suggests that cells hold several labels.
             if advice and self.settings.kind is None and column.name == "labels":
                 log.warning("%s: one class per image%s", place, advice)
             return Labels(kind, names, numbers)
@@ -161,7 +160,7 @@ class _Reader(NamedTuple):
         return Labels(kind, names, values)
 
     def _items(self, column: pl.Series, kind: Kind) -> tuple[pl.Series, pl.Series]:
-        """Returns each label of each row: the row's place, and the text."""
+        """Returns all labels of all rows: the numbers of the rows, and the texts."""
         frame = pl.DataFrame({"place": np.arange(len(column)), "item": column})
         if isinstance(column.dtype, pl.List):
             if kind == "class":
@@ -177,7 +176,7 @@ class _Reader(NamedTuple):
         return frame["place"], frame["item"].fill_null("").str.strip_chars()
 
     def _refuse_decimal_commas(self, column: pl.Series, names: list[str]) -> None:
-        """Refuse numbers such as 0,5 where all labels are numbers: each would be a class."""
+        """Refuse numbers such as 0,5 if all labels are numbers, as each would become a class."""
         written = [name for name in names if re.match(_DECIMAL_COMMA, name)]
         if written and all(re.match(_WHOLE, name) for name in {*names} - {*written}):
             place = (column.str.strip_chars() == written[0]).arg_max() or 0
@@ -187,11 +186,11 @@ class _Reader(NamedTuple):
             raise self.rows.error(place, f"{reason}it is one")
 
     def _refuse_other_separator(self, column: pl.Series, names: list[str]) -> None:
-        """Refuse what looks like several names in a cell that another character separates.
+        """Refuse cells that seem to hold several names with another separator.
 
-        Taken as one class each, "cat, dog" and "dog, cat" would be two. Names have blanks, too:
-        what they separate is several if each word is also a label, or if a few words make many
-        labels that images share, as captions are not.
+        Otherwise "cat, dog" and "dog, cat" would become two classes. Names may contain blanks:
+        these separate names if each word is also a label, or if few words make many labels that
+        images share, unlike captions.
         """
         for separator in ",; ":
             parts = {name: [part.strip() for part in name.split(separator)] for name in names}
@@ -209,7 +208,7 @@ class _Reader(NamedTuple):
                     raise self.rows.error(place, reason)
 
     def _advice(self, column: pl.Series, names: list[str]) -> str:
-        """Returns what separates several names in a cell, for the first that may hold several."""
+        """Returns a text on the separator in the first cell that may hold several names."""
         for name in names:
             if other := re.search("[,;]", name):
                 label = f"{quoted(name)} in the column {quoted(column.name)}"
@@ -217,7 +216,7 @@ class _Reader(NamedTuple):
         return ""
 
     def _refuse_own_texts(self, items: pl.Series, names: list[str]) -> None:
-        """Refuse, or name, labels that hardly any two images share: a model cannot learn them."""
+        """Refuse, or warn of, labels that hardly any images share, as models cannot learn them."""
         kind = self.settings.kind
         few = len(items) < _FEWEST_TO_TELL or 2 * len(names) <= len(items)
         if few or self.cells.order or kind == "class":
@@ -233,9 +232,9 @@ class _Reader(NamedTuple):
         log.warning("%s", line)
 
     def numbers(self, columns: list[pl.Series], kind: Kind | None) -> Labels:
-        """Returns numbers of each row, from several columns or a list; or what 0 and 1 say.
+        """Returns labels from the numbers of each row, in several columns or a list.
 
-        One 1 in each row says the class, several say the labels that the row has.
+        If all are 0 or 1, they are a class if each row has a single 1, and otherwise labels.
         """
         names = [column.name for column in columns]
         if len(columns) == 1 and isinstance(columns[0].dtype, pl.List):
@@ -273,8 +272,8 @@ class _Reader(NamedTuple):
     def _checked(
         self, name: str, column: pl.Series, kind: Kind | None, *, several: bool
     ) -> NDArray[np.float32]:
-        """Returns the numbers of a column, of one or `several`. Raises DataError for other text,
-        and for other numbers than 0 and 1 if they must be labels."""
+        """Returns the numbers of a column, one or `several`. Raises DataError for text, and for
+        numbers other than 0 and 1 if they must be labels."""
         numbers = _as_numbers(column)
         narrow = numbers.cast(pl.Float32)
         wrong = ~narrow.is_finite().fill_null(False)
@@ -293,7 +292,7 @@ class _Reader(NamedTuple):
         return narrow.to_numpy()
 
     def _warn_of_equal(self, name: str, numbers: pl.Series) -> None:
-        """Name numbers that float32 cannot hold apart, unless they are almost equal."""
+        """Warn of numbers that become equal in float32, unless they are almost equal."""
         exact = np.unique(numbers.to_numpy())
         equal = np.diff(exact.astype(np.float32)) == 0
         if not equal.any():
@@ -309,7 +308,7 @@ class _Reader(NamedTuple):
 
 
 def _as_numbers(column: pl.Series) -> pl.Series:
-    """Returns text as float64, null for other text."""
+    """Returns texts as float64, with null for texts that are no numbers."""
     texts = column.str.strip_chars()
     is_text = ~texts.str.contains(r"[0-9]").fill_null(True)
     if is_text.any():
@@ -318,18 +317,18 @@ def _as_numbers(column: pl.Series) -> pl.Series:
 
 
 def _is_sign(column: pl.Series) -> bool:
-    """Returns whether all cells are -1 or 1, as some programs write labels."""
+    """Returns whether all cells are -1 or 1, which some programs write for labels."""
     return _as_numbers(column).is_in([-1.0, 1.0]).fill_null(False).all()
 
 
 def _without_comma(number: str) -> str:
-    """Returns what to write instead of `0,5`, or `1,500`, which has two meanings."""
+    """Returns the text to write instead of `0,5`, or of `1,500`, which is ambiguous."""
     whole = f", or {number.replace(',', '')} if it is thousands"
     return f"write {number.replace(',', '.')}{whole if re.match(_THOUSANDS, number) else ''}"
 
 
 def _without_brackets(column: pl.Series) -> pl.Series:
-    """Returns lists that a CSV holds as text, such as "['cat', 'dog']" and "[1 0]", as lists."""
+    """Parses lists that a CSV file holds as text, such as "['cat', 'dog']" and "[1 0]"."""
     if column.dtype != pl.String or not column.str.contains(_BRACKETS).all():
         return column
     return column.str.extract_all(_ITEM).list.eval(pl.element().str.strip_chars("'\""))
@@ -348,6 +347,6 @@ def text_column(file: Path, column: pl.Series) -> pl.Series:
 
 
 def quoted(value: object) -> str:
-    """Returns a cell's content in a message: on one line, and not long."""
+    """Returns the content of a cell for a message: on one line, and shortened."""
     text = printable(str(value)[: _LONGEST_QUOTE + 1])
     return repr(text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}...")

@@ -1,7 +1,7 @@
-"""Turns paths as lists write them into paths below a folder, and says what lies there instead of
-files that are missing.
+"""Turns listed paths into paths below a folder, and explains missing files by the names that are
+there.
 
-A path may be absolute, of another machine, or an id without the suffix of its image.
+A path may be absolute, of another machine, or an id without the suffix of the image.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 _SUFFIX = rf"(?i)\.(?:{'|'.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})$"
 _ODD_PATH = r"^\s*$|(^|/)(\.|/|$)|://|\x00"
 _ELSEWHERE = r"/|\w+:/|.*\\"
-"""How paths begin, or what they contain, that no folder of lists on this machine has."""
+"""Matches absolute paths, URIs, and paths of Windows."""
 _LONGEST_PATH = 4096
 _SHOWN = 3
 
@@ -44,11 +44,11 @@ def path_list(paths: pl.Series) -> PathList:
 
 
 def of_this_machine(file: Path, folder: str, paths: pl.Series, prefix: str | None) -> pl.Series:
-    r"""Returns paths of a file without the prefix or the folder; those of another machine as below
-    the folder.
+    r"""Returns the paths in a file without the prefix or the folder; those of another machine
+    become paths below the folder.
 
     If the folder holds `cat/0.jpg`, and one of the first rows has `/home/me/pets/cat/0.jpg`,
-    `s3://bucket/cat/0.jpg` or `C:\pets\cat\0.jpg`, the folder stands for what precedes `cat`.
+    `s3://bucket/cat/0.jpg` or `C:\pets\cat\0.jpg`, the folder replaces the part before `cat`.
     """
     folder = folder.rstrip("/")
     paths = paths.str.strip_prefix(prefix or "").str.strip_prefix(f"{folder}/")
@@ -95,7 +95,7 @@ def _relative(folder: str, places: Places, place: int, path: str) -> str:
 
 
 def require_distinct(places: Places, paths: pl.Series) -> None:
-    """Raise DataError if an image is in two rows, perhaps with two labels or in both splits."""
+    """Raise DataError if two rows have the same image, perhaps with different labels or splits."""
     again = ~paths.is_first_distinct()
     if again.any():
         place = again.arg_max() or 0
@@ -105,13 +105,13 @@ def require_distinct(places: Places, paths: pl.Series) -> None:
         raise places.error(place, f"{quoted(path)} is in row {first}, too: {remedy}")
 
 
-# What lies in the folders
+# Names in the folders
 
 
 def with_suffixes(folder: str, paths: pl.Series) -> pl.Series:
-    """Returns paths of images for ids, as `a/1.jpg` for `a/1`; what is not an id stays as it is.
+    """Returns the paths of images for ids, such as `a/1.jpg` for `a/1`.
 
-    They are ids if none has the suffix of an image. An id that is there as it is, or not at all,
+    Paths are ids if none has the suffix of an image. An id that is the name of a file, or of none,
     stays as it is. Raises DataError for an id of two images.
     """
     if paths.head(1).str.contains(_SUFFIX).any() or paths.str.contains(_SUFFIX).any():
@@ -133,7 +133,7 @@ def with_suffixes(folder: str, paths: pl.Series) -> pl.Series:
 
 
 def _files_beside(folder: str, paths: pl.Series) -> pl.Series:
-    """Returns the paths of all files in the folders of these. Lists each folder once."""
+    """Returns the paths of all files in the folders of `paths`. Lists each folder once."""
     parents = paths.str.extract("(?s)^(.*/)").fill_null("").unique().to_list()
     return _split(
         "\0".join(
@@ -143,13 +143,13 @@ def _files_beside(folder: str, paths: pl.Series) -> pl.Series:
 
 
 def _split(text: str) -> pl.Series:
-    """Returns the names between the NULs; one that is not UTF-8 as none that a list can have."""
+    """Returns the names between NULs; names that are not UTF-8 match nothing in a list."""
     text = text.encode(errors="surrogateescape").decode(errors="replace")
     return pl.Series([text], dtype=pl.String).str.split("\0").explode()
 
 
 def _names_in(folder: str) -> list[str]:
-    """Returns the names in a folder; none if it does not exist. Raises ReadError, see
+    """Returns the names in a folder, or an empty list if it does not exist. Raises ReadError, see
     `patiently`."""
     try:
         return patiently(os.listdir, folder)
@@ -160,11 +160,11 @@ def _names_in(folder: str) -> list[str]:
 
 
 def nearest_names(folder: str, path: str) -> str:
-    """Returns what lies where `path` is missing below `folder`, as in "FOLDER/cats holds 1.JPG,
-    2.jpg and 7 more".
+    """Returns a text on the names where `path` is missing below `folder`, as in "FOLDER/cats holds
+    1.JPG, 2.jpg and 7 more".
 
-    Of many names, those next to it in the alphabet are shown. If the path's own folder is missing,
-    they are those in the nearest one above.
+    Shows the names that are alphabetically next to the missing one. If the path's folder is also
+    missing, the names are those in the nearest folder above.
     """
     above = [Path(folder, parent) for parent in PurePosixPath(path).parents]
     where = next(filter(os.path.isdir, above), None)
@@ -190,7 +190,7 @@ def require_files(rows: Rows, splits: Mapping[str, Ints], data: DataConfig) -> N
 def _require(
     rows: Rows, paths: PathList, data: DataConfig, splits: Mapping[str, Ints] | None = None
 ) -> None:
-    """Without `splits`, none may be skipped."""
+    """Report missing files; without `splits`, none may be skipped."""
     assert isinstance(rows.where, Files) and rows.places is not None
     folder = rows.where.folder
     if not (missing := _missing(folder, paths)):
@@ -209,20 +209,20 @@ def _require(
 
 
 def _missing(folder: str, paths: PathList) -> list[int]:
-    """Returns the places of paths without a file, ascending."""
+    """Returns the numbers of the paths without a file, ascending."""
     listed = _split(paths.text[:-1].tobytes().decode())
     there = _files_beside(folder, listed)
     return (~listed.is_in(there.implode())).arg_true().to_list()
 
 
 def _share_to_skip(images: int, splits: Mapping[str, Ints], missing: list[int]) -> float | None:
-    """As `share_to_skip`, of the split that needs the largest share; None also for a long run."""
+    """Returns the largest `share_to_skip` of all splits; None also if many in a row are missing."""
     is_missing = np.zeros(images, bool)
     is_missing[missing] = True
     shares = list[float | None]()
     for lost in (is_missing[rows] for rows in splits.values()):
         if lost.any():
-            # Between files that are there; the last is followed by the first.
+            # Lengths of runs between existing files; the last image is followed by the first.
             runs = np.diff(np.flatnonzero(~np.tile(lost, 2))) - 1
             too_long = not len(runs) or runs.max() > LONGEST_RUN
             shares.append(None if too_long else share_to_skip(int(lost.sum()), len(lost)))

@@ -1,4 +1,4 @@
-"""Finds out what lies in a folder by looking at a few names; decides nothing but the format."""
+"""Detects the format of a dataset from a few of its names."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from entry_point.data.sources.table_folder import LIST_SUFFIXES, TABLE_SUFFIXES,
 from entry_point.job.text import printable
 
 IMAGES = "images"
-"""What a folder of images without labels is called; no format of `data.format`."""
+"""Name for a folder of images without labels, which is no value of `data.format`."""
 _MOST_BELOW, _MOST_OF_FOLDER = 100, 10
-"""How far it looks below: until this many names are seen, of which a folder gives at most 10."""
+"""Most names to look at below the root, and in each of its folders."""
 
 
 class Glance:
-    """The names in a folder, and in the first folders below."""
+    """The names in a folder, and in the first folders below it."""
 
     def __init__(self, tree: Tree) -> None:
-        """Raises DataError."""
+        """List a few folders of `tree`. Raises DataError."""
         self.tree, self.root = tree, tree.root
         self.folders, self.files = tree.at()
         self.below = list[str]()
-        """Paths of files in folders below the root."""
+        """Paths of files in the root's folders."""
         left, waiting = _MOST_BELOW, deque(self.folders[:_MOST_OF_FOLDER])
         while waiting and left > 0:
             folder = waiting.popleft()
@@ -46,10 +46,10 @@ class Glance:
 
 
 def find_format(tree: Tree, table: TableConfig, labeled: bool) -> tuple[str, str]:
-    """Returns the word of `data.format` for what lies there, and a line where another reading is
+    """Returns the value of `data.format` for the names found, and a line if another format is
     possible.
 
-    `table` may name the columns of the images, or paths, and of the labels. Without labels, it may
+    `table` may name the columns of images or paths, and of labels. Without labels, the format may
     be IMAGES. Raises DataError if there is nothing to read.
     """
     root = tree.root
@@ -79,7 +79,7 @@ def find_format(tree: Tree, table: TableConfig, labeled: bool) -> tuple[str, str
 
 
 def _tables_beside(seen: Glance, found: str, what: str) -> str:
-    """Returns a line on tables that are not read, beside images that have their labels."""
+    """Returns a line on tables that are ignored, as the images beside them have other labels."""
     others = [suffix for suffix in TABLE_SUFFIXES if found != "parquet" or suffix != ".parquet"]
     names = [name for name in seen.files if Path(name).suffix.lower() in others]
     if not names or found in ("manifest", IMAGES):
@@ -106,7 +106,7 @@ def _format_of_file(file: Path, table: TableConfig, labeled: bool) -> str:
 
 
 def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, str]:
-    """Returns what may be read there, the first of which counts."""
+    """Returns the possible formats, the first of which is chosen."""
     found = dict[str, str]()
     if not seen.holds(*IMAGE_SUFFIXES):
         if seen.holds(".tar"):
@@ -127,7 +127,7 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
     except DataError:
         if not tables:
             raise
-    # A table beside one folder names the images in it, whatever its folders are.
+    # A table beside a single folder names the images in it, whatever the folders in that are.
     is_of_table = bool(tables) and len(seen.folders) == 1 and not tops
     if classes and not is_of_table and (classes > 1 or not tables):
         found["folder"] = "class folders"
@@ -139,7 +139,7 @@ def _readings(seen: Glance, column: str | None, labeled: bool) -> Mapping[str, s
 
 
 def _require_no_other_inside(seen: Glance, column: str | None) -> None:
-    """Raise DataError if the only folder holds a dataset of another format than class folders."""
+    """Raise DataError if the only folder holds a dataset that is not in class folders."""
     inner = seen.tree.below(seen.folders[0])
     found = {"shards": "a packed dataset"} if _describes(inner) else {}
     found = found or dict(_readings(Glance(inner), column, True))
@@ -154,7 +154,7 @@ def _describes(tree: Tree) -> bool:
 
 
 def _refuse_boxes(seen: Glance) -> None:
-    """Raise DataError for boxes of annotation tools beside the images of splits."""
+    """Raise DataError for boxes of annotation tools beside the images."""
     for name in (*seen.files, *seen.below):
         if name.rpartition("/")[2].startswith("_annotations."):
             raise DataError(
@@ -164,7 +164,7 @@ def _refuse_boxes(seen: Glance) -> None:
 
 
 def refuse_arrow_files(tree: Tree) -> None:
-    """Raise DataError, with the way out, for a folder that Hugging Face's datasets wrote."""
+    """Raise DataError, with a way to convert it, for a folder saved by Hugging Face's datasets."""
     root, files = tree.root, tree.at().files if tree.root.is_dir() else []
     arrow = [name for name in files if name.endswith(".arrow")]
     is_saved = not {"state.json", "dataset_dict.json"}.isdisjoint(files)
@@ -179,7 +179,7 @@ def refuse_arrow_files(tree: Tree) -> None:
 
 
 def holds_images(file: Path, column: str | None) -> bool:
-    """Returns whether a Parquet file holds images, in this column or any. Raises DataError."""
+    """Returns whether a Parquet file holds images, in `column` or in any. Raises DataError."""
     if importlib.util.find_spec("pyarrow") is None:
         return False
     from entry_point.data.sources.parquet import has_images
@@ -188,7 +188,7 @@ def holds_images(file: Path, column: str | None) -> bool:
 
 
 def _parquet_holds_images(seen: Glance, column: str | None) -> bool:
-    """A folder of Parquet files is a table only if it has one, and that holds no images."""
+    """Returns False for a folder that is a table: it has a single Parquet file without images."""
     names = [each for each in (*seen.files, *seen.below) if each.lower().endswith(".parquet")]
     if len(names) > 1 or importlib.util.find_spec("pyarrow") is None:
         return True

@@ -7,7 +7,7 @@
     train/1.jpg, train/1_mask.png     beside each other; the same for val and test, or only 1.jpg
 
 The mask of `images/a/1.jpg` is `masks/a/1.png`, or `masks/a/1_mask.png` and the like; all masks of
-a dataset end alike.
+a dataset have the same ending.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ LAYOUTS = (
     "train/images and train/masks, or images/train and masks/train (the same for val), or those of "
     "Pascal VOC or Cityscapes"
 )
-"""For the message about a folder that has none of them."""
+"""The layouts, for the error about a folder that has none of them."""
 _VOC_LISTS = "ImageSets/Segmentation"
 
 
 class _Pattern(NamedTuple):
-    """An image is FOLDER/**/NAME with a suffix, its mask FOLDER/**/NAME with an ending and .png."""
+    """Images are FOLDER/**/NAME with a suffix; masks are FOLDER/**/NAME with an ending and .png."""
 
     images: Sequence[str]
-    """Names of the folder in lower case, the first of which counts; none for the folder above."""
+    """Possible names of the folder in lower case, by priority; empty for the folder above."""
     masks: Sequence[str]
     endings: Sequence[str] = ("", "_mask", "-mask", "_seg", "_label", "_labels", "_gt")
     photo: str = ""
-    """What follows NAME in the name of an image."""
+    """The text after NAME in the name of an image."""
     name: str = ""
 
 
@@ -61,14 +61,14 @@ _CITYSCAPES = _Pattern(
 )
 _VOC = _Pattern(["jpegimages"], ["segmentationclass"], name="Pascal VOC")
 OF_PHOTOS = ("images", "imgs", "img", "image", "img_dir", *_VOC.images)
-"""Folders of photos beside those of masks, in lower case."""
+"""Names of folders of photos beside those of masks, in lower case."""
 _APART = _Pattern(
     OF_PHOTOS,
     ["masks", "mask", "labels", "annotations", "ann_dir", *_VOC.masks],
 )
 _BESIDE = _Pattern([], [], endings=["_mask", "-mask"], name="beside each other")
 _DATASETS = (_CITYSCAPES, _VOC)
-"""Their folders lie in the root, and hold no other kind of labels."""
+"""Layouts whose folders are in the root and hold no other kind of labels."""
 
 
 class MaskPair(NamedTuple):
@@ -77,16 +77,16 @@ class MaskPair(NamedTuple):
     image: str
     mask: str
     split: str
-    """"" if nothing tells it."""
+    """Name of the split; "" if nothing tells it."""
 
 
 class _Place(NamedTuple):
-    """Folders below the root, each with a `/` after it; "" is the root."""
+    """Folders below the root, each with a `/` at the end; "" is the root."""
 
     images: str
     masks: str
     split: str
-    """Of all images there; "" if folders below, or lists, tell it."""
+    """Split of all images in the place; "" if folders below it, or lists, tell the splits."""
 
 
 def looks_like_masks(tree: Tree) -> bool:
@@ -95,11 +95,11 @@ def looks_like_masks(tree: Tree) -> bool:
 
 
 def list_pairs(tree: Tree) -> tuple[str, list[MaskPair]] | None:
-    """Returns what was found, as in "images with masks (Pascal VOC)", and the pairs by the folder
-    of their split and by path, or None for a folder that has none of the LAYOUTS.
+    """Returns the layout, as in "images with masks (Pascal VOC)", and the pairs, sorted by the
+    folder of their split and by path; None for a folder that has none of the LAYOUTS.
 
-    A test set in which no image has a mask is left out, and said. Raises DataError for any other
-    image without a mask, and for a mask of two images.
+    A test set without any mask is left out, with a line. Raises DataError for any other image
+    without a mask, and for a mask of two images.
     """
     root, layout = tree.root, _find_layout(tree)
     if layout is None:
@@ -110,7 +110,7 @@ def list_pairs(tree: Tree) -> tuple[str, list[MaskPair]] | None:
     if pattern is _VOC and (lists := sorted((root / _VOC_LISTS).glob("*.txt"))):
         images = [*_of_lists(lists, root / places[0].images, images)]
     files = (f"{place.masks}{file}" for place in places for file in _files(tree, place.masks))
-    # 1.PNG is sorted before 1.png, which counts if both are there.
+    # 1.PNG is sorted before 1.png, which is taken if both exist.
     masks = {f"{file[:-4]}.png": file for file in files if file.lower().endswith(".png")}
     ending = _choose_ending(pattern, images, masks)
     pairs, owners = list[MaskPair](), dict[str, str]()
@@ -124,7 +124,7 @@ def list_pairs(tree: Tree) -> tuple[str, list[MaskPair]] | None:
 
 
 def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
-    """Returns the first pattern that the folders of splits, or else the root, follow."""
+    """Returns the first pattern that matches the folders of splits, or else the root."""
     if not tree.root.is_dir():
         return None
     splits = splits_called(tree.at().folders)
@@ -135,7 +135,7 @@ def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
             first = next(iter(pairs))
             places = list[_Place]()
             for top in splits if first else [""]:
-                # A split that lacks such folders is named when its images are listed.
+                # A split without these folders is reported when its images are listed.
                 images, masks = (join(top, name, "") for name in pairs.get(top, pairs[first]))
                 places.append(_Place(images, masks, splits.get(top, "")))
             return pattern, places
@@ -143,7 +143,7 @@ def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
 
 
 def _find_pair(pattern: _Pattern, tree: Tree) -> tuple[str, str] | None:
-    """Returns the folders of images and of masks that lie in the root."""
+    """Returns the folders of images and of masks in the root."""
     names = tree.at()
     if pattern is _BESIDE:
         images = [name for name in names.files if is_image(name)]
@@ -151,7 +151,7 @@ def _find_pair(pattern: _Pattern, tree: Tree) -> tuple[str, str] | None:
     folders = {name.lower(): name for name in names.folders}
     photos = [folders[name] for name in pattern.images if name in folders]
     masks = (folders[name] for name in pattern.masks if name in folders)
-    # Labels of other kinds lie in folders of the same names.
+    # Folders of these names may also hold labels of other kinds.
     holding = (
         name for name in masks if pattern in _DATASETS or tree.leads_to_images(name, 2, width=2)
     )
@@ -160,7 +160,7 @@ def _find_pair(pattern: _Pattern, tree: Tree) -> tuple[str, str] | None:
 
 
 def _is_mask(name: str) -> bool:
-    """Returns whether it is the mask of an image beside it."""
+    """Returns whether a name is that of a mask beside its image."""
     return name.lower().endswith(tuple(f"{ending}.png" for ending in _BESIDE.endings))
 
 
@@ -169,7 +169,7 @@ def _files(tree: Tree, folder: str) -> list[str]:
 
 
 def _list_images(tree: Tree, pattern: _Pattern, place: _Place) -> Iterator[MaskPair]:
-    """Yields the images of a place, and their masks without what all end in.
+    """Yields the images of a place, with their masks, whose ending is added later.
 
     Raises DataError if there are none, except in a test set.
     """
@@ -193,8 +193,8 @@ def _list_images(tree: Tree, pattern: _Pattern, place: _Place) -> Iterator[MaskP
 def _of_lists(
     lists: Sequence[Path], folder: Path, images: Sequence[MaskPair]
 ) -> Iterator[MaskPair]:
-    """Yields the images that the lists of splits name without suffixes; those of all lists if no
-    list is called as a split. Raises DataError."""
+    """Yields the images in the lists of splits, which name them without suffixes; those of all
+    lists if no list is named as a split. Raises DataError."""
     named = {image.mask.partition("/")[2]: image for image in images}
     for file in [file for file in lists if split_called(file.stem)] or lists:
         for number, name in enumerate(read_lines(file, "name images, one per line"), 1):
@@ -206,8 +206,8 @@ def _of_lists(
 
 
 def read_lines(file: Path, content: str) -> list[str]:
-    """Returns the lines of a text, without blanks around them. Raises DataError, which says that
-    the file must have this content."""
+    """Returns the lines of a text file, without blanks around them. Raises DataError, whose message
+    asks for `content`."""
     try:
         text = read_bytes(file).numpy().tobytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -217,10 +217,10 @@ def read_lines(file: Path, content: str) -> list[str]:
 
 
 def _choose_ending(pattern: _Pattern, images: Sequence[MaskPair], masks: Collection[str]) -> str:
-    """Returns what masks end in before .png: the first that fits all images, else the one that fits
-    most.
+    """Returns the ending of masks before .png: the first that fits all images, else the one that
+    fits most.
 
-    In Cityscapes, the numbers of the classes that are trained on, if there are any.
+    In Cityscapes, masks with the numbers of the training classes are preferred.
     """
     if pattern is _CITYSCAPES:
         trained, every = pattern.endings
@@ -236,7 +236,7 @@ def _choose_ending(pattern: _Pattern, images: Sequence[MaskPair], masks: Collect
 def _with_masks(
     root: Path, images: Sequence[MaskPair], ending: str, masks: Collection[str]
 ) -> Sequence[MaskPair]:
-    """Returns the images without those of a test set that has no masks. Raises DataError."""
+    """Returns the images, without those of a test set that has no masks. Raises DataError."""
     missing = [image for image in images if f"{image.mask}{ending}.png" not in masks]
     counts, lost = (Counter(image.split for image in part) for part in (images, missing))
     is_left_out = 0 < lost["test"] == counts["test"] < len(images)

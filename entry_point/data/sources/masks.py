@@ -1,11 +1,11 @@
-"""Images with a mask each (data=masks), and what a sample of them shows.
+"""Images with a mask each (data=masks).
 
-They lie in a folder, see mask_folders.py, or a table names each image and its mask. The file
+They are in a folder, see mask_folders.py, or a table names each image and its mask. The file
 `classes.txt`, in the folder or beside the table, names the classes, one per line.
 
 A mask is a PNG of its image's size, upright, with the number of the class of each pixel: the first
-class is 0. Of a palette, the numbers count. Pixels of 255 belong to no class: nothing is learned
-from them, and they do not count in an evaluation.
+class is 0. In a PNG with a palette, the numbers of the colors count. Pixels of 255 belong to no
+class: they are ignored in training and evaluation.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from entry_point.data.sources.source import RangeSource, joined
 from entry_point.job.text import printable
 
 CLASSES = "classes.txt"
-"""Names the classes, in the folder or beside the table."""
+"""The file of class names, in the folder or beside the table."""
 IGNORED, OUTSIDE = 255, 254
-"""Values of pixels: of no class; and beyond the mask, where masks of several sizes lie in one
+"""Pixel values: no class; and padding outside of the mask, where masks of several sizes are in one
 tensor."""
 _MODES = ("1", "L", "P")
 _SCALED = {"L;2": 85, "L;4": 17}
-"""What Pillow multiplies gray values of 2 and 4 bits by."""
+"""Factors by which Pillow multiplies gray values of 2 and 4 bits."""
 _LOOKED_AT = 256
-"""Masks in which another class than the first is looked for."""
+"""Number of masks that are searched for a class other than the first."""
 
 
 class MaskSource(RangeSource):
     """The images of one split, sorted by path or in the order of the table.
 
-    In training, a sample's target is its mask, cut, resized (nearest, by the centers of pixels, as
-    images are) and flipped as the image was, uint8 `(side, side)`. In evaluation, it is what the
-    box holds, in the image's pixels.
+    In training, a sample's target is its mask, cropped, resized (nearest neighbor, by pixel
+    centers) and flipped like the image, uint8 `(side, side)`. In evaluation, it is the mask in the
+    sample's box, in the pixels of the image.
     """
 
     def __init__(self, rows: Rows) -> None:
@@ -74,8 +74,7 @@ class MaskSource(RangeSource):
         return f"{self.folder}/{self._masks[index]}"
 
     def mask(self, index: int, height: int, width: int) -> NDArray[np.uint8]:
-        """Returns the class of each pixel of the upright image, which has this size. Raises
-        DataError."""
+        """Returns the class of each pixel of the upright image of this size. Raises DataError."""
         file = self.mask_file(index)
         mask = _read_mask(file)
         if mask.shape != (height, width):
@@ -90,8 +89,8 @@ class MaskSource(RangeSource):
         return mask if self._numbers is None else self._numbers[mask]
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
-        """uint8 `(N, side, side)`; in evaluation `(N, height, width)` of the largest mask, with
-        OUTSIDE beyond the others."""
+        """Returns uint8 `(N, side, side)`; in evaluation `(N, height, width)` of the largest mask,
+        with others padded by OUTSIDE."""
         cuts = [self._cut(int(index), geometry, i) for i, index in enumerate(indices)]
         if geometry.training or not cuts:
             return torch.stack(cuts) if cuts else torch.empty(0, 0, 0, dtype=torch.uint8)
@@ -112,7 +111,7 @@ class MaskSource(RangeSource):
 
 
 def list_masks(tree: Tree, data: DataConfig, *_: object) -> Rows:
-    """Returns the images of a folder, or of a table, that have a mask each. Raises DataError."""
+    """Returns the images in a folder or table, with their masks. Raises DataError."""
     root = tree.root
     if not root.is_dir():
         from entry_point.data.sources.table import list_masked  # it imports polars
@@ -124,7 +123,7 @@ def list_masks(tree: Tree, data: DataConfig, *_: object) -> Rows:
 
 
 def _of_folder(tree: Tree) -> tuple[PathList, PathList, Words, str]:
-    """Returns the paths of images and masks, what tells their splits, and the layout."""
+    """Returns the paths of images and masks, the words of their splits, and the layout."""
     found = list_pairs(tree)
     if found is None:
         raise DataError(f"{tree.root} holds no images with masks: it must hold {LAYOUTS}")
@@ -155,13 +154,13 @@ def _read_mask(file: str) -> NDArray[np.uint8]:
 
 
 def _require_second_class(source: MaskSource) -> None:
-    """Refuse masks of only 0 and 255, as programs for two classes write them: 255 is of no class.
+    """Refuse masks of only 0 and 255, which some programs write for two classes: 255 is no class.
 
-    A model that always answers the first class would be right everywhere.
+    A model that always predicts the first class would be right everywhere.
     """
     found = np.zeros(256, bool)
     for index in np.linspace(0, len(source) - 1, min(len(source), _LOOKED_AT), dtype=int):
-        with suppress(DataError):  # told when it is drawn
+        with suppress(DataError):  # raised again when the sample is drawn
             found[_read_mask(source.mask_file(index))] = True
         if found[1:IGNORED].any():
             return

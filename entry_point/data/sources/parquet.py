@@ -1,7 +1,7 @@
 """Images in Parquet files (data=parquet), as Hugging Face's datasets have them.
 
-A column holds the images: bytes, or structs with `bytes`. Others hold the labels. Parquet has no
-way to read one image alone, so consecutive row groups are shards, which are read whole.
+One column holds the images, as bytes or structs with `bytes`; others hold the labels. Parquet
+cannot read a single image, so consecutive row groups form shards, which are read whole.
 """
 
 from __future__ import annotations
@@ -48,58 +48,58 @@ from entry_point.data.sources.stream import StreamSource
 from entry_point.job.text import counted, printable
 
 SHARD_BYTES = 64e6
-"""Row groups of one file follow each other in a shard until their images fill this."""
+"""Consecutive row groups of a file form a shard of about this many bytes of images."""
 _SMALLEST_IMAGE = 32
-"""Bytes that no image has."""
+"""Bytes; no image is smaller."""
 _METADATA = b"huggingface"
-"""Key of the schema's metadata in which the datasets package describes the columns."""
+"""Key in the schema's metadata under which the datasets package describes the columns."""
 
 _reading = Lock()
-"""Threads wait for a shard that one of them reads, instead of reading it again."""
+"""Held while a shard is read, so that other threads wait for it instead of reading it again."""
 
 
 class Shard(NamedTuple):
-    """Row groups of a file."""
+    """Consecutive row groups of a file."""
 
     file: Path
     first_row: int
     """Number of its first row in the file."""
     first: int
     end: int
-    """The row groups from `first` to before `end`."""
+    """The row groups are those from `first` to `end` - 1."""
     image_bytes: int
-    """The mean size of its images."""
+    """Mean size of the images in bytes."""
     changed: int
-    """The file's modification time in nanoseconds."""
+    """Modification time of the file in nanoseconds."""
 
 
 class HeldRows(NamedTuple):
-    """The images of a shard, one after the other."""
+    """The images of a shard in memory."""
 
     content: Tensor
     offsets: Ints
-    """Where each starts, and where the last one ends."""
+    """The start of each image, and the end of the last."""
 
 
 @dataclass(frozen=True)
 class RowGroups:
-    """Rows of Parquet files, in the order of the files."""
+    """The positions of images in row groups of Parquet files, in the order of the files."""
 
     folder: Path
     column: str
-    """That of the images."""
+    """The column of the images."""
     shards: list[Shard]
     shard_of: NDArray[np.int32]
     rows: Ints
     """Number of each row in its shard."""
 
     def only(self, rows: Ints) -> RowGroups:
-        """Returns those of these rows."""
+        """Returns the positions of these rows."""
         return replace(self, shard_of=self.shard_of[rows], rows=self.rows[rows])
 
 
 class ParquetSource(StreamSource):
-    """The images of rows."""
+    """The images of Parquet files."""
 
     def __init__(self, rows: Rows) -> None:
         where, labels = rows.where, rows.labels
@@ -115,7 +115,7 @@ class ParquetSource(StreamSource):
         self._recent: dict[int, HeldRows] = {}
 
     def listing(self) -> Iterable[bytes | memoryview]:
-        """Files, where their shards begin, and rows."""
+        """Yields the files, the beginnings of their shards, and the rows."""
         shards = (self._shards[number] for number in self.split_shards)
         places = [(str(shard.file.relative_to(self.folder)), shard.first_row) for shard in shards]
         yield repr(places).encode()
@@ -133,7 +133,8 @@ class ParquetSource(StreamSource):
         return f"{file}/{shard.first_row + int(self._rows[index]):08d}"
 
     def status(self, index: int) -> tuple[int, int]:
-        """Returns the mean size of its shard's images in bytes; the file's modification time."""
+        """Returns the mean size of images in the shard in bytes, and the file's modification
+        time."""
         shard = self._shards[int(self.shard_of[index])]
         return shard.image_bytes, shard.changed
 
@@ -146,10 +147,10 @@ class ParquetSource(StreamSource):
         return image
 
     def _read_again(self, number: int) -> HeldRows:
-        """Returns a shard that is not in memory: a process of `workers` keeps those of a window
+        """Returns a shard that is not in memory. A process of `workers` keeps a window's shards
         itself.
 
-        `read_image` tries again, so that no thread waits for a disk while it holds the lock.
+        `read_image` does the retries, so that no thread waits for a disk while it holds the lock.
         """
         with _reading:
             if number not in self._recent:
@@ -174,16 +175,16 @@ class ParquetSource(StreamSource):
             array = column.cast(pa.large_binary()).combine_chunks()
         _, offsets, content = array.buffers()
         bounds = np.frombuffer(offsets, np.int64)[array.offset :][: len(array) + 1]
-        # torch cannot hold what is read-only.
+        # A copy, as torch does not support read-only memory.
         writable = np.frombuffer(content or b"", np.uint8).copy()
         return HeldRows(torch.from_numpy(writable), bounds)
 
 
 def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
-    """Returns the rows of a Parquet file, or of those below a folder. Raises DataError.
+    """Returns the rows of a Parquet file, or of all files below a folder. Raises DataError.
 
-    A word of a file's path may tell the split. Files of no split are not read if others are of one.
-    If no path does, a column `split` may tell it.
+    A word in a file's path may name the split; then files of no split are not read. If no path
+    does, a column `split` may.
     """
     table = data.table
     folder, every = _files_of(tree)
@@ -212,7 +213,7 @@ def list_parquet(tree: Tree, data: DataConfig, labeled: bool) -> Rows:
 
 
 def _words_of_column(files: Sequence[Path]) -> Words | None:
-    """Returns what the column `split` tells; None if a file has none, or no row names a split."""
+    """Returns the words in the column `split`; None if a file lacks it, or no row names a split."""
     if not all(SPLIT in _read_schema(file).names for file in files):
         return None
     columns = (_read_columns(file, [SPLIT])[SPLIT].to_pylist() for file in files)
@@ -224,7 +225,7 @@ def _words_of_column(files: Sequence[Path]) -> Words | None:
 
 
 def _refuse_paths(shard: Shard, column: str) -> None:
-    """Raise DataError for a column of paths, whose bytes are null in all rows."""
+    """Raise DataError for a column with only paths: its bytes are null in all rows."""
     with _damage_named(shard.file), pq.ParquetFile(shard.file, pre_buffer=False) as file:
         if not pa.types.is_struct(file.schema_arrow.field(column).type):
             return
@@ -238,7 +239,7 @@ def _refuse_paths(shard: Shard, column: str) -> None:
 
 
 def has_images(file: Path, column: str | None) -> bool:
-    """Returns whether the column, or any, holds images. Raises DataError."""
+    """Returns whether `column`, or any column, holds images. Raises DataError."""
     schema = _read_schema(file)
     return any(_holds_images(field) for field in schema if column in (None, field.name))
 
@@ -257,7 +258,7 @@ def _files_of(tree: Tree) -> tuple[Path, list[str]]:
 def _listed(
     files: list[Path], column: str, labels: list[str]
 ) -> tuple[list[Shard], NDArray[np.int32], Ints, Ints]:
-    """Returns the shards; and of each row its shard, its number there, and its file."""
+    """Returns the shards, and for each row its shard, its number there, and its file."""
     shards, counts, file_of = list[Shard](), list[int](), list[int]()
     for number, file in enumerate(files):
         for shard, count in _shards(file, column, labels):
@@ -271,25 +272,25 @@ def _listed(
 
 @contextmanager
 def _damage_named(file: Path) -> Iterator[None]:
-    """Raise DataError for what pyarrow raises for a damaged file."""
+    """Turn pyarrow's errors for a damaged file into DataError."""
     try:
         yield
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        if isinstance(error, OSError) and error.errno:  # the disk's own
+        if isinstance(error, OSError) and error.errno:  # an error of the disk
             raise OSError(error.errno, os.strerror(error.errno), str(file)) from error
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{file} is damaged ({reason}): copy it again") from error
 
 
 def _read_schema(file: Path) -> pa.Schema:
-    with opened(file):  # a pipe would be waited for
+    with opened(file):  # refuses a pipe, on which pyarrow would wait
         pass
     with _damage_named(file):
         return pq.read_schema(file)
 
 
 def _shards(file: Path, column: str, labels: list[str]) -> list[tuple[Shard, int]]:
-    """Returns the shards of a file, and how many rows each has."""
+    """Returns the shards of a file, and the number of rows of each."""
     shards = list[tuple[Shard, int]]()
     with _damage_named(file), pq.ParquetFile(file, pre_buffer=False) as opened:
         for name in (column, *labels):
@@ -356,8 +357,8 @@ def _label_column(file: Path, schema: pa.Schema) -> str:
 
 
 def _cells(files: list[Path], columns: list[str]) -> Cells:
-    """Returns the label cells of all rows; numbers of classes as the names that the schema has for
-    them."""
+    """Returns the label cells of all rows; numbers of classes are replaced by names in the
+    schema."""
     tables, order = list[pa.Table](), list[str]()
     for file in files:
         found = _read_columns(file, columns)
@@ -375,7 +376,7 @@ def _cells(files: list[Path], columns: list[str]) -> Cells:
 
 
 def _named(file: Path, column: pa.ChunkedArray, names: list[str]) -> pa.ChunkedArray:
-    """Returns the names of numbers of classes. Raises DataError for a number that has none."""
+    """Replaces numbers of classes by their names. Raises DataError for a number without a name."""
     if pa.types.is_fixed_size_list(column.type):
         column = column.cast(pa.list_(column.type.value_type))
     is_list = pa.types.is_list(column.type) or pa.types.is_large_list(column.type)
@@ -404,10 +405,10 @@ def _read_columns(file: Path, columns: list[str]) -> pa.Table:
 
 
 def _class_names(file: Path, schema: pa.Schema, column: str) -> list[str]:
-    """Returns the names that the schema's metadata has for numbers; none if it has none."""
+    """Returns the names of classes in the schema's metadata; an empty list if it has none."""
     try:
         feature = json.loads((schema.metadata or {})[_METADATA])["info"]["features"][column]
-        while "names" not in feature:  # of lists
+        while "names" not in feature:  # the description of a list contains that of its items
             feature = feature[0] if isinstance(feature, list) else feature["feature"]
         names = [*map(str, feature["names"])]
     except (LookupError, ValueError, TypeError):

@@ -1,6 +1,6 @@
-"""What a reader says of a dataset: a row for each image. It decides nothing.
+"""The result of a reader: a row for each image of a dataset, without any interpretation.
 
-`labels` decides what the cells mean, `splits` which images are `train`, `val` and `test`, and
+`labels` interprets the cells, `splits` decides which images are `train`, `val` and `test`, and
 `dataset` opens the rows of a split as a source.
 """
 
@@ -29,22 +29,21 @@ IMAGE_SUFFIXES = (
     *JPEG_SUFFIXES,
     *(".png", ".webp", ".avif", ".gif", ".bmp", ".ppm", ".pgm", ".tif", ".tiff"),
 )
-"""Of the formats that are read, see decode/pillow.py."""
+"""Suffixes of the formats that are read, see decode/pillow.py."""
 LABEL_NAMES = ("label", "labels", "class", "cls", "target", "class_id")
-"""The usual names of columns of labels, and of their keys in JSON: the first that is there is
-read."""
+"""The usual names of columns and JSON keys of labels: the first that exists is read."""
 SPLIT = "split"
 """The usual name of the column of splits."""
 
 
 @dataclass(frozen=True)
 class PathList:
-    """Paths as one buffer: a million Python strings would take 100 MB and be copied by forks."""
+    """Paths in one buffer: a million Python strings would take 100 MB, copied by every fork."""
 
     text: NDArray[np.uint8]
     """UTF-8, with a NUL after each path; file names may hold other bytes."""
     ends: Ints
-    """Where each path ends."""
+    """End of each path."""
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> PathList:
@@ -79,13 +78,13 @@ class PathList:
 
     @property
     def jpegs(self) -> int:
-        """How many are JPEGs by their names."""
+        """Returns the number of JPEGs, by their names."""
         text = self.text.tobytes().lower()
         return sum(text.count(f"{suffix}\0".encode()) for suffix in JPEG_SUFFIXES)
 
 
 class Names(Protocol):
-    """Texts by number: a PathList, or what reads them from a file."""
+    """Texts by number: a PathList, or an object that reads them from a file."""
 
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[str]: ...
@@ -93,14 +92,14 @@ class Names(Protocol):
 
 
 class Range(NamedTuple):
-    """Where an image is."""
+    """The position of an image in a file."""
 
     file: str
     offset: int = 0
     length: int | None = None
-    """In bytes; None for a whole file."""
+    """Length in bytes; None for a whole file."""
     state: FileState | None = None
-    """Of the file when it was listed; None if it may have changed since."""
+    """State of the file when it was listed; None if it may have changed since."""
 
 
 @dataclass(frozen=True)
@@ -108,16 +107,16 @@ class Files:
     """Images that are whole files."""
 
     folder: str
-    """What all files are below; "" for nothing."""
+    """The folder of all files; "" if paths are absolute."""
     files: PathList
-    """Of each image, from its top on."""
+    """Path of each image below its top."""
     tops: Sequence[str] = ("",)
     """Folders of splits below `folder`."""
     top_of: NDArray[np.integer] | None = None
     """The number of each image's top; None if there is only one."""
 
     def only(self, rows: Ints) -> Files:
-        """Returns those of these ascending rows: below the top that all have, else below
+        """Returns the files of these ascending rows: below their common top, else below
         `folder`."""
         files = self.files.only(rows)
         if self.top_of is None:
@@ -141,18 +140,18 @@ class Ranges:
 
     folder: str
     files: Sequence[str]
-    """Below `folder`."""
+    """Paths of the files below `folder`."""
     file_of: NDArray[np.integer]
-    """The number of each image's file."""
+    """Number of each image's file."""
     offsets: Ints
-    """Of an image's first byte in its file."""
+    """Offset of each image in its file, in bytes."""
     lengths: Ints
-    """Of each image in bytes."""
+    """Length of each image in bytes."""
     states: Sequence[FileState] = ()
-    """Of the files when they were listed; none if nothing is read again that may have changed."""
+    """States of the files when they were listed; empty if changes need not be noticed."""
 
     def only(self, rows: Ints) -> Ranges:
-        """Returns those of these ascending rows."""
+        """Returns the ranges of these ascending rows."""
         offsets, lengths = self.offsets[rows], self.lengths[rows]
         return replace(self, file_of=self.file_of[rows], offsets=offsets, lengths=lengths)
 
@@ -165,18 +164,18 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of all images."""
+    """The interpreted labels of all images."""
 
     kind: SourceKind
     names: list[str]
-    """Classes, labels, or targets."""
+    """Names of the classes, labels, or targets."""
     values: NDArray[Any]
-    """int32 or int64 (N,) of kind `class`; uint8 or float32 (N, names) of kind `labels`; float32
-    (N, names) of kind `numbers`; anything per image of kind `targets`."""
+    """int32 or int64 (N,) for kind `class`; uint8 or float32 (N, names) for `labels`; float32
+    (N, names) for `numbers`; one value of any type per image for `targets`."""
 
     @classmethod
     def unknown(cls, images: int) -> Labels:
-        """Returns the labels of images that have none, or whose labels nobody needs."""
+        """Returns labels for images that have none, or whose labels are not needed."""
         return cls("class", [], np.full(images, -1))
 
     def only(self, rows: Ints) -> Labels:
@@ -185,28 +184,28 @@ class Labels:
 
 @dataclass(frozen=True)
 class Cells:
-    """The labels of all images as they stand."""
+    """The labels of all images as they are in the dataset."""
 
     columns: Sequence[Any]
-    """polars Series of text, or one of lists of text."""
+    """polars Series of text, or a single one of lists of text."""
     place: Path
     """The file or folder, for messages."""
     order: Sequence[str] = ()
-    """All classes in their order, where the dataset itself names them."""
+    """All classes in their order, if the dataset defines them."""
 
 
 @dataclass(frozen=True)
 class Words:
-    """What tells the splits."""
+    """The words that may name the splits of images."""
 
     told_by: str
-    """Where the words stand, as in "the folders"."""
+    """Origin of the words, as in "the folders"."""
     words: Sequence[str]
-    """Names of SPLITS, or what stands there instead; "" for nothing."""
+    """Names of SPLITS, or other words; "" for none."""
     of: NDArray[np.integer]
-    """The place of each image's word in `words`."""
+    """Position of each image's word in `words`."""
     left_out: Mapping[str, int] = field(default_factory=dict)
-    """How many images, or files of them, are not listed for their word, which names no split."""
+    """Number of images, or of their files, that are not listed, by their word, no split's."""
 
     @classmethod
     def none(cls, images: int) -> Words:
@@ -215,16 +214,16 @@ class Words:
 
 @dataclass(frozen=True)
 class Places:
-    """Where tables list the images: what a line about one names."""
+    """The positions of images in the tables that list them, for messages."""
 
     files: Sequence[Path]
     starts: Sequence[int]
-    """The place of the first image of each file, ascending."""
+    """Number of the first image of each file, ascending."""
     numbers: NDArray[np.integer]
-    """The row of each image in its file."""
+    """Row of each image in its file."""
 
     def only(self, rows: Ints) -> Places:
-        """Returns those of these ascending rows."""
+        """Returns the positions of these ascending rows."""
         starts = np.searchsorted(rows, self.starts).tolist()
         return Places(self.files, starts, self.numbers[rows])
 
@@ -234,38 +233,38 @@ class Places:
 
 
 class Where(Protocol):
-    """Where the images of rows are: `Files`, `Ranges`, or row groups of Parquet files."""
+    """The positions of images: `Files`, `Ranges`, or row groups of Parquet files."""
 
     def only(self, rows: Ints) -> Self: ...
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The images of a dataset, of all splits."""
+    """The images of all splits of a dataset."""
 
     what: str
-    """What was found there, as in "2 tar files"."""
+    """What was found, as in "2 tar files"."""
     names: PathList
-    """By which a hash divides the images into splits."""
+    """Names of the images, whose hash decides their splits."""
     where: Where
     labels: Labels | Cells
-    """Labels where the dataset says by itself what they mean."""
+    """Labels if the format defines their meaning, else cells."""
     words: Words
     places: Places | None = None
     masks: PathList | None = None
-    """The mask of each image, below the folder of `where`."""
+    """Path of each image's mask, below the folder of `where`."""
     is_list: bool = False
-    """Whether a list names the images, which may not be there."""
+    """Whether a list names the images, so that files may be missing."""
 
     def __len__(self) -> int:
         return len(self.names)
 
     def only(self, rows: Ints, labels: Labels) -> Rows:
-        """Returns these ascending rows, with their labels of those of all."""
+        """Returns these ascending rows, with their share of `labels`."""
         where: Where = self.where.only(rows)
         if isinstance(self.where, Files) and self.names is self.where.files:
             assert isinstance(where, Files)
-            names = where.files  # with the folders of splits, if they are of several
+            names = where.files  # with the folders of splits, if there are several
         else:
             names = self.names.only(rows)
         places, masks = self.places, self.masks
@@ -281,13 +280,13 @@ class Rows:
 
     @property
     def jpegs(self) -> int | None:
-        """How many are JPEGs by their names; None if names do not tell."""
+        """Returns the number of JPEGs, by their names; None if names do not tell."""
         if isinstance(self.where, Files):
             return self.where.files.jpegs
         return self.names.jpegs if isinstance(self.where, Ranges) else None
 
     def error(self, place: int, reason: str) -> DataError:
-        """Returns an error that names the image at this place of the dataset."""
+        """Returns an error that names the image `place`."""
         if self.places is not None:
             return self.places.error(place, reason)
         folder = self.where.folder if isinstance(self.where, (Files, Ranges)) else ""

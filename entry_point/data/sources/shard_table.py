@@ -20,13 +20,13 @@ from entry_point.job.whole_file import whole_file
 T = TypeVar("T")
 
 KEY, KEY_END = "key", "key_end"
-"""The columns of names, as UTF-8, one after the other, and where each ends."""
+"""The columns with the concatenated names, as UTF-8, and the end of each."""
 _TYPES_OF_KEYS: dict[str, Any] = {KEY: np.uint8, KEY_END: np.int64}
 _NAMES: dict[Any, str] = {
     **{np.int64: "I64", np.int32: "I32", np.int8: "I8"},
     **{np.uint32: "U32", np.uint8: "U8", np.float32: "F32"},
 }
-"""What safetensors calls the types of numbers."""
+"""safetensors' names of numeric types."""
 
 
 def write_table(file: Path, columns: Mapping[str, NDArray[Any]], keys: list[bytes]) -> int:
@@ -40,10 +40,10 @@ def write_table(file: Path, columns: Mapping[str, NDArray[Any]], keys: list[byte
 
 
 class Table:
-    """Columns by name; each is read when it is first used."""
+    """A table; each column is read when it is first used."""
 
     def __init__(self, file: Path, types: Mapping[str, Any]) -> None:
-        """`types` are those of the columns besides the names.
+        """`types` are the types of all columns but the names.
 
         Raises OSError, and DataError if the file is missing, or has other columns.
         """
@@ -57,7 +57,7 @@ class Table:
         return self.shapes[KEY_END][0]
 
     def __getitem__(self, column: str) -> NDArray[Any]:
-        """Raises OSError and DataError if it cannot be read."""
+        """Returns a column. Raises OSError and DataError if it cannot be read."""
         if column not in self._columns:
             found: NDArray[Any] = self._read(lambda tensors: tensors.get_tensor(column))
             self._columns[column] = found
@@ -69,8 +69,8 @@ class Table:
         return key.decode("utf-8", "backslashreplace")
 
     def crc32(self, skip: tuple[int, int] = (0, 0)) -> int:
-        """CRC-32 of the file; without the bytes from `skip[0]` to `skip[1]`, of those behind them
-        and then those before. Raises OSError and DataError."""
+        """Returns the CRC-32 of the file. With `skip`, it is that of the bytes from `skip[1]` on,
+        then those before `skip[0]`. Raises OSError and DataError."""
         before, behind = skip
         return crc32(self.file, 0, before, crc32(self.file, behind, self.file.stat().st_size))
 
@@ -78,7 +78,7 @@ class Table:
         return DataError(f"{self.file} is damaged ({reason}): copy it again or pack it again")
 
     def _read(self, use: Callable[[Any], T]) -> T:
-        """Returns what `use` returns for the open file."""
+        """Returns the result of `use` for the open file."""
         try:
             return patiently(self._read_once, use, name=lambda _: self.file)
         except (SafetensorError, ValueError) as error:
@@ -86,13 +86,13 @@ class Table:
 
     def _read_once(self, use: Callable[[Any], T]) -> T:
         with opened(self.file) as descriptor:
-            # By its descriptor: the package's own errors of opening have no number.
+            # By descriptor, as the package's own errors in opening have no number.
             with safe_open(f"/dev/fd/{descriptor}", framework="numpy") as tensors:
                 return use(tensors)
 
 
 def _shapes(tensors: Any, types: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of all columns. Raises ValueError for other types, SafetensorError."""
+    """Returns the shapes of all columns. Raises SafetensorError, and ValueError for other types."""
     shapes = dict[str, tuple[int, ...]]()
     for name, number in types.items():
         column = tensors.get_slice(name)

@@ -1,4 +1,4 @@
-"""A packed split: its index, and its samples in tar shards, memory-mapped here."""
+"""A packed split: its index, and its samples in memory-mapped tar shards."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from entry_point.data.sources.source import RangeSource, UprightSizes
 from entry_point.job.text import printable
 
 SIDE_MEMBER = "__side_index__"
-"""The last member of a shard: the side indexes of its images, one after the other. Names of this
-form are metadata for readers of WebDataset."""
+"""The last member of a shard: the concatenated side indexes of its images. Readers of WebDataset
+take names of this form for metadata."""
 
 COLUMNS: dict[str, Any] = {
     "label": np.int32,  # position in the part's classes
@@ -45,17 +45,17 @@ COLUMNS: dict[str, Any] = {
     "side_length": np.int32,  # of its side index in bytes; 0 for none
 }
 LABEL_END = "label_end"
-"""Of the kind `labels`: where the labels of each sample end among those of all."""
+"""For kind `labels`: the end of each sample's labels among those of all samples."""
 
 _LONGEST_SIDE = 1 << 27
 _SIZES = ("height", "width", "orientation")
 _IMAGE, _SIDE = ("offset", "length"), ("side_offset", "side_length")
 _SIDE_OF_VERSION_1, _HEADER_OF_VERSION_1 = "side_index", 4096
-"""Version 1 has the side indexes in the index file, behind a header of so many bytes."""
+"""Version 1 has the side indexes in the index file, after a header of this many bytes."""
 
 
 def columns_of(kind: str, version: int = 2) -> dict[str, Any]:
-    """Returns the columns of an index and their types. Numbers are one row of the `label` per
+    """Returns the columns of an index and their types. For kind `numbers`, `label` has a row per
     sample."""
     columns = COLUMNS | ({_SIDE_OF_VERSION_1: np.uint8} if version == 1 else {})
     if kind == "labels":
@@ -64,10 +64,10 @@ def columns_of(kind: str, version: int = 2) -> dict[str, Any]:
 
 
 class PartIndex:
-    """What one part holds of a split."""
+    """The index of a split in one part."""
 
     def __init__(self, root: Path, part: Description, split: str) -> None:
-        """Raises DataError for a damaged index."""
+        """Read the index. Raises DataError if it is damaged."""
         self.part, self.split = part, part.splits[split]
         file = root / split / part.part.index
         self.table = table = Table(file, columns_of(part.kind, part.version))
@@ -99,7 +99,7 @@ class PartIndex:
         return self.table.name(row)
 
     def _checksum(self) -> int:
-        """That of version 1 leaves out the side indexes."""
+        """Returns the CRC-32 of the index file; that of version 1 excludes the side indexes."""
         if self.part.version != 1:
             return self.table.crc32()
         start = _HEADER_OF_VERSION_1
@@ -128,7 +128,7 @@ class PartIndex:
         return labels
 
     def wrong_rows(self) -> Iterator[tuple[int, str]]:
-        """Rows that contradict the description or describe no image, and the reasons."""
+        """Yields rows that contradict the description or describe no image, with the reasons."""
         ranges = {"height": (1, _LONGEST_SIDE), "width": (1, _LONGEST_SIDE), "orientation": (1, 8)}
         sizes = np.array([shard.bytes for shard in self.split.shards], dtype=np.int64)
         if self.part.kind == "class":
@@ -153,11 +153,11 @@ class PartIndex:
 class ShardIndex:
     """The index of all samples of a split, in the order of the shards' names.
 
-    The columns are in memory: 45 bytes per sample. As a sequence, it has the samples' names.
+    The columns are in memory: 45 bytes per sample. As a sequence, it holds the samples' names.
     """
 
     def __init__(self, root: Path, split: str) -> None:
-        """Raises DataError."""
+        """Read the indexes of all parts. Raises DataError."""
         dataset = read_dataset(root)
         if split not in dataset.splits:
             raise DataError(f"{root} has no split {split}, only {', '.join(dataset.splits)}")
@@ -206,28 +206,28 @@ class ShardIndex:
         labels = [part.labels for part in parts]
         classes = {name: number for number, name in enumerate(dataset.classes)}
         for i, part in enumerate(parts):
-            if part.part.classes != dataset.classes:  # only of class folders
+            if part.part.classes != dataset.classes:  # possible for class folders only
                 labels[i] = _renumbered(labels[i], part.part.classes, classes)
         self.labels = Labels(dataset.kind, dataset.classes, self._joined(labels))
         self.sizes = UprightSizes(*upright_size(*self._columns(_SIZES)))
 
     def _columns(self, names: Iterable[str]) -> Iterator[NDArray[Any]]:
-        """Yields columns of all samples."""
+        """Yields these columns of all samples."""
         return (self._joined([part[name] for part in self._parts]) for name in names)
 
     def _joined(self, columns: list[NDArray[Any]]) -> NDArray[Any]:
-        """Returns a column of all samples, in their order."""
+        """Joins a column of all parts, in the order of the samples."""
         return columns[0] if self._order is None else np.concatenate(columns)[self._order]
 
     def _side_indexes(self) -> Ranges | None:
-        """Returns where the side indexes are; None if no image has one, or for version 1."""
+        """Returns the ranges of the side indexes; None if no image has one, or for version 1."""
         if self.version == 1:
             return None
         offsets, lengths = self._columns(_SIDE)
         return replace(self.where, offsets=offsets, lengths=lengths) if lengths.any() else None
 
     def listing(self) -> Iterable[bytes]:
-        """The index files have checksums already, of all that they hold."""
+        """Yields the checksums of the index files, which cover all of their content."""
         checksums = [part.split.table_crc32 for part in self._parts]
         yield repr(([shard.file for shard in self.shards], checksums)).encode()
 
@@ -235,7 +235,7 @@ class ShardIndex:
 def _renumbered(
     values: NDArray[np.int32], names: list[str], numbers: dict[str, int]
 ) -> NDArray[np.int32]:
-    """Positions in `names` as the `numbers` of these names."""
+    """Replaces positions in `names` by the `numbers` of these names."""
     return np.array([numbers[name] for name in names], np.int32)[values]
 
 
@@ -243,7 +243,7 @@ class PackedSource(RangeSource):
     """The samples of a packed split: images and side indexes are ranges of its shards."""
 
     def __init__(self, root: Path, split: str, index_root: Path | None = None) -> None:
-        """Shards are below `root`; their index is below `index_root`, by default there, too."""
+        """Shards are below `root`; their index is below `index_root`, by default also `root`."""
         self._arguments = root, split, index_root
         self.index = index = ShardIndex(index_root or root, split)
         for shard in index.shards:
@@ -255,7 +255,7 @@ class PackedSource(RangeSource):
         self.labels, self.sizes = torch.from_numpy(index.labels.values), index.sizes
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """The receiving process opens the files again."""
+        """Pickle the arguments: the receiving process opens the files again."""
         return type(self), self._arguments
 
     def listing(self) -> Iterable[bytes]:
@@ -273,12 +273,12 @@ class PackedSource(RangeSource):
         return [self._bytes(self.side, index) for index in indices.tolist()]
 
     def _bytes(self, ranges: Ranges, index: int) -> Tensor:
-        """Returns a range of a shard, uint8. Raises as `Source.read`."""
+        """Returns a range of a shard, uint8. Raises errors as `Source.read`."""
         raise NotImplementedError
 
 
 class ShardSource(PackedSource):
-    """Each image is a view of its mapped shard, not a copy."""
+    """A packed source whose images are views of the mapped shards, without copies."""
 
     def __init__(self, root: Path, split: str) -> None:
         super().__init__(root, split)

@@ -1,14 +1,14 @@
-"""Side indexes of images that stay where they are, in an SQLite database.
+"""Stores side indexes of images that are not packed, in an SQLite database.
 
 Training on plain JPEG files makes an index of each in the first epoch, and starts decoding near the
-crop from the second one on. A dataset folder has one database, which the ranks of a host and later
-jobs share. It lies on a local disk: SQLite's locks do not work across hosts.
+crop from the second one on. A dataset folder has one database, shared by the ranks of a host and
+later jobs. It is on a local disk, because SQLite's locks do not work across hosts.
 
 `make dataset output_format=index` makes a database beforehand, beside the images. It is complete
-under its name and never changes, so it is read without locks, also from a read-only disk.
+under its name and never changes, so it is read without locks, even from a read-only disk.
 
-Indexes only save time. The decoder ignores one that does not fit its file, so any content gives the
-same pixels. The first error ends reading or writing in this process.
+Indexes only save time. The decoder ignores an index that does not fit its file, so no content can
+change pixels. After an error, this process stops reading or writing indexes.
 """
 
 from __future__ import annotations
@@ -40,23 +40,24 @@ from entry_point.job.whole_file import replacing
 FOLDER_INDEX = "jpeg-index.sqlite"
 """The database beside the images."""
 OLD_FOLDER_INDEX = "jpeg-index.safetensors"
-"""The same of version 1, which is not read."""
+"""The file of version 1, which is not read."""
 HOST_FOLDER = Path(f"/var/tmp/jpeg-index-{os.getuid()}")
-"""On a local disk; a home folder may be on a network file system, and /tmp in memory."""
+"""Folder of this host's databases, on a local disk; a home folder may be on a network, and /tmp in
+memory."""
 MOST_BYTES = 4 << 30
-"""Of a database of this host: the indexes of about 3 million photographs of 100 KB."""
+"""Largest database of this host: the indexes of about 3 million photographs of 100 KB."""
 _PAGE_BYTES = 8192
 _LARGE, _PAGE_BYTES_OF_LARGE = 1600, 1024
-"""Indexes that take more bytes on average leave up to 40 % of large pages unused."""
+"""Average size of indexes from which small pages are used: large ones would be up to 40 % empty."""
 _UNUSED_DAYS = 30
 _PATIENCE_S = 60.0
 """How long a connection waits for others of this host."""
 _MOST_VARIABLES = 500
-"""Of a query; old versions of SQLite take 999."""
+"""Most variables in a query; old versions of SQLite allow 999."""
 
 _TABLE = "CREATE TABLE side_indexes (path INTEGER PRIMARY KEY, content BLOB NOT NULL)"
 _PATHS = "CREATE TABLE paths (hashes BLOB NOT NULL)"
-"""One row: all paths of `side_indexes` in one read. Only beside the images."""
+"""A single row with all paths of `side_indexes`, for one read; only in databases beside images."""
 _CONSEQUENCE = "images without a side index decode slower, to the same pixels"
 _REMEDY_OF_HOST = "free space on the disk, or remove the file"
 _REMEDY = '`make dataset ARGS="source=FOLDER output_format=index"` makes the indexes again'
@@ -67,23 +68,23 @@ log = logging.getLogger(__name__)
 
 
 class SideIndexStore:
-    """The side indexes of the images below a folder, by their paths there."""
+    """The side indexes of the images below a folder, by their relative paths."""
 
     def __init__(self, file: Path, root: str | Path, *, grows: bool) -> None:
-        """`grows`: the file is of this host, and decoding adds to it; else it is only read."""
+        """`grows`: the file is of this host, and decoding adds to it; otherwise it is read-only."""
         self.file, self.root, self.grows = file, root, grows
         self._reads = self._writes = True
         self._connections = threading.local()
 
     @classmethod
     def of_host(cls, root: str | Path) -> SideIndexStore:
-        # Version 1 named its databases, which have other keys, by 12 bytes.
+        # Not 12 bytes, as in names of version 1's databases, which have other keys.
         name = blake2b(os.fsencode(Path(root).resolve()), digest_size=16).hexdigest()
         return cls(HOST_FOLDER / f"{name}.sqlite", root, grows=True)
 
     def count(self) -> int:
-        """Returns the number of indexes of this host. Removes databases that no job has used for
-        long."""
+        """Returns the number of indexes on this host. Removes databases that were not used for a
+        long time."""
         found = 0
         with self._reading(), contextlib.closing(self._connect()) as database:
             found = database.execute("SELECT COUNT(*) FROM side_indexes").fetchone()[0]
@@ -92,12 +93,13 @@ class SideIndexStore:
         return found
 
     def key(self, path: str) -> int:
-        """SQLite finds whole numbers faster than texts. A collision costs one image its index."""
+        """Returns the key of a path: a number, which SQLite finds faster than a text. In a
+        collision, one image has no index."""
         digest = blake2b(os.fsencode(path.removeprefix(f"{self.root}/")), digest_size=8).digest()
         return int.from_bytes(digest, "little", signed=True)
 
     def warn_of_missing(self, keys: Sequence[int]) -> None:
-        """Count the images that the file beside them does not know."""
+        """Log the number of images that the file beside them lacks."""
         with self._reading():
             (content,) = self._database().execute("SELECT hashes FROM paths").fetchone()
             known = np.frombuffer(content, np.int64)
@@ -106,7 +108,7 @@ class SideIndexStore:
                 log.warning("%s lacks %s: %s; %s", self.file, of, _CONSEQUENCE, _REMEDY)
 
     def find(self, keys: Sequence[int]) -> list[Tensor]:
-        """Returns the index of each image, uint8 (bytes,); empty for none."""
+        """Returns the index of each image, uint8 (bytes,); empty if there is none."""
         found: dict[int, bytes] = {}
         if self._reads:
             with self._reading():
@@ -141,7 +143,7 @@ class SideIndexStore:
         )
 
     def require_sound(self) -> None:
-        """Raise DataError unless all of the file beside the images can be read; OSError."""
+        """Raise DataError if the file beside the images is damaged, or OSError."""
         try:
             with contextlib.closing(self._connect()) as database:
                 (found,) = database.execute("PRAGMA quick_check(1)").fetchone()
@@ -151,9 +153,9 @@ class SideIndexStore:
             raise DataError(f"{self.file} is damaged ({found}): copy it again or make it again")
 
     def _query(self, keys: list[int]) -> list[tuple[int, bytes]]:
-        """Raises OSError if the disk fails, else sqlite3.Error."""
+        """Returns rows of these keys. Raises OSError if the disk fails, else sqlite3.Error."""
         marks = ",".join("?" * len(keys))
-        columns = "path, CAST(content AS BLOB)"  # else a forged file has any type there
+        columns = "path, CAST(content AS BLOB)"  # a forged file may have values of any type
         query = f"SELECT {columns} FROM side_indexes WHERE path IN ({marks})"
         try:
             return self._database().execute(query, keys).fetchall()
@@ -163,9 +165,9 @@ class SideIndexStore:
             raise
 
     def _database(self) -> sqlite3.Connection:
-        """This thread's connection.
+        """Returns this thread's connection.
 
-        A forked process must neither use a connection of its parent nor close it, which would
+        A forked process must neither use nor close a connection of its parent: closing it would
         remove the log that others still write to.
         """
         by_process: dict[int, sqlite3.Connection]
@@ -175,7 +177,7 @@ class SideIndexStore:
         return by_process[os.getpid()]
 
     def _connect(self) -> sqlite3.Connection:
-        """Raises OSError, DataError, ReadError and sqlite3.Error."""
+        """Open the database. Raises OSError, DataError, ReadError and sqlite3.Error."""
         return self._connect_of_host() if self.grows else patiently(self._connect_beside)
 
     def _connect_of_host(self) -> sqlite3.Connection:
@@ -187,22 +189,22 @@ class SideIndexStore:
         database = sqlite3.connect(self.file, timeout=_PATIENCE_S)
         database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
         _keep_a_log(database)
-        # Only a power failure can damage the database then. Waiting for the disk costs more.
+        # Only a power failure can damage the database then; waiting for the disk would cost more.
         database.execute("PRAGMA synchronous=OFF")
         database.execute(f"PRAGMA max_page_count={MOST_BYTES // _PAGE_BYTES}")
         database.execute(_TABLE.replace("TABLE", "TABLE IF NOT EXISTS"))
         return database
 
     def _connect_beside(self) -> sqlite3.Connection:
-        with opened(self.file) as descriptor:  # SQLite's own error does not say why
+        with opened(self.file) as descriptor:  # SQLite's own error would lack the reason
             size = os.fstat(descriptor).st_size
-        # As nothing writes to it: no locks, and no other file beside it.
+        # Nothing writes to the file: it needs no locks, and no other file beside it.
         database = sqlite3.connect(f"{_uri(self.file)}?mode=ro&immutable=1", uri=True)
         (pages,) = database.execute("PRAGMA page_count").fetchone()
         (page_bytes,) = database.execute("PRAGMA page_size").fetchone()
         if size != pages * page_bytes:
             raise DataError(f"{self.file} has {size} bytes instead of {pages * page_bytes}")
-        # A forged file may have a view there, which computes for any time.
+        # A forged file may have a view instead of the table, which may compute endlessly.
         tables = database.execute("SELECT sql FROM sqlite_master ORDER BY name").fetchall()
         if tables != [(_PATHS,), (_TABLE,)]:
             raise DataError(f"{self.file} holds no side indexes")
@@ -232,12 +234,12 @@ class SideIndexStore:
 
 
 def write_folder_index(file: Path, root: str | Path, rows: Iterable[tuple[str, bytes]]) -> None:
-    """Write the index of each image, empty for none, by its path below `root`.
+    """Write the index of each image, perhaps empty, by its path below `root`.
 
-    Raises OSError, and what `rows` raises: the file is complete or absent.
+    The file is complete or absent. Raises OSError, and errors of `rows`.
     """
     key, hashes, content_bytes = SideIndexStore(file, root, grows=False).key, array("q"), 0
-    # The next run replaces what a killed one leaves under this name.
+    # The next run overwrites a file that a killed one left under this name.
     with (
         replacing(file, file.with_name(f".{file.name}.part")) as unfinished,
         _as_os_errors(file),
@@ -258,17 +260,17 @@ def write_folder_index(file: Path, root: str | Path, rows: Iterable[tuple[str, b
         database.execute("PRAGMA made.journal_mode=OFF")
         database.execute(_TABLE.replace("TABLE ", "TABLE made."))
         database.execute(_PATHS.replace("TABLE ", "TABLE made."))
-        # In their order, they leave no gaps.
+        # Inserted in order, rows leave no gaps.
         database.execute("INSERT INTO made.side_indexes SELECT * FROM side_indexes ORDER BY path")
         database.execute("INSERT INTO made.paths VALUES (?)", (np.unique(hashes).tobytes(),))
         database.commit()
 
 
 def _keep_a_log(database: sqlite3.Connection) -> None:
-    """Have writers append to a log, for which readers do not wait.
+    """Make writers append to a log, so that readers do not wait for them.
 
-    SQLite's timeout does not count here: where several connections open a new file, all but one may
-    be told at once that it is locked.
+    SQLite's timeout has no effect here: if several connections open a new file, all but one may
+    fail at once because it is locked.
     """
     end = time.monotonic() + _PATIENCE_S
     while True:
@@ -300,6 +302,6 @@ def _remove_unused(folder: Path) -> None:
     for file in folder.glob("*.sqlite"):
         with contextlib.suppress(FileNotFoundError):
             if file.stat().st_mtime < oldest:
-                # A log that a killed job left would be replayed into a new database of this name.
+                # The log of a killed job would be replayed into a new database of the same name.
                 for part in (f"{file}-wal", f"{file}-shm", file):
                     Path(part).unlink(missing_ok=True)

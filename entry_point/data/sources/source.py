@@ -1,4 +1,4 @@
-"""What a source of encoded images is, what a batch reads from it, and the images of files."""
+"""The interface of a source of encoded images, reading a batch from it, and sources of files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from entry_point.data.sources.side_index_store import (
 from entry_point.job.text import printable
 
 LONGEST_RUN = 100
-"""Damaged images that may follow each other; a job that meets more stops."""
+"""Most consecutive damaged images; a job that meets more stops."""
 
 
 @dataclass(frozen=True)
@@ -58,23 +58,22 @@ class UprightSizes:
 class Source:
     """The encoded images of one split, numbered from 0; an image always has the same number.
 
-    The base of every source, also of your own: it needs `classes`, `labels`, `read` and `key`; what
-    else is here has a default.
+    The base of all sources, also of your own. Required are `classes`, `labels`, `read` and `key`;
+    all others have defaults.
     """
 
     classes: list[str]
     """Names of the model's outputs: the classes, the labels, or the target columns."""
     kind: SourceKind = "class"
-    """What a sample has: one `class`, any number of `labels`, `numbers`, or `targets`."""
+    """The labels of a sample: one `class`, any number of `labels`, `numbers`, or `targets`."""
     labels: Tensor
-    """Of kind `class`: int32 or int64 (number of images,), positions in `classes`. Else float32
-    (number of images, number of classes): 1 for each of an image's labels and 0 for the others; or
-    the numbers. Of kind `targets`, only their number counts."""
+    """For kind `class`: int32 or int64 (number of images,), positions in `classes`. For `labels`
+    and `numbers`: float32 (number of images, number of classes), 1 for each of an image's labels
+    and 0 for the others, or the numbers. For `targets`: of any content, one per image."""
     sizes: UprightSizes | None = None
-    """The images' sizes, or None if they are not known without reading the images."""
+    """The sizes of the images, or None if they are unknown before the images are read."""
     index_store: SideIndexStore | None = None
-    """Where the side indexes are that decoding makes, or that were made beforehand; None for
-    none."""
+    """The store of side indexes that decoding makes, or that were made beforehand; or None."""
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -87,26 +86,26 @@ class Source:
         raise NotImplementedError
 
     def key(self, index: int) -> str:
-        """Returns a printable name by which a person finds the image: below the dataset's folder
-        the same in every run, see `fingerprint`."""
+        """Returns a printable name by which users find the image. It is the same in every run,
+        except for the dataset's folder at its beginning, see `fingerprint`."""
         raise NotImplementedError
 
     def name(self, index: int) -> str:
-        """Returns the image's name below the dataset, which may hold any bytes of a file name."""
+        """Returns the image's name in the dataset, which may hold any bytes of a file name."""
         return self.key(index)
 
     def place(self, index: int) -> str:
-        """Returns where the dataset lists the image, as in "row 4: ", to begin a line about it."""
+        """Returns the image's position in a list, as in "row 4: ", with which messages begin."""
         del index
         return ""
 
     def in_reading_order(self, indices: Ints) -> Ints:
-        """Returns these images in the order in which they are read fast."""
+        """Returns these images in the order in which they are read fastest."""
         return indices
 
     def status(self, index: int) -> tuple[int, int]:
-        """Returns the size in bytes, and the modification time in nanoseconds; 0 for what cannot be
-        read, or where nobody knows.
+        """Returns the size in bytes, and the modification time in nanoseconds; 0 if unreadable or
+        unknown.
 
         Raises ReadError.
         """
@@ -119,21 +118,21 @@ class Source:
         return None
 
     def keep_indexes(self, indices: Ints, indexes: Sequence[Tensor]) -> None:
-        """Store the side indexes that decoding these images made; empty for none."""
+        """Store the side indexes, perhaps empty, that decoding these images made."""
 
     def targets(self, indices: Ints, geometry: Geometry) -> Tensor:
-        """Of kind `targets`: what a task learns from N samples, (N, ...).
+        """For kind `targets`: returns the targets of N samples, (N, ...).
 
-        `indices` has the image of each. Unless `geometry.training`, the answers are compared with
-        them: they may then be in the pixels of the image. Called where batches are made, in threads
-        or processes. Raises OSError or DataError, which stop the job.
+        `indices` has the image of each sample. In evaluation (not `geometry.training`), targets may
+        be in the pixels of the image. Called where batches are made, in threads or processes.
+        Raises OSError or DataError, which stop the job.
         """
         raise NotImplementedError
 
     def renumber(self, classes: Sequence[str]) -> None:
-        """Of kind `targets`: have `targets` hold positions in `classes`, the model's.
+        """For kind `targets`: make `targets` hold positions in `classes`, the model's.
 
-        Raises DataError unless they do already.
+        By default, raises DataError unless they do already.
         """
         if list(classes) != list(self.classes):
             wanted = printable(", ".join(classes[:5]))
@@ -142,15 +141,14 @@ class Source:
             )
 
     def listing(self) -> Iterable[bytes | memoryview]:
-        """Returns what names the images, in their order, and does not change with the dataset's
-        place."""
+        """Returns bytes that identify the images and their order, but not the dataset's folder."""
         return joined(map(self.key, range(len(self))))
 
 
 def fingerprint(source: Source) -> str:
     """Returns the number of images, and a checksum of their names, their order and their labels.
 
-    It is the same wherever the dataset lies. The content of the images does not count.
+    It does not depend on the dataset's folder, nor on the content of the images.
     """
     checksum = 0
     for part in source.listing():
@@ -161,7 +159,7 @@ def fingerprint(source: Source) -> str:
 
 
 def joined(names: Iterable[str]) -> Iterable[bytes]:
-    """Yields names without what all begin with, such as the dataset's folder."""
+    """Yields names without their common beginning, such as the dataset's folder."""
     names = list(names)
     start = len(os.path.commonprefix(names))  # noqa: RUF071 - characters, not folders
     yield "\0".join(name[start:] for name in names).encode(errors="backslashreplace")
@@ -170,8 +168,8 @@ def joined(names: Iterable[str]) -> Iterable[bytes]:
 def read_image(source: Source, index: int) -> Tensor:
     """Returns the encoded image, see `Source.read`.
 
-    Raises OSError or DataError for damage, ReadError if its disk fails, see `patiently`, and
-    ConfigError for what your own source returns in its place.
+    Raises OSError or DataError for damage, ReadError if the disk fails, see `patiently`, and
+    ConfigError if your own source returns anything else.
     """
     image = patiently(source.read, index, name=source.key)
     if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.dim() != 1:
@@ -185,7 +183,7 @@ def read_image(source: Source, index: int) -> Tensor:
 
 
 def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
-    """Returns the labels of N samples, see Batch. `indices` has the image of each. Raises
+    """Returns the labels of N samples, see Batch; `indices` has the image of each. Raises
     ReadError."""
     if source.kind == "targets":
         return patiently(source.targets, indices, geometry, name=lambda *_: "targets of a batch")
@@ -198,24 +196,23 @@ class Encoded:
     """N images of a batch."""
 
     files: list[Tensor]
-    """uint8 (bytes,); empty where an image cannot be read."""
+    """uint8 (bytes,); empty for images that cannot be read."""
     indexes: list[Tensor] | None = None
-    """The side index of each image, empty for one without; None if none has one."""
+    """The side index of each image, perhaps empty; None if no image has one."""
     sizes: tuple[Ints, Ints] | None = None
     """Upright heights and widths in pixels, int64 (N,); None if the source does not know them."""
     unreadable: dict[int, str] = field(default_factory=dict)
-    """Why an image cannot be read, by its position."""
+    """Reasons for images that cannot be read, by position."""
     keep_indexes: Callable[[Sequence[Tensor]], None] | None = None
-    """Stores the side index of each image that decoding makes, empty for none; None if the source
-    keeps none."""
+    """Stores the side index, perhaps empty, that decoding makes of each image; None if the source
+    stores none."""
 
     def __len__(self) -> int:
         return len(self.files)
 
 
 def read_images(source: Source, indices: Ints, *, with_indexes: bool = True) -> Encoded:
-    """Returns the images with these numbers, and what the source knows of them. Raises
-    ReadError."""
+    """Returns the images with these numbers, and the source's facts on them. Raises ReadError."""
     files, unreadable = list[Tensor](), dict[int, str]()
     for i, index in enumerate(indices.tolist()):
         try:
@@ -239,7 +236,7 @@ class RangeSource(Source):
     def __init__(
         self, where: Files | Ranges, names: Names, labels: Labels, places: Places | None = None
     ) -> None:
-        """`names` of the images, and where the dataset lists them, if it is a list."""
+        """`names` are those of the images; `places`, their positions in the list, if it is one."""
         self.folder, self.classes, self.kind = where.folder, labels.names, labels.kind
         dtype = torch.int64 if labels.kind == "class" else torch.float32
         self.labels = torch.as_tensor(labels.values, dtype=dtype)
@@ -249,7 +246,7 @@ class RangeSource(Source):
         return self._names[index]
 
     def path(self, index: int) -> str:
-        """Returns the path of the image: of its file, or of the file and its name in it."""
+        """Returns the path of the image's file, followed by its name in the file, if it has one."""
         file, _, length, _ = self._where.of(index)
         return file if length is None else f"{self.folder}/{self._names[index]}"
 
@@ -278,10 +275,10 @@ class RangeSource(Source):
     def use_side_indexes(
         self, index_root: Path | None, root: str | Path | None = None, command: str = ""
     ) -> None:
-        """Use the side indexes of the files below `root`, by default below `folder`; if it holds
+        """Use the side indexes of the files below `root`, by default below `folder`; if there are
         none, decoding makes them.
 
-        Raises DataError if `index_root` is given and holds none: `command` makes them.
+        Raises DataError, which names `command` to make them, if `index_root` holds none.
         """
         root = root or self.folder
         folder = index_root or Path(root)
@@ -309,7 +306,7 @@ class RangeSource(Source):
             store.warn_of_missing(self._keys_of(np.arange(len(self))))
 
     def _keys_of(self, indices: Ints) -> list[int]:
-        """Made once for each image: that takes as long as finding its index."""
+        """Returns the images' keys, computed once: that takes as long as finding an index."""
         store, keys = self.index_store, self._index_keys
         if store is not None:
             for i in indices[keys[indices] == 0].tolist():
@@ -336,11 +333,11 @@ class FileSource(RangeSource):
         kind: SourceKind = "class",
         folder: str = "",
     ) -> None:
-        """`labels` of kind `class`: a position in `classes` per file; else rows as in `Source`; of
-        kind `targets`, anything per file. `folder` is what all files are below."""
+        """`labels` has, for kind `class`, a position in `classes` per file; for kind `targets`, any
+        value per file; otherwise rows as in `Source`. All files are below `folder`."""
         names = PathList.of_names(map(str, files))
         super().__init__(Files(folder, names), names, Labels(kind, classes, labels))
-        if len(files) not in (0, len(self.labels)):  # none: a subclass has its own
+        if len(files) not in (0, len(self.labels)):  # a subclass may have its own way to read
             raise DataError(f"{len(files)} files have {len(self.labels)} labels: one is for each")
 
     def file(self, index: int) -> str:
@@ -349,4 +346,4 @@ class FileSource(RangeSource):
     def listing(self) -> Iterable[bytes | memoryview]:
         if len(self._names):
             return super().listing()
-        return Source.listing(self)  # without files, a subclass has its own
+        return Source.listing(self)  # without files, by `name` of the subclass

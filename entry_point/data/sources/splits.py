@@ -1,8 +1,7 @@
-"""Decides which images of a dataset are `train`, `val` and `test`, for all readers alike.
+"""Decides which images of a dataset are `train`, `val` and `test`, for all readers.
 
-A reader says what it saw: a word for each image, from a folder, a column or the name of a file. If
-no word tells a split, a hash of the images' names chooses what training validates on, of each class
-its share.
+A reader provides a word for each image, from a folder, a column or the name of a file. If no word
+names a split, a hash of the images' names chooses those for validation, a share of each class.
 """
 
 from __future__ import annotations
@@ -24,29 +23,29 @@ from entry_point.data.sources.rows import PathList, Words
 from entry_point.job.text import counted, printable
 
 WHOLE = "all"
-"""The one split of a dataset in which nothing tells any, and all splits together."""
+"""The split of a dataset in which nothing tells splits; also stands for all splits together."""
 VAL_FRACTION = 0.1
-"""Of a dataset without splits, where nothing else is asked for."""
+"""Default share of `val` in a dataset without splits."""
 SPLIT_OF = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev", "eval"), "val"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-"""What a folder, a table or a file is called, in lower case."""
+"""Splits by the names of folders, tables and files, in lower case."""
 _HASH_STREAM = 41
 
 
 def split_called(word: str) -> str | None:
-    """Returns the split that this word means, the name of a folder or a cell of a table."""
+    """Returns the split that a word names; it is the name of a folder, or a cell of a table."""
     return SPLIT_OF.get(word.strip().lower())
 
 
 def splits_called(names: Collection[str]) -> dict[str, str]:
-    """Returns the split of each of these folders or files that is called as one.
+    """Returns the splits of those folders or files that are named as one.
 
-    Where no name is `train`, or that is the only split and all have a word of one, a word of their
-    names counts if they are of two splits and one is `train`: seg_train and seg_test, or train and
-    test1.
+    If no name is `train`, or `train` is the only split although all names contain a split's word,
+    then these words count, if they name two splits and one is `train`: seg_train and seg_test, or
+    train and test1.
     """
     found = {name: split for name in names if (split := split_called(name))}
     words, _ = words_of_files(names, skip=False)
@@ -57,10 +56,10 @@ def splits_called(names: Collection[str]) -> dict[str, str]:
 
 
 def words_of_files(files: Collection[str], skip: bool) -> tuple[dict[str, str], dict[str, int]]:
-    """Returns the split that each file's path names, "" for none; and how many files are left out.
+    """Returns the split that each file's path names, or "", and the number of files left out.
 
-    A word of a path names a split; the last such word counts.
-    Files of no split are left out if others are of one, unless they may not `skip`.
+    The last word of a path that names a split counts. With `skip`, files of no split are left out
+    if others are of one.
     """
     words = dict[str, str]()
     for file in files:
@@ -79,10 +78,10 @@ class Splits:
     rows: dict[str, Ints]
     how: str
     unused: str = ""
-    """Images of no split, with what their words are; empty if there are none."""
+    """Text on the images of no split, with their words; empty if there are none."""
 
     def describe(self) -> str:
-        """As in "300 images for train, 40 for val (by the folders)"."""
+        """Returns a text such as "300 images for train, 40 for val (by the folders)"."""
         if [*self.rows] == [WHOLE]:
             return f"{counted(len(self.rows[WHOLE]), 'image')} ({self.how})"
         numbers = {split: len(rows) for split, rows in self.rows.items()}
@@ -93,8 +92,7 @@ class Splits:
 
 
 def named(words: Words) -> Splits:
-    """Returns the splits that the words name; all images are one split if there is no word at
-    all."""
+    """Returns the splits that the words name; all images are one split if there are no words."""
     if not any(words.words) and not words.left_out:
         return Splits({WHOLE: np.arange(len(words.of))}, "no splits")
     place = np.array([SPLITS.index(word) if word in SPLITS else -1 for word in words.words])[
@@ -120,12 +118,12 @@ def divided(
     *,
     of_part: bool,
 ) -> Splits:
-    """Returns the splits as training takes them: a `fraction` is `val` where the dataset has none.
+    """Returns the splits for training: if the dataset has no `val`, a `fraction` becomes `val`.
 
-    It is chosen of `train`, or of all images if nothing tells splits, then a tenth by default; with
-    `classes`, of each class. `names` and `classes` have one for each image; messages name the
-    dataset `where`. What holds only a part of the files, `of_part`, may lack a split. Raises
-    DataError.
+    It is taken from `train`, or from all images if nothing tells splits, then a tenth by default;
+    with `classes`, from each class. `names` and `classes` have an entry per image; messages name
+    the dataset `where`. With `of_part`, which holds only a part of the files, a split may be empty.
+    Raises DataError.
     """
     if "val" in splits.rows and fraction is not None:
         raise DataError(
@@ -154,11 +152,11 @@ def divided(
 def chosen_for_val(
     paths: Iterable[str], fraction: float, classes: Ints | None = None
 ) -> NDArray[np.bool_]:
-    """Returns whether each image is in `val`: those whose paths have a hash below `fraction`.
+    """Returns whether each image is in `val`: if the hash of its path is below `fraction`.
 
-    So it is the same on every machine, and adding images moves no other image. With `classes`, the
-    class of each image, those that lack their share get their next lowest hashes, too: see
-    `_topped_up`. Then an image may move another one of its class, and of no other.
+    This is the same on every machine, and adding images moves no others. With `classes`, the class
+    of each image, classes below their share also get their next lowest hashes, see `_topped_up`.
+    Then adding an image may move another one of its class.
     """
     if isinstance(paths, PathList):
         names = paths.encoded()
@@ -177,10 +175,10 @@ def _topped_up(
     hashes: NDArray[np.uint64],
     names: Sequence[bytes],
 ) -> NDArray[np.bool_]:
-    """Returns `is_val` with at least a share of each class, its lowest hashes.
+    """Returns `is_val` with at least a share of each class, the images of its lowest hashes.
 
-    The share is `fraction` of the class's images, rounded (half of an image up), but at least one
-    image, and never all: the only image of a class is not added. Names decide between equal hashes.
+    The share is `fraction` of the class's images, rounded (a half up), but at least one image, and
+    never all: the only image of a class is not added. Names decide between equal hashes.
     """
     images = np.bincount(classes)
     share = np.minimum(np.maximum(np.floor(images * fraction + 0.5), 1), images - 1)

@@ -1,6 +1,6 @@
-"""Shards read whole and in order, for file systems on which seeking is slow (FastFile, networks).
+"""Reads shards whole and in order, for file systems on which seeking is slow (FastFile, networks).
 
-`StreamPlan` decides which shards are read when.
+`StreamPlan` decides when each shard is read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from entry_point.job.program import ReadError
 
 
 class StreamSource(Source):
-    """Samples in shards, some of which are in memory: the base of a source that is streamed."""
+    """Samples in shards, some of which are in memory: the base of streamed sources."""
 
     shard_files: Sequence[Path]
     shard_of: NDArray[np.integer]
@@ -36,7 +36,8 @@ class StreamSource(Source):
         return len(self.shard_of)
 
     def in_reading_order(self, indices: Ints) -> Ints:
-        """Shard by shard, each of which is read whole; else in the order that is given."""
+        """Returns the images shard by shard, as shards are read whole, and otherwise in the given
+        order."""
         shard_of = self.shard_of[indices]
         _, first = np.unique(shard_of, return_index=True)
         place = np.zeros(shard_of.max() + 1, np.int64)
@@ -44,11 +45,11 @@ class StreamSource(Source):
         return indices[np.argsort(place[shard_of], kind="stable")]
 
     def _read_shard(self, number: int) -> Any:
-        """Returns what is kept of a shard. Raises OSError and DataError."""
+        """Returns the content of a shard to keep in memory. Raises OSError and DataError."""
         raise NotImplementedError
 
     def _held(self, index: int) -> Any:
-        """Returns what is kept of the sample's shard; None for a shard that is not in memory."""
+        """Returns the content of the sample's shard; None if it is not in memory."""
         shard = self._memory.get(int(self.shard_of[index]))
         try:
             return None if shard is None else shard.result()
@@ -72,12 +73,12 @@ class StreamSource(Source):
             self._memory.popitem()[1].cancel()
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the shards in memory: another process reads its own."""
+        """Pickle without the shards in memory: another process reads its own."""
         return vars(self) | {"_memory": {}}
 
 
 class PackedStream(PackedSource, StreamSource):
-    """A split of a packed dataset, streamed: one read brings a shard's images and side indexes."""
+    """A streamed split of a packed dataset: one read returns a shard's images and side indexes."""
 
     def __init__(self, root: Path, split: str, index_root: Path | None = None) -> None:
         super().__init__(root, split, index_root)
@@ -88,7 +89,7 @@ class PackedStream(PackedSource, StreamSource):
     def indexes(self, indices: Ints) -> list[Tensor] | None:
         try:
             return super().indexes(indices)
-        except (OSError, DataError, ReadError):  # `read` reports it
+        except (OSError, DataError, ReadError):  # reported by `read`
             return None
 
     def _bytes(self, ranges: Ranges, index: int) -> Tensor:

@@ -1,9 +1,9 @@
 """Reads tables of images and labels: CSV, TSV, Parquet or JSON lines.
 
-One table, one for each split (train.csv and val.csv), or one in the folder of each split, as
-Hugging Face's imagefolder (train/metadata.csv). All become one frame, with a row for each image.
-Each row is used or accounted for in the log. A wrong one stops the job and is named by its number,
-which counts from 1, without the header and blank lines.
+There is one table, one for each split (train.csv and val.csv), or one in the folder of each split,
+as in Hugging Face's imagefolder (train/metadata.csv). All become one frame, with a row per image.
+Each row is used, or counted in the log. An invalid row stops the job; the message has its number,
+counted from 1 without the header and blank lines.
 """
 
 from __future__ import annotations
@@ -58,39 +58,39 @@ log = logging.getLogger(__name__)
 
 PATHS = (
     *("path", "file", "file_name", "filename", "image", "image_path", "source-ref"),
-    *("image_id", "id_code", "id"),  # last: beside a path, they are numbers
+    *("image_id", "id_code", "id"),  # last, because beside paths, these columns are numbers
 )
-"""The usual names of the column of paths: the first that a table has is read."""
+"""Usual names of the column of paths: the first that a table has is read."""
 MASK = "mask"
 
 
 class _Columns(NamedTuple):
-    """Which columns of a table are read."""
+    """The columns of a table that are read."""
 
     paths: Mapping[str, str]
-    """Those of `path`, and of `mask` if there are masks."""
+    """The columns of `path`, and of `mask` if there are masks."""
     labels: Sequence[str]
     split: str | None
-    """Empty: splits do not matter."""
+    """The column of splits; empty if splits are ignored."""
 
 
 class _Listed(NamedTuple):
-    """What tables list."""
+    """The rows of all tables."""
 
     frame: pl.DataFrame
-    """A row for each image: `given`, its path as it stands there; `path`, below a folder, and
-    `mask`, if there are masks; `word`, of its split; `row`, its number in its file; `label 0`, ...,
+    """A row per image: `given`, its path as written in the table; `path`, below the folder; `mask`,
+    if there are masks; `word`, that of its split; `row`, its number in the file; `label 0`, ...,
     its labels."""
     places: Places
     words: Words
 
 
 def list_table(tree: Tree, data: DataConfig, labeled: bool = True) -> Rows:
-    """Returns the rows of a table, or of those in a folder; without labels, the images that one
-    table names.
+    """Returns the rows of a table, or of the tables in a folder; without labels, the images in one
+    table.
 
-    Raises DataError, which names the file and the row, for whatever cannot be used. A file that
-    does not exist counts as a damaged image, see `data.max_bad_fraction`.
+    Raises DataError for invalid content, with the file and the row. A missing file counts as a
+    damaged image, see `data.max_bad_fraction`.
     """
     root, folder = tree.root, _folder(tree.root, data.images)
     tables = choose_tables(tree) if labeled and root.is_dir() else [Table("", root)]
@@ -100,7 +100,7 @@ def list_table(tree: Tree, data: DataConfig, labeled: bool = True) -> Rows:
     paths = with_suffixes(folder, frame["path"])
     listed = path_list(paths)
     where = Files(folder, listed)
-    if not labeled:  # called as they stand there, also if several are one image
+    if not labeled:  # keeps paths as written, also several of one image
         names, none = path_list(frame["given"]), Labels.unknown(len(frame))
         return Rows("a table", names, where, none, Words.none(len(frame)))
     require_distinct(places, paths)
@@ -127,8 +127,8 @@ def list_masked(tree: Tree, data: DataConfig, classes: list[str]) -> Rows:
 
 
 def lists_masks(file: Path, settings: TableConfig) -> bool:
-    """Returns whether the table has masks instead of labels; of a column by any name, its cells
-    tell."""
+    """Returns whether the table has masks instead of labels, by its column names, or by the cells
+    of a column that is set."""
     table = open_table(file)
     if not settings.labels:
         return MASK in table.names and not {*table.names} & {*LABEL_NAMES}
@@ -140,7 +140,7 @@ def lists_masks(file: Path, settings: TableConfig) -> bool:
 
 
 def _folder(root: Path, images: str | None) -> str:
-    """Returns the absolute path that paths start from."""
+    """Returns the absolute path of the folder below which paths are."""
     folder = Path(images) if images else (root if root.is_dir() else root.parent)
     return os.path.normpath(folder.absolute())
 
@@ -151,8 +151,7 @@ def _folder(root: Path, images: str | None) -> str:
 def _read_tables(
     tables: Sequence[Table], data: DataConfig, folder: str, columns: _Columns
 ) -> _Listed:
-    """Returns the rows of all tables, without those of another split than SPLITS. Raises
-    DataError."""
+    """Returns the rows of all tables whose split is one of SPLITS. Raises DataError."""
     frames, files, left_out = list[pl.DataFrame](), list[Path](), Counter[str]()
     told_by = ""
     for split, file, start in tables:
@@ -214,7 +213,7 @@ def _words(told_by: str, words: pl.Series, left_out: Mapping[str, int]) -> Words
 
 
 def _name_column_of_splits(table: TableFile, columns: _Columns) -> None:
-    """Warn of a column by another name that may tell splits: nothing else does."""
+    """Warn of a column of another name that may tell splits, if nothing else does."""
     read = {*columns.paths.values(), *columns.labels}
     for name, cell in first_row(table).items():
         if name not in read and split_called(str(cell)):
@@ -224,10 +223,10 @@ def _name_column_of_splits(table: TableFile, columns: _Columns) -> None:
 
 
 def _words_of_paths(paths: pl.Series) -> Words:
-    """Returns what the folders in paths tell if each names a split, as in `train/cat/1.jpg`.
+    """Returns the words of splits in the folders of paths, as in `train/cat/1.jpg`.
 
-    That is the first level at which all do and they differ: a level above may be of this machine,
-    as in `/mnt/dev/photos/train/`, and one below a class.
+    These are in the first level at which all folders name splits, and they differ: a level above
+    may be of this machine, as in `/mnt/dev/photos/train/`, and one below may be a class.
     """
     folders = paths.str.extract("(?s)^(.*)/").fill_null("")
     names = {folder: folder.split("/") for folder in folders.unique().to_list()}
@@ -251,14 +250,14 @@ def _words_of_paths(paths: pl.Series) -> Words:
 def _choose_columns(
     table: TableFile, folder: str, settings: TableConfig, labels: Sequence[str] | None
 ) -> _Columns:
-    """Returns the columns as set, else those of usual names; none of labels and splits if `labels`
-    is None.
+    """Returns the columns that are set, else those of usual names; without columns of labels and
+    splits if `labels` is None.
 
-    Raises DataError, which asks for all that is unknown, and if the first line is no header.
+    Raises DataError, which asks for all unknown columns, also if the first line is no header.
     """
     asked = list[tuple[str, str, Sequence[str]]]()
     there = {name.lower(): name for name in reversed(table.names)}
-    there |= {name: name for name in table.names}  # it counts before one of another case
+    there |= {name: name for name in table.names}  # exact names count before those of another case
     path = settings.path or next((there[name] for name in PATHS if name in there), "")
     if not path:
         asked.append(("the images' paths", "data.table.path=COLUMN", PATHS))
@@ -288,7 +287,7 @@ def _choose_columns(
 
 
 def _require_columns(table: TableFile, columns: Sequence[str]) -> None:
-    """Raise DataError for a column that is missing, or that is there or chosen twice."""
+    """Raise DataError for a column that is missing, exists twice, or is chosen twice."""
     there, chosen = Counter(table.names), Counter(columns)
     for name in columns:
         if name not in there:

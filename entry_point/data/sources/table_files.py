@@ -1,7 +1,7 @@
 """Reads columns of a CSV, TSV, Parquet or JSON lines file as text.
 
-A CSV, TSV, .txt or .lst whose first line names an image has no header: see `_list_columns`. Blank
-lines are no rows.
+A CSV, TSV, .txt or .lst whose first line contains the path of an image has no header, see
+`_list_columns`. Blank lines are skipped.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ T = TypeVar("T")
 _Text = str | bool | int | float
 
 METADATA = "-metadata"
-"""SageMaker's augmented manifest describes the attribute `x` in `x-metadata`."""
+"""Suffix of keys in SageMaker's augmented manifests: `x-metadata` describes the attribute `x`."""
 CSV_SUFFIXES = (".csv", ".tsv", *LIST_SUFFIXES)
 _LONGEST_CELL = 1 << 23
-"""Characters. A quote that is never closed makes one cell of all that follows."""
+"""Most characters in a cell: a quote that is never closed makes a cell of the rest of the file."""
 _UNIT = "\x1f"
-"""ASCII's separator of cells, between those that `_words` finds."""
+"""ASCII's unit separator, put between the cells that `_words` finds."""
 _SHOWN = 20
-"""Bytes before the first that is not UTF-8."""
+"""Number of bytes to show before the first that is not UTF-8."""
 
 
 class TableFile(NamedTuple):
@@ -45,13 +45,13 @@ class TableFile(NamedTuple):
 
     file: Path
     names: list[str]
-    """Of the columns."""
+    """Names of the columns."""
     has_header: bool = True
-    """Whether the file names its columns itself."""
+    """Whether the file has a header with the names."""
 
 
 def open_table(file: Path) -> TableFile:
-    """Raises DataError for a file that is missing, empty, damaged or of another format."""
+    """Find out the columns. Raises DataError if the file is missing, empty, damaged or no table."""
     suffix, known = file.suffix.lower(), (*TABLE_SUFFIXES, *LIST_SUFFIXES)
     if suffix not in known:
         raise DataError(f"{file}: must be a table; its name must end in one of {', '.join(known)}")
@@ -72,7 +72,7 @@ def open_table(file: Path) -> TableFile:
 
 
 def first_row(table: TableFile) -> dict[str, Any]:
-    """Returns the cells of a table's first row by their columns; of Parquet, those of text."""
+    """Returns the cells of a table's first row by column; of a Parquet file, only those of text."""
     file = table.file
     if file.suffix.lower() == ".parquet":
         texts = [name for name, kind in pl.read_parquet_schema(file).items() if kind == pl.String]
@@ -84,9 +84,9 @@ def first_row(table: TableFile) -> dict[str, Any]:
 
 
 def read_columns(table: TableFile, columns: list[str]) -> pl.DataFrame:
-    """Returns columns that are there, as text or lists of text.
+    """Returns existing columns as text or lists of text.
 
-    Raises DataError for a file that is damaged, and OSError or ReadError if its disk fails.
+    Raises DataError for a damaged file, and OSError or ReadError if the disk fails.
     """
     file, suffix = table.file, table.file.suffix.lower()
     if suffix == ".parquet":
@@ -103,17 +103,18 @@ def read_columns(table: TableFile, columns: list[str]) -> pl.DataFrame:
 
 @contextmanager
 def _damage_named(file: Path) -> Iterator[None]:
-    """Raise DataError for what polars raises for a damaged file, and ReadError for its disk's."""
+    """Turn polars' errors for a damaged file into DataError, and those of the disk into
+    ReadError."""
     try:
         yield
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{file} is damaged ({reason}): write it again") from error
-    except OSError as error:  # polars' own names no file
+    except OSError as error:  # polars' error does not name the file
         raise ReadError(f"{file}: could not be read ({error}); check its disk") from error
 
 
-# CSV, by Python's csv: polars fills short rows, and reads past open quotes, without a word.
+# CSV, with Python's csv: polars silently fills short rows, and reads past open quotes.
 
 
 def _read_csv(table: TableFile, columns: list[str]) -> pl.DataFrame:
@@ -130,7 +131,7 @@ def _read_csv(table: TableFile, columns: list[str]) -> pl.DataFrame:
 
 
 def _csv_rows(file: Path) -> Iterator[list[str]]:
-    """Yields the cells of the header and all rows, as many in each. Raises DataError."""
+    """Yields the cells of the header and of all rows, equally many in each. Raises DataError."""
     csv.field_size_limit(_LONGEST_CELL)
     with file.open(encoding="utf-8-sig", newline="") as text:
         try:
@@ -153,7 +154,7 @@ def _csv_rows(file: Path) -> Iterator[list[str]]:
 
 
 def _csv_reader(suffix: str, text: TextIO) -> Any:
-    """A CSV may use semicolons or tabs, and a list also blanks."""
+    """Returns a reader of rows. A CSV may use semicolons or tabs, and a list also blanks."""
     lines: Iterable[str] = text
     is_list = suffix in LIST_SUFFIXES
     first = next((line for line in text if line.strip()), "")
@@ -169,9 +170,9 @@ def _csv_reader(suffix: str, text: TextIO) -> Any:
 
 
 def _words(line: str) -> list[str]:
-    """Returns the cells of a line between blanks, such as the path `my cats/0.jpg` and `3`.
+    """Returns the cells of a line that blanks separate, such as the path `my cats/0.jpg` and `3`.
 
-    Only the path of an image, which numbers may precede, contains blanks.
+    Only the path of an image, which may follow numbers, may contain blanks.
     """
     if (end := IMAGE_END.search(line)) is None:
         return line.split()
@@ -182,11 +183,11 @@ def _words(line: str) -> list[str]:
 
 
 def _list_columns(suffix: str, first: Sequence[str]) -> list[str]:
-    """Returns names for the columns of a list, whose first line is a row; none for a header.
+    """Returns names for the columns of a list, whose first line is a row; empty for a header.
 
-    The first cell that ends as images do is the `path`, a second one the `mask`. One more column is
-    the `label`; of several, one that begins with a split is `split`, and others have their number,
-    as in `column3`. A .lst begins with an index.
+    The first cell that ends as an image's path is the `path`, a second one the `mask`. A single
+    other column is the `label`; of several, one that begins with a split is `split`, and others are
+    numbered, as in `column3`. A .lst begins with an index.
     """
     cells = [cell.strip().lower() for cell in first]
     images = [place for place, cell in enumerate(cells) if cell.endswith(IMAGE_SUFFIXES)]
@@ -208,14 +209,14 @@ def _list_columns(suffix: str, first: Sequence[str]) -> list[str]:
 
 
 class _Described(msgspec.Struct, rename="kebab"):
-    """What SageMaker's metadata says of a cell."""
+    """SageMaker's metadata of a cell."""
 
     class_name: _Text | None = None
     class_map: dict[str, _Text] | None = None
-    """The names of the classes by the numbers in the cell."""
+    """Names of the classes, by the numbers in the cell."""
 
     def named(self, cell: Any) -> Any:
-        """Returns the names of the classes instead of their numbers, where they are known."""
+        """Replaces numbers of classes in a cell by their names, if these are known."""
         if self.class_name is not None:
             return self.class_name
         if self.class_map is None or cell is None:
@@ -239,7 +240,7 @@ def _read_json_lines(file: Path, columns: list[str]) -> pl.DataFrame:
 
 
 def _json_rows(file: Path, kind: type[T]) -> Iterator[T]:
-    """Yields what the lines hold that are not blank. Raises DataError."""
+    """Yields the content of all lines that are not blank. Raises DataError."""
     decode = msgspec.json.Decoder(kind).decode
     with file.open("rb") as lines:
         for row, line in enumerate(filter(bytes.strip, lines), 1):

@@ -24,27 +24,27 @@ from entry_point.job.text import printable
 log = logging.getLogger(__name__)
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".jsonl", ".ndjson", ".json", ".manifest")
-"""What the names of tables end in."""
+"""Suffixes of tables."""
 LIST_SUFFIXES = (".txt", ".lst")
-"""And of lists of images and labels, which have no header."""
+"""Suffixes of lists of images and labels, which have no header."""
 SPLIT_TABLES = (*(f"metadata{suffix}" for suffix in TABLE_SUFFIXES), "_classes.csv")
 """Tables in the folders of splits: Hugging Face's imagefolder, and Roboflow's labels."""
 IMAGE_END = re.compile(rf"(?i)\.(?:{'|'.join(suffix[1:] for suffix in IMAGE_SUFFIXES)})(?=\s|$)")
-"""Where the path of an image ends in a line."""
+"""Matches the end of an image's path in a line."""
 _LOOKED_AT = 4096
-"""Bytes of a text file that tell whether it lists images."""
+"""Number of bytes of a text file that are searched for paths of images."""
 
 
 class Table(NamedTuple):
     split: str
-    """"" if its name tells none."""
+    """The split that the name tells; "" if none."""
     file: Path
     start: str = ""
-    """The folder below the root that its paths start from, as "train/"."""
+    """The folder below the root in which its paths are, as "train/"."""
 
 
 def find_tables(tree: Tree) -> list[Table]:
-    """Returns all tables in a folder and those for its folders of splits. Raises DataError."""
+    """Returns all tables in a folder and in its folders of splits. Raises DataError."""
     tables = list[Table]()
     for split, top in split_folders(tree).items():
         look = tree.at(top)
@@ -62,8 +62,7 @@ def find_tables(tree: Tree) -> list[Table]:
 
 
 def _is_table(file: Path) -> bool:
-    """Returns whether it is one by its name, or a text file, which may hold anything, that lists
-    images."""
+    """Returns whether a file is a table by its name, or a text file that lists images."""
     suffix = file.suffix.lower()
     if suffix not in LIST_SUFFIXES or not file.is_file():
         return suffix in TABLE_SUFFIXES
@@ -72,9 +71,9 @@ def _is_table(file: Path) -> bool:
 
 
 def choose_tables(tree: Tree) -> list[Table]:
-    """Returns the tables to read of those in a folder; a warning names the others.
+    """Returns the tables in a folder to read; a warning names the others.
 
-    Raises DataError for no table, for several of no split, and for two of one split.
+    Raises DataError for no table, several of no split, and two of one split.
     """
     root, found = tree.root, find_tables(tree)
     below = [table for table in found if table.start]
@@ -104,7 +103,7 @@ def choose_tables(tree: Tree) -> list[Table]:
             "%s: only %s are read, the tables of splits; not read: %s",
             *(root, _names(root, [table.file for table in chosen]), _names(root, sorted(unread))),
         )
-    return sorted(chosen, key=lambda table: table.split == "test")  # it may have fewer columns
+    return sorted(chosen, key=lambda table: table.split == "test")  # which may have fewer columns
 
 
 def _names(root: Path, files: Sequence[Path]) -> str:

@@ -1,13 +1,13 @@
-"""Samples in a tar file of others: finds each image and its label, and refuses a damaged file.
+"""Finds the samples in a tar file that others have written, and refuses a damaged file.
 
-As the `webdataset` package writes them: a member's key is its name up to the first dot; one member
-of a key is an image, and one of .cls, .txt or .json holds its label. Members of a key may be apart
-in the file, as `tar -cf` leaves them; a second member with the same name starts another sample.
+Samples are as the `webdataset` package writes them: a member's key is its name up to the first dot;
+one member of a key is an image, and one of .cls, .txt or .json holds its label. Members of a key
+need not be adjacent, as `tar -cf` writes them; a second member of the same name starts another
+sample.
 
-Python's tarfile takes a damaged header, or the end of a file that was cut off, for the end of the
-archive: samples would be missing without a word. This reader knows POSIX's ustar and pax formats
-and GNU's long names, https://www.gnu.org/software/tar/manual/html_node/Standard.html, and refuses
-whatever it cannot read completely.
+Python's tarfile takes a damaged header, or the end of a truncated file, for the end of the archive:
+samples would silently be missing. This reader supports POSIX's ustar and pax formats and GNU's long
+names, https://www.gnu.org/software/tar/manual/html_node/Standard.html, and refuses all others.
 """
 
 from __future__ import annotations
@@ -36,27 +36,28 @@ from entry_point.job.text import printable
 log = logging.getLogger(__name__)
 
 LABELS = ("cls", "txt", "json")
-"""The suffixes of labels: the first that a sample has is read."""
+"""Suffixes of labels: the first that a sample has is read."""
 MOST_LABEL_BYTES = 1 << 20
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
 _WINDOW = 1 << 13
-"""Bytes of a read: usually a label with its header, and the header that follows."""
+"""Number of bytes per read: usually a label with its header, and the next header."""
 _CHUNK = 1 << 20
 _MOST_NAME_BYTES = 1 << 20
-"""Of a header that holds the name of the next member."""
+"""Largest header that holds the name of the next member."""
 _MOST_LINKS = 40
-"""That follow each other, as in Linux."""
+"""Most links in a chain, as in Linux."""
 
 _FILE, _LINK, _SYMLINK, _WITHOUT_DATA, _EXTENSIONS = b"0\x007", b"1", b"2", b"3456", b"xgLK"
-"""Types of members; those of extensions describe the members behind them."""
+"""Types of members; extensions describe the members that follow."""
 _NOT_READ = b"SM"
-"""Sparse files, and parts of files."""
+"""Types of members that are refused: sparse files, and parts of files."""
 _METADATA = re.compile("__[^/]*__($|/)")
-"""Members that are no samples, as the `webdataset` package has it; ours is `__side_index__`."""
+"""Names of members that are no samples, as in the `webdataset` package; ours is
+`__side_index__`."""
 _RECORD = re.compile(rb"([0-9]{1,7}) ([^=]+)=")
-"""Of a pax header: "LENGTH FIELD=VALUE\n"."""
+"""The beginning of a record in a pax header, "LENGTH FIELD=VALUE\n"."""
 _UNPACK = {
     b"\x1f\x8b": ("gzip", "gunzip"),
     b"BZh": ("bzip2", "bunzip2"),
@@ -67,28 +68,28 @@ _UNPACK = {
 
 class TarSample(NamedTuple):
     name: str
-    """Of the image's member."""
+    """Name of the image's member."""
     offset: int
     length: int
     label: str | list[str]
-    """Empty if labels are not read."""
+    """The label, or labels; empty if labels are not read."""
 
 
 class _Member(NamedTuple):
     name: str
     offset: int
-    """Of its bytes; -1 for a link to a member that the tar file does not hold."""
+    """Offset of its bytes; -1 for a link to a member that is not in the tar file."""
     length: int = 0
     link: str = ""
-    """The path that a link names, from the top of the tar file."""
+    """The target of a link, as a path from the top of the tar file."""
     is_hard: bool = False
 
 
 def read_samples(file: str, labeled: bool) -> list[TarSample]:
-    """Returns the samples in the order of their first members; or all images, without labels.
+    """Returns the samples in the order of their first members; without labels, all images.
 
-    A link is the member that it names. Raises DataError for a file that is cut off, damaged,
-    compressed, or without members, and for a sample without exactly one image and a label; OSError
+    Links are replaced by their targets. Raises DataError for a file that is truncated, damaged,
+    compressed, or without members, and for a sample without exactly one image and a label; OSError,
     also for a pipe or device; ReadError, see `patiently`.
     """
     return patiently(_read_samples, file, labeled)
@@ -103,7 +104,7 @@ def _read_samples(file: str, labeled: bool) -> list[TarSample]:
             images = [suffix for suffix in group if f".{suffix}".endswith(IMAGE_SUFFIXES)]
             label = next((suffix for suffix in LABELS if suffix in group), None)
             if not images:
-                others.update(list(group))  # a Counter adds the values of a dict
+                others.update(list(group))  # a list, as a Counter would add the values of a dict
             elif not labeled:
                 samples += (TarSample(*_place(file, group[image]), "") for image in images)
             elif len(images) > 1 or label is None:
@@ -123,11 +124,11 @@ def _read_samples(file: str, labeled: bool) -> list[TarSample]:
 
 
 def _grouped(members: list[_Member]) -> list[tuple[str, dict[str, _Member]]]:
-    """Returns the key of each sample, and its members by what follows the key and a dot."""
+    """Returns the key of each sample, and its members by their suffixes after the key."""
     groups, open_groups = list[tuple[str, dict[str, _Member]]](), dict[str, dict[str, _Member]]()
     for member in members:
         folder, slash, name = member.name.rpartition("/")
-        if not name or name.startswith("."):  # macOS adds `._NAME` to each NAME
+        if not name or name.startswith("."):  # macOS adds `._NAME` beside each NAME
             continue
         if _METADATA.match(member.name):
             continue
@@ -142,7 +143,7 @@ def _grouped(members: list[_Member]) -> list[tuple[str, dict[str, _Member]]]:
 
 
 def _refuse_class_folders(file: str, groups: list[tuple[str, dict[str, _Member]]]) -> None:
-    """Raise DataError if a tar file is no WebDataset: no member is a label, and images lie in
+    """Raise DataError if a tar file is no WebDataset: no member is a label, and images are in
     folders."""
     folders = list(dict.fromkeys(dirname(key) for key, _ in groups))
     if all(folders) and not any(label in group for _, group in groups for label in LABELS):
@@ -172,7 +173,7 @@ def _incomplete(
 
 
 def _place(file: str, member: _Member) -> tuple[str, int, int]:
-    """Name, offset and length. Raises DataError for a link to nothing."""
+    """Returns name, offset and length. Raises DataError for a link without a target."""
     if member.offset < 0:
         raise DataError(
             f"{file}: {printable(member.name)} is a link to {printable(member.link)}, which is "
@@ -182,7 +183,7 @@ def _place(file: str, member: _Member) -> tuple[str, int, int]:
 
 
 def _with_links_followed(members: list[_Member]) -> list[_Member]:
-    """Hard links name an earlier member, symbolic links any one."""
+    """Replaces links by their targets: hard links name an earlier member, symbolic links any."""
     if not any(member.link for member in members):
         return members
     by_path, repeated = dict[str, _Member](), set[str]()
@@ -196,7 +197,7 @@ def _with_links_followed(members: list[_Member]) -> list[_Member]:
     for place, member in enumerate(members):
         target, steps = member, 0
         while target.link and target.link in by_path and steps < _MOST_LINKS:
-            if target.link in repeated:  # which of them is a guess
+            if target.link in repeated:  # ambiguous, as several members have the name
                 break
             target, steps = by_path[target.link], steps + 1
         if member.link and not target.link:
@@ -240,7 +241,7 @@ def _read_label(tar: _TarFile, member: _Member) -> str | list[str]:
 
 
 class _TarFile:
-    """Reads the members of a tar file; raises DataError for what a sound writer never wrote."""
+    """Reads the members of a tar file; raises DataError for anything that is not well-formed."""
 
     def __init__(self, file: str, descriptor: int) -> None:
         self.file, self._descriptor = file, descriptor
@@ -248,12 +249,12 @@ class _TarFile:
         self._start, self._window = 0, b""
 
     def read(self, offset: int, length: int) -> bytes:
-        """Raises OSError if the file became shorter."""
+        """Returns bytes of the file. Raises OSError if it became shorter."""
         start = offset - self._start
         if start < 0 or start + length > len(self._window):
             wanted = min(max(length, _WINDOW), self._size - offset)
             window = os.pread(self._descriptor, wanted, offset)
-            while len(window) < wanted:  # the kernel may return less than requested
+            while len(window) < wanted:  # a read may return fewer bytes than requested
                 more = os.pread(self._descriptor, wanted - len(window), offset + len(window))
                 if not more:
                     raise OSError(errno.EIO, "it ended before its size", self.file)
@@ -301,7 +302,7 @@ class _TarFile:
         """Returns the length of the member's bytes in this file."""
         kind, size = header[156:157], _number(header[124:136])
         if kind in _LINK + _SYMLINK + _WITHOUT_DATA:
-            return 0  # tar and tarfile ignore their sizes, too
+            return 0  # tar and tarfile also ignore their sizes
         if fields.get("size") and kind not in _EXTENSIONS:
             size = int(fields["size"]) if re.fullmatch("[0-9]{1,20}", fields["size"]) else -1
         if not 0 <= size <= self._size - offset - _BLOCK:
@@ -314,14 +315,14 @@ class _TarFile:
         return self.read(offset, _BLOCK)
 
     def _require_zeros(self, offset: int) -> None:
-        """From the end-of-archive block to the end of the file."""
+        """Raise DataError unless all bytes after the end-of-archive block are zero."""
         for start in range(offset, self._size, _CHUNK):
             rest = self.read(start, min(_CHUNK, self._size - start))
             if rest != bytes(len(rest)):
                 raise self._damaged(start + len(rest) - len(rest.lstrip(b"\0")))
 
     def _extension(self, kind: bytes, offset: int, size: int) -> Iterator[tuple[str, str]]:
-        """Yields what the header of a name, or of pax records, says about the members behind it."""
+        """Yields the fields in a header of a name, or of pax records, for the next members."""
         if size > _MOST_NAME_BYTES:
             raise self._damaged(offset)
         content = self.read(offset, size)
@@ -335,7 +336,7 @@ class _TarFile:
             end = start + int(found[1]) if found else 0
             if not found or not found.end() < end <= size or content[end - 1] != ord("\n"):
                 raise self._damaged(offset)
-            if found[2].startswith(b"GNU.sparse."):  # its size is not that of its content
+            if found[2].startswith(b"GNU.sparse."):  # the size differs from that of the content
                 raise self._damaged(offset)
             if found[2] in (b"path", b"linkpath", b"size"):
                 value = content[found.end() : end - 1]
@@ -357,7 +358,7 @@ class _TarFile:
 
 
 def _number(field: bytes) -> int:
-    """Octal digits, or a binary number of GNU; -1 if neither."""
+    """Returns the number in a field, octal digits or GNU's binary form; -1 if neither."""
     if field[0] & 0x80:
         if field[0] & 0x40:  # negative
             return -1
@@ -371,7 +372,7 @@ def _number(field: bytes) -> int:
 
 def _name_in(header: bytes) -> str:
     name = _text(header[:100])
-    # GNU's own format has times in the place of ustar's prefix.
+    # GNU's format has times in the place of ustar's prefix.
     prefix = _text(header[345:500]) if header[257:263] == b"ustar\0" else ""
     return f"{prefix}/{name}" if prefix else name
 

@@ -1,7 +1,7 @@
-"""Images in the tar files of others (data=webdataset), with their labels beside them.
+"""Images in tar files that others have written (data=webdataset), with their labels.
 
-As the `webdataset` package writes them, see tar_samples.py. All headers are read once, at the
-start; then images are read in any order, each with one read.
+The files are as the `webdataset` package writes them, see tar_samples.py. All headers are read once
+at the start; then images are read in any order, each with one read.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from entry_point.job.text import counted
 
 
 def list_tars(tree: Tree, _: DataConfig, labeled: bool) -> Rows:
-    """Returns the images of the tar files in a folder, or of those of a pattern with braces.
+    """Returns the images of the tar files in a folder, or of a pattern with braces.
 
-    A word of a tar file's path may tell the split. Tar files of no split are not read if others are
-    of one. Raises DataError.
+    A word in a tar file's path may name the split; then tar files of no split are not read. Raises
+    DataError.
     """
     folder, every = _tar_files(tree)
     words, left_out = words_of_files(every, skip=labeled)
     tars = [*words]
-    states = [FileState.of(f"{folder}/{tar}") for tar in tars]  # before they are read
+    states = [FileState.of(f"{folder}/{tar}") for tar in tars]  # before the files are read
     found = [read_samples(f"{folder}/{tar}", labeled) for tar in tars]
     file_of = np.repeat(np.arange(len(tars), dtype=np.int32), [*map(len, found)])
     samples = [*itertools.chain.from_iterable(found)]
@@ -70,10 +70,10 @@ def _tar_files(tree: Tree) -> tuple[str, list[str]]:
 
 
 def expanded(pattern: str) -> list[str]:
-    """Returns what a shell makes of the braces: `{000..146}` counts, `{train,val}` chooses."""
+    """Expands braces like a shell: `{000..146}` counts, `{train,val}` lists."""
     choices = list[list[str]]()
     for i, part in enumerate(re.split(r"\{([^{}]*)\}", pattern)):
-        if i % 2 == 0:  # between braces
+        if i % 2 == 0:  # text between braces
             choices.append([part])
         elif counts := re.fullmatch(r"(\d+)\.\.(\d+)", part):
             first, last = counts.groups()
