@@ -77,8 +77,8 @@ class DecodedBatch(NamedTuple):
     stale: Tensor
     """bool `(N,)`: images that were decoded although their side index does not fit the file."""
     new_indexes: list[Tensor]
-    """With `make_indexes`, for each image what `index_jpeg` returns; empty for an image that has
-    failed or whose index fits."""
+    """With `make_indexes`, the result of `index_jpeg` for each image; empty for images that failed
+    or whose index fits."""
 
 
 def decode_crop_resize_batch(

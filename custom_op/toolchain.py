@@ -45,7 +45,7 @@ class Toolchain:
     compiler: str
     """The path."""
     arguments: tuple[str, ...]
-    """What `CXX` has after the program: `g++` of `ccache g++`, or options."""
+    """The words after the program in `CXX`: `g++` in `ccache g++`, or options."""
     flags: tuple[str, ...]
     """Without paths."""
     macros: str

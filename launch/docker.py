@@ -67,7 +67,7 @@ CHANNELS = {
 }
 QUOTES = "'\""  # of Hydra, as around a comma
 NOT_STARTED = 125  # exit code of `docker run`, as for GPUs that are missing
-# What a job writes to, in its run folder.
+# Folders of the run that a job writes to.
 WRITTEN = ("model", "output", "checkpoints")
 
 
@@ -88,7 +88,7 @@ def train(arguments: Sequence[str]) -> int:
     for part in WRITTEN:
         (folder / part).mkdir(exist_ok=True)
     if code:
-        # A folder of this code alone: the run's last job may still use its own.
+        # A folder per version of the code: the run's last job may still use an earlier one.
         channels[own_code.CHANNEL] = run.channels / f"{own_code.CHANNEL}-{code.hash}"
         code.write(channels[own_code.CHANNEL])
         variables[own_code.HASH] = code.hash
@@ -150,7 +150,7 @@ def run_container(engine: Engine, name: str, *arguments: str) -> int:
     Ctrl-C and SIGTERM reach the job as SIGTERM, as SageMaker's do; the second of them kills it.
     """
     requests: list[int] = []
-    # Before there is a container: it would outlive a signal that ends this process.
+    # Before the container starts, which would outlive a signal that ends this process.
     for number in stop_signals():
         signal.signal(number, lambda number, _: requests.append(number))
     process = subprocess.Popen(
@@ -207,7 +207,7 @@ def bind(source: Path, target: str, *options: str) -> str:
 
 
 def on_this_machine(path: str) -> Path:
-    """Returns the path that is meant; in ``key=~/folder`` the shell leaves the ``~`` as it is."""
+    """Expands ``~``, which the shell leaves as it is in ``key=~/folder``."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - Path's raises for an unknown user
 
 
@@ -240,7 +240,7 @@ def split_channels(arguments: Sequence[str]) -> tuple[dict[str, Path], list[str]
             overrides.append(f"{key}={spell(str(IN_CONTAINER / name / path.name))}")
         elif key in CHANNELS and name != "training":  # where the job looks by default
             overrides.append(f"{key}={IN_CONTAINER / name}")
-    # Where `local-train` looks for it, whatever setting asks for it, such as experiment=finetune.
+    # The folder that `local-train` uses for any setting that needs it, as experiment=finetune.
     if Path(PRETRAINED).is_dir():
         channels.setdefault(PRETRAINED, Path(PRETRAINED).resolve())
     return channels, overrides

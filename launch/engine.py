@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from entry_point.job.program import UserError
 
-# What an image is, its name, and where it goes; BUILD_OPTIONS may have secrets.
+# Variables for the image's content, name and registry; not BUILD_OPTIONS, which may have secrets.
 VARIABLES = ("DEVICE", "BASE_IMAGE", "PREBUILD", "EXTRAS", "IMAGE", "REGISTRY", "ENGINE")
 
 

@@ -32,7 +32,7 @@ class OwnCode:
         return f"code {self.hash}: {counted(len(self.files), 'file')}, {size / 1e3:,.1f} kB"
 
     def write(self, folder: Path) -> None:
-        """Write the files into a folder of this code; what it has stays untouched."""
+        """Write the files into a folder for this code; existing files stay untouched."""
         for name, content in self.files.items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -55,7 +55,7 @@ def split_code(arguments: Sequence[str]) -> tuple[OwnCode | None, list[str]]:
 
 
 def collect(root: Path = ROOT) -> OwnCode:
-    """Read what is sent: everything but hidden files and bytecode. Follows links.
+    """Read the files to send, all but hidden files and bytecode. Follows links.
 
     Raises UserError if there is too much.
     """
@@ -85,7 +85,7 @@ def _paths(root: Path) -> Iterator[Path]:
 
 
 def require_free_channel(names: Iterable[str], key: str) -> None:
-    """Raise UserError if a channel of the user's has the name of the code's."""
+    """Raise UserError if one of the user's channels has the name of the code's."""
     if own_code.CHANNEL in names:
         raise UserError(
             f"{key}.{own_code.CHANNEL}: job.code=true sends your code in a channel of this name; "

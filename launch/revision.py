@@ -20,7 +20,7 @@ def commit() -> str:
 
 
 def is_committed(name: str) -> bool:
-    """Returns whether what `commit` returned identifies the tree."""
+    """Returns whether `name`, a result of `commit`, identifies the tree."""
     return name != UNTRACKED and not name.endswith("-dirty")
 
 

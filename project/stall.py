@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn.functional import conv2d
 
 MASKED = 64
-"""Of 256."""
+"""Pixels are masked with a probability of this many 256ths."""
 
 
 class Stall:

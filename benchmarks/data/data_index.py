@@ -59,8 +59,8 @@ def measured(root: Path, indexed: Path, workers: int) -> dict[str, NDArray[np.fl
     data = DataConfig(format="folder", root=str(root))
     read = partial(epochs.of_dataset, workers=workers)
     making = Making(indexed / f"caches-{workers}", partial(read, data))
-    # What follows the first epoch runs while the kernel writes its indexes: as the order turns
-    # every round, that is the second epoch as often as the indexed files.
+    # The kernel still writes indexes of the first epoch while the next contender runs. The order
+    # rotates, so this is the second epoch as often as the indexed files.
     contenders = {
         SECOND: making.second,
         FIRST: making.first,

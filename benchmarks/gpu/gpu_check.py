@@ -172,9 +172,9 @@ def serving(plan: Plan) -> list[Case]:
 PARTS: dict[str, Callable[[Plan], list[Case]]] = {
     part.__name__: part for part in (tests, goal, recipes, options, peers, serving)
 }
-"""By worth."""
+"""Parts in the order of their value."""
 WITHOUT_A_NAME = tuple(part for part in PARTS if part != "options")
-"""What runs if no part is named: all that fits into ten minutes."""
+"""Parts that run if none is named: all that fits into ten minutes."""
 
 
 def job(

@@ -71,18 +71,18 @@ compiled ResNet-50, and alternate with it; one pays if all of that interval is a
 
 @dataclass
 class Outcome:
-    """How one round of a case ended, and what it measured."""
+    """The end of a round of a case, and its measurements."""
 
     case: str
     round: int
     estimate: float
     """Seconds."""
     ended: str = ENDED
-    """By itself with this exit code, or CUT_OFF or SKIPPED."""
+    """The exit code if it ended by itself, CUT_OFF or SKIPPED."""
     why: str = ""
     seconds: float = 0.0
     values: dict[str, Any] = field(default_factory=dict)
-    """Of a job: by key, a value per epoch after the first, and the losses of the first."""
+    """For a job: by key, a value per epoch after the first, and the losses of the first."""
 
     def __str__(self) -> str:
         return f"{self.ended}: {self.why}" if self.why else self.ended
@@ -90,7 +90,7 @@ class Outcome:
 
 @dataclass
 class Result:
-    """What a part measured, which code, and where: PART.json."""
+    """The measurements of a part, of which code, and where; stored in PART.json."""
 
     part: str
     files: str
@@ -113,7 +113,7 @@ class Result:
 
 
 Results = Mapping[str, Result]
-"""By part."""
+"""Results by part."""
 Cases = Mapping[str, Sequence[Outcome]]
 """Case -> its rounds."""
 Judged = tuple[str, str]

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).resolve().parents[2]
 KIT = "kit.tar.xz"
 INSTALLED = ("torch", "torchvision", "numpy")
-"""What the machine must have; all other packages are carried."""
+"""Packages that the machine must have; all others are carried."""
 TESTING = ("pytest", "pytest-timeout", "pluggy", "iniconfig", "hypothesis", "sortedcontainers")
 SOURCES = ("antlr4-python3-runtime",)
 """Published as sources only."""

@@ -57,9 +57,9 @@ class Policy:
     torchvision: nn.Module
     ours: AugmentConfig
     word: str = ""
-    """What the other libraries know it by; empty: not at all."""
+    """Its name in the other libraries; empty if they lack it."""
     views: int = 1
-    """Of each image. SimCLR's are not erased."""
+    """Number of views of each image; those of SimCLR are not erased."""
 
     def table(self) -> Tensor:
         """Returns the operations of a batch, for the operator."""

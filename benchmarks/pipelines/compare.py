@@ -34,12 +34,12 @@ COMPARISON = (
 @dataclass(frozen=True)
 class Compared:
     wrong_labels: int
-    """Of `images`."""
+    """Number of the `images` with another label."""
     images: int
     differences: Tensor
-    """Of each image: the mean over its pixels, in levels of 255."""
+    """Mean difference of each image over its pixels, in levels of 255."""
     largest: float
-    """Of all pixels."""
+    """Largest difference of a pixel."""
 
     @property
     def agrees(self) -> bool:

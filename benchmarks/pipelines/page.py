@@ -28,7 +28,7 @@ PHONES = (
     f"of {PHONES_BATCH}:\n"
 )
 SHOWN = ("threads", DALI_READER, "spdl.io", *PEERS, "pillow")
-"""In README's picture from top to bottom, if they were measured."""
+"""Engines in README's picture from top to bottom, if they were measured."""
 INK = {"light": "#1f2328", "dark": "#f0f6fc"}
 CPU_TIME = "CPU ms/image (less is better)"
 _PACKAGES = (

@@ -76,7 +76,7 @@ class Measurement:
 
     @property
     def figures(self) -> tuple[float, ...]:
-        """What is compared."""
+        """Returns the figures to compare."""
         return self.rate, self.cpu_ms, self.own_megabytes, self.result.megabytes
 
 

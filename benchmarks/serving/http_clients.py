@@ -32,13 +32,13 @@ class Order:
 
 @dataclass
 class Sent:
-    """What the clients measured together."""
+    """The result of all clients together."""
 
     per_second: float
     seconds: list[float]
-    """Of each request."""
+    """Latency of each request."""
     cpu_seconds: float
-    """Of this process."""
+    """CPU time of this process."""
 
 
 def send(order: Order) -> Sent:

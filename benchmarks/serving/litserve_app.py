@@ -20,7 +20,7 @@ from entry_point.model_folder import load_model
 from tests.entry_point.prediction.predicted import center_crop
 
 _MAX_BATCH, _MAX_WAIT_S = 8, 0.002
-"""Those of `serve` on a CPU."""
+"""The values of `serve` on a CPU."""
 Predict = Callable[[Tensor], Tensor]
 """uint8 (N, 3, image_size, image_size) -> answers (N, classes)."""
 

@@ -1,4 +1,4 @@
-"""What the serving benchmark compares: this server, and functions that are called without HTTP."""
+"""Contenders of the serving benchmark: this server, LitServe, and functions called without HTTP."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ Answer = Callable[[bytes], object]
 
 @dataclass
 class Round:
-    """What one contender did in one round."""
+    """The result of a contender in a round."""
 
     per_second: float
     seconds: list[float]
-    """Of each request."""
+    """Latency of each request."""
     cpu_ms: float
     """Per request: of the server, or of this process where there is none."""
     client_cpu_ms: float = field(default=float("nan"))

@@ -68,7 +68,7 @@ METHOD = (
 Case = tuple[str, int | None]
 """A contender and its number of clients."""
 Figures = dict[str, float]
-"""By column of the tables."""
+"""Figures by column of the tables."""
 RATE, P50, P99, CPU, CLIENTS_CPU = "requests/s", "p50, ms", "p99, ms", "CPU ms", "clients' CPU ms"
 EVENT_LOOP = "of these, event loop"
 

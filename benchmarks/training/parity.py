@@ -64,7 +64,7 @@ METHOD = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a run adds to PLAIN here, and to the defaults of torchvision_loop's Options there."""
+    """Settings of a run, besides PLAIN here and the defaults of Options in torchvision_loop."""
 
     name: str
     images: int

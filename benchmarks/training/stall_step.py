@@ -115,7 +115,7 @@ class Figures:
 
     @classmethod
     def of(cls, rounds: Sequence[tuple[Times, float]]) -> Figures:
-        """Of the times of the steps, and the CPU seconds, of each round."""
+        """Returns the figures for the step times, and the CPU seconds, of each round."""
         columns = [COLUMNS.index(part) for part in ("step", "data_wait")]
         of_steps = [times[:, columns] for times, _ in rounds]
         step, data_wait = 1e3 * np.median([times.mean(0) for times in of_steps], 0)

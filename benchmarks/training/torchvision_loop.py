@@ -38,7 +38,7 @@ class Options:
     augment: bool = False
     mix: bool = False
     apart: bool = False
-    """As on eight ranks, where an image's repeats go to different ones: they are not blended."""
+    """Separates the repeats of an image, as on eight ranks, so that they are not blended."""
 
 
 def digits_net(classes: int) -> nn.Module:

@@ -15,9 +15,9 @@ from entry_point.job.program import ExitCode, UserError, run_for_reader
 from launch.aws_cli import is_dry_run
 
 ATTEMPTS = 6
-"""Of a call that is throttled, or gets no answer."""
+"""Number of attempts for a call that is throttled, or gets no answer."""
 _LOGIN = "run `aws sso login` or `aws configure`, or set AWS_PROFILE"
-# After these, nobody knows whether AWS has done what it was asked for.
+# After these errors, it is unknown whether AWS has carried out the request.
 _UNANSWERED = (
     exceptions.ReadTimeoutError,
     exceptions.ConnectionClosedError,
@@ -62,7 +62,7 @@ def run_and_explain(command: Callable[[], int]) -> int:
 
     Ctrl-C gives 130, SIGTERM 143. Any other error is a bug and keeps its traceback.
     """
-    # It logs the traceback of a login that is over, before it raises the error.
+    # botocore logs the traceback of an expired login before it raises the error.
     logging.getLogger("botocore").setLevel(logging.ERROR)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(ExitCode.TERMINATED))
     try:
@@ -122,7 +122,7 @@ def refuse_dry_run(command: str) -> None:
 
 
 def print_request(request: dict[str, Any]) -> None:
-    """What a dry run prints; it needs neither credentials nor a network."""
+    """Print a request, as a dry run does, without credentials or network."""
     sys.stdout.write(json.dumps(request, indent=2, ensure_ascii=False) + "\n")
 
 

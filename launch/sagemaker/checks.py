@@ -40,7 +40,7 @@ _ECR_IMAGE = re.compile(
     r"\d{12}\.dkr\.ecr(?:-fips)?\.(?P<region>[a-z0-9-]+)\.[a-z0-9.-]+/"
     r"[a-z0-9._/-]+(?::(?P<tag>[\w.-]+))?(?:@sha256:[0-9a-f]{64})?"
 )
-# How the tag of an image names its device.
+# The device in the tag of an image.
 _DEVICE_IN_TAG = {"GPU": re.compile(r"(^|[-_.])(gpu|cu\d+)"), "CPU": re.compile(r"(^|[-_.])cpu")}
 
 
@@ -293,7 +293,7 @@ def _missing_path(
     """Yields why a job does not find a value of a setting, which it looks up at `inside`."""
     path = PurePosixPath(inside or value)
     if value.startswith("s3://"):
-        # Of a file, the channel is the prefix that it lies in.
+        # For a file, the channel is its prefix.
         prefix, file = value.rsplit("/", 1) if path.suffix else (value.rstrip("/"), "")
         yield (
             f"{key}={value}: must be a path in the container; give the prefix as a channel: "

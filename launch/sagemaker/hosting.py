@@ -50,7 +50,7 @@ VARIANT = "AllTraffic"
 # own default has an older driver than the image's CUDA needs.
 GPU_AMI = "al2023-ami-sagemaker-inference-gpu-4-1"
 STARTUP_S = 600
-"""That a container may take to load the model."""
+"""Seconds that a container may take to load the model."""
 _POLL_S, _MOST_POLLS = 15, 240
 _LAST_LINES = 10
 # Settings of a launch that an endpoint has; a dry run takes more from them, see `_deploy`.
@@ -252,7 +252,7 @@ def _create(session: Any, name: str, planned: dict[str, dict[str, Any]]) -> None
         endpoint = sagemaker.describe_endpoint(EndpointName=name)
         if endpoint["EndpointStatus"] != "Failed":
             raise
-        # What the container printed last often says more than SageMaker's reason.
+        # The container's last lines often explain more than SageMaker's reason.
         log = Log(aws_client(session, "logs"), f"/aws/sagemaker/Endpoints/{name}", VARIANT)
         sys.stderr.writelines(f"{line}\n" for line in [*log.new_lines()][-_LAST_LINES:])
         reason = endpoint.get("FailureReason", "failed")

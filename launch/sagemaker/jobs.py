@@ -22,10 +22,10 @@ from launch.sagemaker.aws import ATTEMPTS, aws_client
 from launch.sagemaker.s3 import split_s3
 from launch.sagemaker.training_request import host_counts
 
-# Where local runs are, too.
+# The folder of local runs, to which jobs are downloaded.
 RUNS = Path("runs")
 FINAL = ("Completed", "Failed", "Stopped")
-# Of each call while a job is followed: outages of some minutes.
+# Attempts per call while a job is followed, for outages of some minutes.
 _PATIENT_ATTEMPTS = 50
 _SHOWN = 10
 _PAUSE_S = 5.0

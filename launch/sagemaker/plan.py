@@ -31,7 +31,7 @@ class Plan:
     train: TrainConfig
     """The job's own config, as the job will read the request."""
     code: OwnCode | None
-    """What `job.code=true` sends."""
+    """The code that `job.code=true` sends."""
 
     @property
     def channels(self) -> dict[str, dict[str, Any]]:

@@ -78,7 +78,7 @@ def pack(arguments: Sequence[str]) -> Job | None:
     request = _request(config, {"input": (f"{source}/", SHARDED)}, output, ["optimize", *overrides])
     if session and member_of(request, f"{_CLUSTER}.InstanceCount") != 1:
         names = first_names(aws_client(session, "s3"), source, "source")
-        # Of tar and Parquet files, a host's share may lack a split.
+        # A host's share of tar or Parquet files may lack a split.
         if names and all(name.lower().endswith((".tar", ".parquet")) for name in names):
             found.append(
                 f"source={source}: holds {names[0].rpartition('/')[2]}; several hosts can share "
@@ -274,7 +274,7 @@ def _problems(
         if member_of(config.job.request, member) is not None:
             yield f"job.request.{member}: set by the launcher; drop it"
     (source_key, source), (key, output) = uris.items()
-    # What a job writes must not become part of what the next one reads.
+    # The output of a job must not become input of the next one.
     if f"{output}/".startswith(f"{source}/"):
         yield f"{key}={output}: must not be inside {source_key}={source}; choose another prefix"
     image, kind = "AppSpecification.ImageUri", f"{_CLUSTER}.InstanceType"

@@ -24,7 +24,7 @@ WRITTEN = {
 """Members of the request -> the folder that the job writes for them."""
 _LONGEST_NAME = 63
 _GPU_TYPE = re.compile(r"ml\.[pg]\d")
-# What these lines name, `checks` names by its setting.
+# Problems in these lines are reported by `checks` under their settings.
 _NAMED_BY_SETTING = (
     *('"RoleArn"', '"ImageUri"'),  # of job.role and target.image, the others of job.output
     *('"OutputDataConfig"', '"S3OutputPath"', '"S3Uri"'),
