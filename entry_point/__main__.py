@@ -20,7 +20,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-from entry_point.config.config_errors import near
+from entry_point.config.config_errors import did_you_mean
 from entry_point.job import own_code
 from entry_point.job.processing import is_processing
 from entry_point.job.program import (
@@ -151,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
         arguments = ["train"]
     command, *others = arguments
     if command not in COMMANDS:
-        known = f"must be one of {', '.join(COMMANDS)}{near(command, COMMANDS)}"
+        known = f"must be one of {', '.join(COMMANDS)}{did_you_mean(command, COMMANDS)}"
         sys.stderr.write(f"entry_point: {printable(command)}: no such command, {known}\n")
         return ExitCode.USAGE
     if command == "train":

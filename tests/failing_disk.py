@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from entry_point.data import patience
+from entry_point.data import retries
 from entry_point.job.program import run_program
 
 
@@ -93,7 +93,7 @@ class Disk:
         self.met, self._open, self._scandir = threading.Event(), os.open, os.scandir
         patch.setattr(os, "open", self.open)
         patch.setattr(os, "scandir", self.scandir)
-        patch.setattr(patience, "PAUSES", (0.0, 0.0, 0.0))
+        patch.setattr(retries, "PAUSES", (0.0, 0.0, 0.0))
 
     def fails(self, end: str, times: int = FOR_EVER, error: int = errno.ESTALE) -> None:
         self.end, self.times, self.error = end, times, error
@@ -225,7 +225,7 @@ def printed_of_tables(folder: Path) -> dict[str, str]:
 
 
 def main(photographs: Path, folder: Path) -> None:
-    patience.PAUSES = (0.0, 0.0, 0.0)
+    retries.PAUSES = (0.0, 0.0, 0.0)
     found: dict[str, Any] = {}
     for name, (path, reading) in readings(photographs, folder).items():
         expected = reading()

@@ -36,7 +36,7 @@ from benchmarks.pipelines.table import ENGINES, ON_FILES, ON_INDEXED, Measuremen
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.checking import check_config
 from entry_point.config.compose import set_values
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, did_you_mean
 from entry_point.config.overrides import parse_overrides
 from entry_point.config.schema import SETTINGS, Bool, Count, Int, Positive
 from entry_point.config.usage import print_settings
@@ -94,7 +94,7 @@ class BenchConfig:
     def __post_init__(self) -> None:
         for way in self.ways or ():
             if way not in (known := (*ALWAYS, *MODULES)):
-                message = f"must be one of {', '.join(known)}{near(way, known)}"
+                message = f"must be one of {', '.join(known)}{did_you_mean(way, known)}"
                 raise ConfigError("ways", way, message)
         every = self.publish and self.ways is None
         if every and (missing := [p for p in PEERS if not installed(PEERS[p].module)]):

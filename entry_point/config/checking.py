@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 Node = Mapping[str, Any]
@@ -51,7 +51,7 @@ def _explain(mistake: Any, schema: type, group: str) -> ConfigError:
     elif kind == "string_type" and isinstance(value, int | float):
         message += "; in a file of configs/, write the text in quotes"
     else:
-        message += near(str(value), re.findall("'(.*?)'", context.get("expected", "")))
+        message += did_you_mean(str(value), re.findall("'(.*?)'", context.get("expected", "")))
     key = f"{group}.{path}".strip(".")
     if isinstance(value, dict) and (is_unknown or kind == "missing"):  # a whole group
         return ConfigError(key, message=message)

@@ -18,7 +18,7 @@ from omegaconf.errors import OmegaConfBaseException
 from pydantic import TypeAdapter
 
 from entry_point.config.checking import as_setting, check_config
-from entry_point.config.config_errors import ConfigError, near, refuse_in_value
+from entry_point.config.config_errors import ConfigError, did_you_mean, refuse_in_value
 from entry_point.config.override_text import spell
 from entry_point.config.overrides import as_typed, parse_overrides, typed_value
 from entry_point.config.retired import with_later, without_retired
@@ -196,4 +196,4 @@ def _no_such_option(group: str, option: str, options: Sequence[str], schema: typ
     """Returns the message for an option that a group does not have, with the allowed ones."""
     instead = as_setting(group, option, schema)
     allowed = ", ".join(options) + (f", or set {instead}" if instead.endswith(f"={option}") else "")
-    return f"must be one of {allowed}{near(option, options)}"
+    return f"must be one of {allowed}{did_you_mean(option, options)}"

@@ -47,7 +47,7 @@ def shown(value: object, write: Callable[[str], str] = str) -> str:
     return write(value) if isinstance(value, str) else str(value)
 
 
-def near(value: str, allowed: Iterable[str]) -> str:
+def did_you_mean(value: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean X?` with the allowed value closest to a typo, ignoring case; empty if
     none is close."""
     known = {each.lower(): each for each in allowed}

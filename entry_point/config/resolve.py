@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, TypeVar
 
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, did_you_mean
 from entry_point.config.retired import retired
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ def check_name(key: str, name: str, known: Collection[str]) -> None:
     is_path = "." in name and all(part.isidentifier() for part in name.split("."))
     if name not in known and not is_path:
         words = f"one of {', '.join(known)}, or " if known else ""
-        message = f"must be {words}a dotted path to your own code{near(name, known)}"
+        message = f"must be {words}a dotted path to your own code{did_you_mean(name, known)}"
         raise ConfigError(key, name, message)
 
 
@@ -66,7 +66,7 @@ def _import(key: str, path: str) -> Any:
         raise ConfigError(key, path, f"{module_name} cannot be imported ({reason})") from error
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
-        message = f"{module_name} has no {attribute}{near(attribute, names)}"
+        message = f"{module_name} has no {attribute}{did_you_mean(attribute, names)}"
         raise ConfigError(key, path, message)
     return getattr(module, attribute)
 
@@ -112,7 +112,7 @@ def check_call(
         if name not in taken and not takes_any:
             allowed = [each for each in list(taken)[len(given) :] if each not in named]
             message = f"no such argument; {called} takes {', '.join(allowed) or 'none'}"
-            raise ConfigError(f"{key}.{name}", value, f"{message}{near(name, allowed)}")
+            raise ConfigError(f"{key}.{name}", value, f"{message}{did_you_mean(name, allowed)}")
     try:
         signature.bind(*given, **named, **kwargs)
     except TypeError as error:

@@ -9,7 +9,7 @@ from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from entry_point.config.checking import check_config
-from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.config_errors import ConfigError, did_you_mean, shown
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import SETTINGS, Float, Share, Words
 from entry_point.job.known_tasks import LOSS, TASKS, KnownTask
@@ -99,7 +99,7 @@ class TaskConfig:
             raise ConfigError("task.class_weights", self.class_weights, message)
         metrics = [metric.name for metric in (*task.metrics, LOSS)]
         if self.best is not None and self.best not in metrics:
-            message = f"must be one of {', '.join(metrics)}{near(self.best, metrics)}"
+            message = f"must be one of {', '.join(metrics)}{did_you_mean(self.best, metrics)}"
             raise ConfigError("task.best", self.best, message)
 
 

@@ -17,7 +17,7 @@ from pydantic.dataclasses import dataclass
 from entry_point.config.augment_config import AugmentConfig
 from entry_point.config.checking import check_config
 from entry_point.config.compose import load_config, resolved_yaml
-from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.config_errors import ConfigError, did_you_mean, shown
 from entry_point.config.data_config import DataConfig, PipelineConfig
 from entry_point.config.resolve import check_name
 from entry_point.config.schema import (
@@ -234,7 +234,7 @@ class TrainConfig:
         words = [name.rpartition(".")[2] for name in self.loggers]
         for word, kwargs in self.logger_kwargs.items():
             if word not in words:
-                message = f"loggers={shown(self.loggers)} has no {word}{near(word, words)}"
+                message = f"loggers={shown(self.loggers)} has no {word}{did_you_mean(word, words)}"
                 raise ConfigError(f"logger_kwargs.{word}", kwargs, message)
         if (task := TASKS.get(self.task.name)) is not None:
             # The default task reads any labels, as nobody has chosen it.

@@ -28,11 +28,11 @@ from entry_point.data.decode.pillow import PillowDecoder
 from entry_point.data.engines.batch_maker import BatchMaker, Engine, Outcome
 from entry_point.data.errors import DataError
 from entry_point.data.loader_spec import CPU, LoaderSpec
-from entry_point.data.patience import hurried
 from entry_point.data.plan.crops import CropPlanner
 from entry_point.data.plan.order import EpochPlan, Plan, RangePlan, draw_weights
 from entry_point.data.plan.policies import build_augmenter
 from entry_point.data.plan.stream_order import StreamPlan
+from entry_point.data.retries import without_retries
 from entry_point.data.sources.dataset import Dataset, open_dataset
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.source import Source
@@ -100,7 +100,7 @@ class Loader:
         """End the threads and processes."""
         self._closed = True
         self._stop()
-        with hurried():
+        with without_retries():
             self._reader.shutdown(cancel_futures=True)
         self._maker.decoder.close()
 

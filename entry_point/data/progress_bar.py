@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from entry_point.data.patience import hurried
+from entry_point.data.retries import without_retries
 from entry_point.job.cores import usable_cores
 from entry_point.job.run_folder import logs_are_collected
 
@@ -85,5 +85,5 @@ def in_threads(
     try:
         yield from track(results(), total, title, done)
     finally:
-        with hurried():
+        with without_retries():
             pool.shutdown(cancel_futures=True)

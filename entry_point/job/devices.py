@@ -125,7 +125,7 @@ def join_devices(wanted: Wanted) -> Iterator[Devices]:
     device = _choose_device(wanted.device, local_rank)
     if device.type == "cuda":
         torch.cuda.set_device(device)
-        stay_near(device)
+        bind_near(device)
     torch.backends.cudnn.benchmark = not wanted.deterministic
     if wanted.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
@@ -218,7 +218,7 @@ def _set_precision(precision: str, device: torch.device) -> torch.dtype | None:
     return {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision)
 
 
-def stay_near(device: torch.device) -> None:
+def bind_near(device: torch.device) -> None:
     """Bind this thread, and all that it starts, to the cores of the GPU's NUMA node.
 
     Batches are then written into memory that the GPU reaches without crossing to another socket.

@@ -13,7 +13,7 @@ import torch
 import torchvision
 from torch import nn
 
-from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.config_errors import ConfigError, did_you_mean, shown
 from entry_point.config.resolve import TIMM, call, check_call, require_package, resolve
 from entry_point.config.train_config import ModelConfig
 from entry_point.training.dense_models import PyramidHead, segmentation_models
@@ -128,7 +128,7 @@ def torchvision_builder(name: str) -> Callable[..., nn.Module]:
             "model.name",
             name,
             f"must be a classification or segmentation model of torchvision, timm/NAME "
-            f"or package.function{near(name, names)}",
+            f"or package.function{did_you_mean(name, names)}",
         )
     builder: Callable[..., nn.Module] = torchvision.models.get_model_builder(name)
     return builder
@@ -216,7 +216,7 @@ def require_timm_model(name: str) -> str:
     architecture, _, tag = wanted.partition(".")
     published = timm.list_pretrained(f"{architecture}.*")
     if not timm.is_model(architecture) or (tag and wanted not in published):
-        nearest = near(wanted, [*published, *timm.list_models()])
+        nearest = did_you_mean(wanted, [*published, *timm.list_models()])
         message = f"timm {timm.__version__} has no such model or weights{nearest}"
         raise ConfigError("model.name", name, message)
     return wanted

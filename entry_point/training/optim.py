@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from entry_point.config.config_errors import ConfigError, near, shown
+from entry_point.config.config_errors import ConfigError, did_you_mean, shown
 from entry_point.config.resolve import call, resolve
 from entry_point.config.train_config import OPTIMIZERS, OptimConfig
 
@@ -51,7 +51,7 @@ def build_optimizer(
         for name in arguments.keys() - optimizer.defaults.keys():
             key, taken = f"optim.groups.{pattern}.{name}", list(optimizer.defaults)
             message = f"no such argument of a group; {config.name} takes {', '.join(taken)}"
-            raise ConfigError(key, arguments[name], message + near(name, taken))
+            raise ConfigError(key, arguments[name], message + did_you_mean(name, taken))
     return optimizer
 
 

@@ -13,8 +13,8 @@ from entry_point.data.batch import Batch
 from entry_point.data.decode.allocation import pinned_memory, reused_memory
 from entry_point.data.engines.batch_maker import BatchMaker, Outcome, Request
 from entry_point.data.loader_spec import AHEAD, DALI_CALLERS, LoaderSpec
-from entry_point.data.patience import hurried
 from entry_point.data.plan.samples import Ints
+from entry_point.data.retries import without_retries
 
 MakeBatch = Callable[[int, Ints], Batch]
 """Makes the batch for a Request."""
@@ -48,7 +48,7 @@ class ThreadEngine:
 
     def stop(self) -> None:
         """See Engine. Waits for the batches in progress."""
-        with hurried():
+        with without_retries():
             while self._pipeline is not None:
                 try:
                     self._pipeline.stop()

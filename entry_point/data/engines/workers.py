@@ -72,7 +72,7 @@ class WorkerEngine:
             # Otherwise Python 3.14 pickles the source, which may hold an open file, and each worker
             # imports torch.
             multiprocessing_context="fork" if self._workers and _ON_LINUX else None,
-            worker_init_fn=partial(_leave_the_end_to, os.getpid()),
+            worker_init_fn=partial(_set_up_worker, os.getpid()),
         )
         # A worker that collected the trainer's garbage would finalize objects of threads that do
         # not exist after the fork, and crash, as with DALI's pipelines.
@@ -88,7 +88,7 @@ class WorkerEngine:
         self._running.close()
 
 
-def _leave_the_end_to(trainer: int, _worker: int) -> None:
+def _set_up_worker(trainer: int, _worker: int) -> None:
     """Set a worker up: ignore SIGTERM from others than the trainer, and print no tracebacks.
 
     systemd, Slurm and `pkill` send SIGTERM to all processes, but the trainer needs this one until

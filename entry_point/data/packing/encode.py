@@ -88,7 +88,7 @@ def index_image(source: Source, index: int) -> tuple[bytes, str]:
     if not is_jpeg(jpeg):
         raise RejectedError("no JPEG")
     try:
-        return _prove(jpeg)
+        return _verified_index(jpeg)
     except JpegError as error:
         raise RejectedError(str(error)) from error
 
@@ -111,13 +111,13 @@ def _encode_jpeg(jpeg: Tensor) -> Encoded:
     except JpegError as error:
         decode_and_crop_jpeg(jpeg, 0, 0, *jpeg_size(jpeg))
         return _describe(jpeg, "kept", str(error))
-    index, reason = _prove(baseline)
+    index, reason = _verified_index(baseline)
     if not torch.equal(baseline, jpeg):
         return _describe(baseline, "rewritten", reason, index)
     return _describe(jpeg, "indexed" if index else "kept", reason, index)
 
 
-def _prove(jpeg: Tensor) -> tuple[bytes, str]:
+def _verified_index(jpeg: Tensor) -> tuple[bytes, str]:
     """Returns the file's side index, or why it has none.
 
     Decodes every pixel, so that a damaged file raises JpegError, and compares them with crops
@@ -186,7 +186,7 @@ def _to_jpeg(
             "shrink it with max_side"
         )
     jpeg = _tensor(_saved(stored, "JPEG", image, quality=options.quality, subsampling="4:4:4"))
-    return _describe(jpeg, how, lost, _prove(jpeg)[0])
+    return _describe(jpeg, how, lost, _verified_index(jpeg)[0])
 
 
 def _saved(stored: Image.Image, kind: str, original: Image.Image, **options: object) -> bytes:

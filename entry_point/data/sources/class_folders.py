@@ -32,7 +32,7 @@ from entry_point.data.sources.folder import (
 )
 from entry_point.data.sources.mask_folders import OF_PHOTOS, looks_like_masks
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, Files, Labels, PathList, Rows, Words
-from entry_point.data.sources.splits import split_called, splits_called
+from entry_point.data.sources.splits import split_named, splits_named
 from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ def list_classes(tree: Tree, *_: object) -> Rows:
     counts = [len(folder.images) for folder in held]
     labels = np.repeat(np.array([number[folder.name] for folder in held], np.int64), counts)
     top_of = np.repeat(np.array([folder.top for folder in held], np.int8), counts)
-    _tell(tree, levels)
+    _log_layout(tree, levels)
     words = Words("the folders", list(levels.tops), top_of)
     if levels.splits_inside:
         words = _words_inside(names)
@@ -200,14 +200,14 @@ def _refuse_photos_and_masks(root: Path, found: Sequence[_ClassFolder]) -> None:
         )
 
 
-def _tell(tree: Tree, levels: Levels) -> None:
+def _log_layout(tree: Tree, levels: Levels) -> None:
     """Log which folders are read, unless their names tell, and which folders beside are not."""
     root, read = tree.root, dict[str, set[str]]()
     for top in levels.tops.values():
         parts = top.split("/") if top else []
         for depth, name in enumerate(parts):
             read.setdefault("".join(f"{part}/" for part in parts[:depth]), set()).add(name)
-    if any(split_called(top) != split for split, top in levels.tops.items() if top):
+    if any(split_named(top) != split for split, top in levels.tops.items() if top):
         tops = ", ".join(f"{top} ({split})" if split else top for split, top in levels.tops.items())
         log.info("%s: the class folders lie in %s", root, printable(tops))
     beside = [
@@ -224,7 +224,7 @@ def _tell(tree: Tree, levels: Levels) -> None:
 
 def _words_inside(paths: Sequence[str]) -> Words:
     """Returns the words of the folders in class folders, as in `cat/train/1.jpg`."""
-    found = [split_called(path.split("/")[1]) or "" for path in paths]
+    found = [split_named(path.split("/")[1]) or "" for path in paths]
     words = sorted({*found})
     of = np.array([words.index(word) for word in found], np.int8)
     return Words("the folders in the class folders", words, of)
@@ -247,7 +247,7 @@ def find_levels(tree: Tree) -> Levels:
     if any(look.has_images for look in looks.values()):
         return Levels({"": ""})
     inner = sorted({name for look in looks.values() for name in look.folders})
-    splits = {split_called(name) for name in inner}
+    splits = {split_named(name) for name in inner}
     if "train" in splits and None not in splits and len(names) > 1:
         return Levels({"": ""}, splits_inside=True)
     filled = [name for name in looks if tree.leads_to_images(name, _DEEPEST, _LOOKED_AT)]
@@ -268,13 +268,13 @@ def _split_folders(tree: Tree, names: Sequence[str]) -> dict[str, str]:
 
     The folders are splits if one is `train`, or all are named as splits.
     """
-    root, found = tree.root, splits_called(names)
+    root, found = tree.root, splits_named(names)
     if "train" not in found.values() and len(found) < len(names):
         return {}
     others = [name for name in names if name not in found]
     if not any(tree.at(name).folders for name in found):
         beside = [name for name in others[:_LOOKED_AT] if tree.at(name).has_images]
-        if beside and len(found) > 1 and all(map(split_called, found)):
+        if beside and len(found) > 1 and all(map(split_named, found)):
             raise DataError(
                 f"{root}: {' and '.join(found)} may be splits, or classes as "
                 f"{printable(beside[0])}: they hold images themselves; rename them if they are "
@@ -297,10 +297,10 @@ def _unwrapped(tree: Tree, tops: Mapping[str, str]) -> dict[str, str]:
             (only,) = look.folders
             inner = tree.at(f"{top}/{only}")
             is_level = bool(inner.folders) and not inner.has_images
-            if only in known or top.count("/") > _DEEPEST or not (is_level or split_called(only)):
+            if only in known or top.count("/") > _DEEPEST or not (is_level or split_named(only)):
                 break
             top, look = f"{top}/{only}", inner
-        if len(look.folders) > 1 and all(map(split_called, look.folders)):
+        if len(look.folders) > 1 and all(map(split_named, look.folders)):
             if not any(tree.at(f"{top}/{name}").has_images for name in look.folders):
                 splits = " and ".join(look.folders)
                 raise DataError(

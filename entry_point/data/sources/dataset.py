@@ -123,7 +123,7 @@ def open_dataset(
         remedy = "call them train, val or test"
         remedy += ", or name another column with data.table.split" if rows.is_list else ""
         raise DataError(f"{root}: no image belongs to a split{splits.unused}: {remedy}")
-    _tell(root, rows, splits, labels if labeled else None)
+    _log_dataset(root, rows, splits, labels if labeled else None)
     _check_files(root, rows, splits, data)
     source = partial(_source, data, rows, labels, splits)
     return Dataset(data, root, [*splits.rows], splits.describe(), source)
@@ -151,7 +151,7 @@ def _source(data: DataConfig, rows: Rows, labels: Labels, splits: Splits, split:
     return found
 
 
-def _tell(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
+def _log_dataset(root: Path, rows: Rows, splits: Splits, found: Labels | None) -> None:
     """Log what was found, its splits, and its labels if they are needed."""
     labels = ""
     if found is not None:

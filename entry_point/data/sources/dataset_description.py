@@ -26,7 +26,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
 
 from entry_point.config.part import Part
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.job.text import escaped
 from entry_point.job.whole_file import write_text
@@ -213,7 +213,7 @@ def _in_common(part: Description) -> dict[str, Any]:
 
 
 def _files(root: Path) -> list[Path]:
-    names = patiently(os.listdir, root) if root.is_dir() else ()
+    names = with_retries(os.listdir, root) if root.is_dir() else ()
     return [root / name for name in sorted(names) if is_description(name)]
 
 
@@ -221,7 +221,7 @@ def require_shard(folder: Path, shard: Shard) -> None:
     """Raise DataError unless the shard's file in `folder` has the described size."""
     file = folder / shard.file
     try:
-        size = patiently(os.stat, file).st_size
+        size = with_retries(os.stat, file).st_size
     except FileNotFoundError as error:
         raise DataError(f"{file} is missing: copy it again or pack the dataset again") from error
     if size != shard.bytes:

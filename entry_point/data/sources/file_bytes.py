@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
+from entry_point.data.retries import with_retries
 
 _CHUNK = 1 << 22
 
@@ -52,10 +52,10 @@ def read_bytes(
 ) -> Tensor:
     """Returns `length` bytes from `start`, uint8; by default the whole file.
 
-    Raises OSError, ReadError (see `patiently`), or DataError if the file ends early or, with
+    Raises OSError, ReadError (see `with_retries`), or DataError if the file ends early or, with
     `state`, has been replaced since.
     """
-    return patiently(_read_once, file, start, length, state)
+    return with_retries(_read_once, file, start, length, state)
 
 
 def _read_once(file: str | Path, start: int, length: int | None, state: FileState | None) -> Tensor:
@@ -97,7 +97,7 @@ def map_file(file: Path) -> Tensor:
 
     Raises OSError, ReadError and DataError.
     """
-    return patiently(_map_once, file)
+    return with_retries(_map_once, file)
 
 
 def _map_once(file: Path) -> Tensor:

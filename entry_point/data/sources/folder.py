@@ -11,7 +11,7 @@ from typing import NamedTuple
 from unicodedata import normalize
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.dataset_description import SPLITS
 from entry_point.data.sources.rows import (
     IMAGE_SUFFIXES,
@@ -22,7 +22,7 @@ from entry_point.data.sources.rows import (
     Words,
 )
 from entry_point.data.sources.side_index_store import FOLDER_INDEX, OLD_FOLDER_INDEX
-from entry_point.data.sources.splits import split_called
+from entry_point.data.sources.splits import split_named
 from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class Tree:
     def at(self, folder: str = "") -> Names:
         """Returns the names in a folder below the root.
 
-        Raises DataError if it cannot be listed, and ReadError, see `patiently`.
+        Raises DataError if it cannot be listed, and ReadError, see `with_retries`.
         """
         path = self.root / folder
         if path not in self._known:
@@ -149,11 +149,11 @@ def warn_of_skipped(folder: Path, names: Collection[str]) -> None:
     log.warning(
         "%s: skipping %s: %s, for example %s%s%s",
         *(folder, counted(len(names), "file"), shown, printable(min(names)), known),
-        way_out(kinds),
+        conversion_advice(kinds),
     )
 
 
-def way_out(suffixes: Collection[str]) -> str:
+def conversion_advice(suffixes: Collection[str]) -> str:
     """Returns a text, after a semicolon, on how to convert photos of these unreadable suffixes."""
     return "" if {*_HEIC}.isdisjoint(suffixes) else _WAY_OUT
 
@@ -165,7 +165,7 @@ def split_folders(tree: Tree) -> dict[str, str]:
     folders of one split.
     """
     names = tree.at().folders
-    found = {name: split for name in names if (split := split_called(name))}
+    found = {name: split for name in names if (split := split_named(name))}
     if "train" not in found.values() and len(found) < len(names):
         return {}
     return folder_of_each(tree.root, found)
@@ -185,7 +185,7 @@ def folder_of_each(root: Path, splits: Mapping[str, str]) -> dict[str, str]:
 
 def _listed(folder: Path) -> Names:
     try:
-        return patiently(_list, folder)
+        return with_retries(_list, folder)
     except OSError as error:
         raise DataError(f"{error.filename} cannot be listed: {error.strerror}") from error
 
@@ -202,9 +202,9 @@ def _list(folder: Path) -> Names:
 
 
 def is_folder(entry: os.DirEntry[str]) -> bool:
-    """Returns whether `entry` is a folder, or a link to one. Raises ReadError, see `patiently`."""
+    """Returns whether `entry` is, or links to, a folder. Raises ReadError, see `with_retries`."""
     try:
-        return patiently(entry.is_dir, name=lambda: entry.path)
+        return with_retries(entry.is_dir, name=lambda: entry.path)
     except OSError:  # a link to itself
         return False
 

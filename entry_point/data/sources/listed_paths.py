@@ -21,8 +21,8 @@ import polars as pl
 from entry_point.config.commands import check_command
 from entry_point.config.data_config import DataConfig
 from entry_point.data.errors import DataError, share_to_skip
-from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.folder import folded
 from entry_point.data.sources.labels import quoted
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, Files, PathList, Places, Rows
@@ -150,9 +150,9 @@ def _split(text: str) -> pl.Series:
 
 def _names_in(folder: str) -> list[str]:
     """Returns the names in a folder, or an empty list if it does not exist. Raises ReadError, see
-    `patiently`."""
+    `with_retries`."""
     try:
-        return patiently(os.listdir, folder)
+        return with_retries(os.listdir, folder)
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             raise

@@ -27,7 +27,7 @@ from entry_point.data.sources.folder import (
     warn_of_skipped,
 )
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
-from entry_point.data.sources.splits import split_called, splits_called
+from entry_point.data.sources.splits import split_named, splits_named
 from entry_point.job.text import counted, printable
 
 log = logging.getLogger(__name__)
@@ -127,7 +127,7 @@ def _find_layout(tree: Tree) -> tuple[_Pattern, list[_Place]] | None:
     """Returns the first pattern that matches the folders of splits, or else the root."""
     if not tree.root.is_dir():
         return None
-    splits = splits_called(tree.at().folders)
+    splits = splits_named(tree.at().folders)
     for pattern in (_CITYSCAPES, _VOC, _APART, _BESIDE):
         tops = [""] if pattern in _DATASETS else [*splits, ""]
         pairs = {top: pair for top in tops if (pair := _find_pair(pattern, tree.below(top)))}
@@ -183,7 +183,7 @@ def _list_images(tree: Tree, pattern: _Pattern, place: _Place) -> Iterator[MaskP
         if place.split != "test":
             raise DataError(none)
         log.warning("%s: not used", none)
-    called = splits_called({part for name in names for part in name.split("/")[:-1]})
+    called = splits_named({part for name in names for part in name.split("/")[:-1]})
     for name in names:
         stem = name[: name.rindex(".")].removesuffix(pattern.photo)
         split = place.split or next(filter(None, map(called.get, name.split("/")[:-1])), "")
@@ -196,13 +196,13 @@ def _of_lists(
     """Yields the images in the lists of splits, which name them without suffixes; those of all
     lists if no list is named as a split. Raises DataError."""
     named = {image.mask.partition("/")[2]: image for image in images}
-    for file in [file for file in lists if split_called(file.stem)] or lists:
+    for file in [file for file in lists if split_named(file.stem)] or lists:
         for number, name in enumerate(read_lines(file, "name images, one per line"), 1):
             if name and name not in named:
                 lacks = f"{folder} has no image {printable(name)}, or it is listed twice"
                 raise DataError(f"{file}, line {number}: {lacks}; remove the line or add the image")
             if name:
-                yield named.pop(name)._replace(split=split_called(file.stem) or "")
+                yield named.pop(name)._replace(split=split_named(file.stem) or "")
 
 
 def read_lines(file: Path, content: str) -> list[str]:

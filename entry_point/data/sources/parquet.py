@@ -24,7 +24,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from entry_point.config.config_errors import near
+from entry_point.config.config_errors import did_you_mean
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.plan.samples import Ints
@@ -43,7 +43,7 @@ from entry_point.data.sources.rows import (
     Rows,
     Words,
 )
-from entry_point.data.sources.splits import split_called, words_of_files
+from entry_point.data.sources.splits import split_named, words_of_files
 from entry_point.data.sources.stream import StreamSource
 from entry_point.job.text import counted, printable
 
@@ -218,7 +218,7 @@ def _words_of_column(files: Sequence[Path]) -> Words | None:
         return None
     columns = (_read_columns(file, [SPLIT])[SPLIT].to_pylist() for file in files)
     cells = ("" if cell is None else str(cell) for column in columns for cell in column)
-    found = [split_called(cell) or cell for cell in cells]
+    found = [split_named(cell) or cell for cell in cells]
     numbers = {word: number for number, word in enumerate(dict.fromkeys(found))}
     of = np.array([numbers[word] for word in found])
     return Words("the column 'split'", [*numbers], of) if {*numbers} & {*SPLITS} else None
@@ -296,7 +296,9 @@ def _shards(file: Path, column: str, labels: list[str]) -> list[tuple[Shard, int
         for name in (column, *labels):
             if name not in (found := opened.schema_arrow.names):
                 has = ", ".join(map(printable, found[:20]))
-                raise DataError(f"{file} has no column {name!r}{near(name, found)}; it has {has}")
+                raise DataError(
+                    f"{file} has no column {name!r}{did_you_mean(name, found)}; it has {has}"
+                )
         row = first = filled = count = 0
         path = _bytes_of(opened.schema_arrow, column)
         for number in range(opened.num_row_groups):

@@ -13,7 +13,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.file_bytes import crc32, opened
 from entry_point.job.whole_file import whole_file
 
@@ -80,7 +80,7 @@ class Table:
     def _read(self, use: Callable[[Any], T]) -> T:
         """Returns the result of `use` for the open file."""
         try:
-            return patiently(self._read_once, use, name=lambda _: self.file)
+            return with_retries(self._read_once, use, name=lambda _: self.file)
         except (SafetensorError, ValueError) as error:
             raise self.damaged(error) from error
 

@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from entry_point.data.errors import DataError, say_once
-from entry_point.data.patience import patiently
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.file_bytes import opened
 from entry_point.job.program import ReadError
 from entry_point.job.whole_file import replacing
@@ -114,7 +114,7 @@ class SideIndexStore:
             with self._reading():
                 for start in range(0, len(keys), _MOST_VARIABLES):
                     some = keys[start : start + _MOST_VARIABLES]
-                    found.update(patiently(self._query, some, name=lambda _: self.file))
+                    found.update(with_retries(self._query, some, name=lambda _: self.file))
         return [
             torch.frombuffer(bytearray(found[key]), dtype=torch.uint8) if found.get(key) else _NONE
             for key in keys
@@ -178,7 +178,7 @@ class SideIndexStore:
 
     def _connect(self) -> sqlite3.Connection:
         """Open the database. Raises OSError, DataError, ReadError and sqlite3.Error."""
-        return self._connect_of_host() if self.grows else patiently(self._connect_beside)
+        return self._connect_of_host() if self.grows else with_retries(self._connect_beside)
 
     def _connect_of_host(self) -> sqlite3.Connection:
         folder = self.file.parent
@@ -188,7 +188,7 @@ class SideIndexStore:
             raise PermissionError(f"other users can change {folder}; remove it")
         database = sqlite3.connect(self.file, timeout=_PATIENCE_S)
         database.execute(f"PRAGMA page_size={_PAGE_BYTES}")
-        _keep_a_log(database)
+        _use_write_ahead_log(database)
         # Only a power failure can damage the database then; waiting for the disk would cost more.
         database.execute("PRAGMA synchronous=OFF")
         database.execute(f"PRAGMA max_page_count={MOST_BYTES // _PAGE_BYTES}")
@@ -266,7 +266,7 @@ def write_folder_index(file: Path, root: str | Path, rows: Iterable[tuple[str, b
         database.commit()
 
 
-def _keep_a_log(database: sqlite3.Connection) -> None:
+def _use_write_ahead_log(database: sqlite3.Connection) -> None:
     """Make writers append to a log, so that readers do not wait for them.
 
     SQLite's timeout has no effect here: if several connections open a new file, all but one may

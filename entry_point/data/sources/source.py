@@ -19,9 +19,9 @@ from torch import Tensor
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import full_name
 from entry_point.data.errors import DataError, say_once
-from entry_point.data.patience import patiently
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.rows import (
     Files,
@@ -168,10 +168,10 @@ def joined(names: Iterable[str]) -> Iterable[bytes]:
 def read_image(source: Source, index: int) -> Tensor:
     """Returns the encoded image, see `Source.read`.
 
-    Raises OSError or DataError for damage, ReadError if the disk fails, see `patiently`, and
+    Raises OSError or DataError for damage, ReadError if the disk fails, see `with_retries`, and
     ConfigError if your own source returns anything else.
     """
-    image = patiently(source.read, index, name=source.key)
+    image = with_retries(source.read, index, name=source.key)
     if not isinstance(image, Tensor) or image.dtype != torch.uint8 or image.dim() != 1:
         found = type(image).__name__
         if isinstance(image, Tensor):
@@ -186,7 +186,7 @@ def read_labels(source: Source, indices: Ints, geometry: Geometry) -> Tensor:
     """Returns the labels of N samples, see Batch; `indices` has the image of each. Raises
     ReadError."""
     if source.kind == "targets":
-        return patiently(source.targets, indices, geometry, name=lambda *_: "targets of a batch")
+        return with_retries(source.targets, indices, geometry, name=lambda *_: "targets of a batch")
     labels = source.labels[indices]
     return labels.long() if source.kind == "class" else labels.float()
 
@@ -267,7 +267,7 @@ class RangeSource(Source):
         if length is not None and state is not None:
             return length, state.changed
         try:
-            status = patiently(os.stat, file)
+            status = with_retries(os.stat, file)
         except OSError:
             return 0, 0
         return status.st_size if length is None else length, status.st_mtime_ns

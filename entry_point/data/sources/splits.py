@@ -35,19 +35,19 @@ SPLIT_OF = {
 _HASH_STREAM = 41
 
 
-def split_called(word: str) -> str | None:
+def split_named(word: str) -> str | None:
     """Returns the split that a word names; it is the name of a folder, or a cell of a table."""
     return SPLIT_OF.get(word.strip().lower())
 
 
-def splits_called(names: Collection[str]) -> dict[str, str]:
+def splits_named(names: Collection[str]) -> dict[str, str]:
     """Returns the splits of those folders or files that are named as one.
 
     If no name is `train`, or `train` is the only split although all names contain a split's word,
     then these words count, if they name two splits and one is `train`: seg_train and seg_test, or
     train and test1.
     """
-    found = {name: split for name in names if (split := split_called(name))}
+    found = {name: split for name in names if (split := split_named(name))}
     words, _ = words_of_files(names, skip=False)
     by_word = {name: word for name, word in words.items() if word}
     is_exact = "train" in found.values() and (len(found) > 1 or len(by_word) < len(names))

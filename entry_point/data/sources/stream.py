@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
 from entry_point.data.plan.samples import Ints
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.rows import Ranges
 from entry_point.data.sources.shards import PackedSource
@@ -62,7 +62,7 @@ class StreamSource(Source):
             if number not in self._memory or self._memory[number].cancelled():
                 file = self.shard_files[number]
                 self._memory[number] = reader.submit(
-                    patiently, self._read_shard, number, name=lambda _, file=file: file
+                    with_retries, self._read_shard, number, name=lambda _, file=file: file
                 )
         for number in set(self._memory) - set(shards):
             self._memory.pop(number).cancel()

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from entry_point.config.config_errors import near
+from entry_point.config.config_errors import did_you_mean
 from entry_point.config.data_config import DataConfig, TableConfig
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import SPLITS
@@ -42,7 +42,7 @@ from entry_point.data.sources.rows import (
     Rows,
     Words,
 )
-from entry_point.data.sources.splits import SPLIT_OF, split_called, splits_called
+from entry_point.data.sources.splits import SPLIT_OF, split_named, splits_named
 from entry_point.data.sources.table_files import (
     CSV_SUFFIXES,
     METADATA,
@@ -216,7 +216,7 @@ def _name_column_of_splits(table: TableFile, columns: _Columns) -> None:
     """Warn of a column of another name that may tell splits, if nothing else does."""
     read = {*columns.paths.values(), *columns.labels}
     for name, cell in first_row(table).items():
-        if name not in read and split_called(str(cell)):
+        if name not in read and split_named(str(cell)):
             line = "%s: its column %s has %s in the first row: set data.table.split=%s if it tells "
             line += "splits"
             log.warning(line, table.file, quoted(name), quoted(cell), name)
@@ -231,12 +231,12 @@ def _words_of_paths(paths: pl.Series) -> Words:
     folders = paths.str.extract("(?s)^(.*)/").fill_null("")
     names = {folder: folder.split("/") for folder in folders.unique().to_list()}
     levels = zip(*names.values(), strict=False)
-    told = [[splits_called({*level}).get(name, "") for name in level] for level in levels]
+    told = [[splits_named({*level}).get(name, "") for name in level] for level in levels]
     if told := [level for level in told if all(level)]:
         level = next((each for each in told if len({*each}) > 1), told[-1])
         meant = dict(zip(names, level, strict=True))
     else:
-        splits = ((folder, map(split_called, reversed(parts))) for folder, parts in names.items())
+        splits = ((folder, map(split_named, reversed(parts))) for folder, parts in names.items())
         meant = {folder: next(filter(None, words), "") for folder, words in splits}
     if not all(meant.values()):
         return Words.none(len(paths))
@@ -291,7 +291,7 @@ def _require_columns(table: TableFile, columns: Sequence[str]) -> None:
     there, chosen = Counter(table.names), Counter(columns)
     for name in columns:
         if name not in there:
-            meant = near(name, table.names[:1000])
+            meant = did_you_mean(name, table.names[:1000])
             raise DataError(f"{table.file} has no column {quoted(name)}{meant}{_has(table)}")
         if there[name] > 1:
             raise DataError(f"{table.file} has two columns {quoted(name)}: rename one")

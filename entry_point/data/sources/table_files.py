@@ -22,7 +22,7 @@ import polars as pl
 from entry_point.data.errors import DataError
 from entry_point.data.sources.labels import column_of, quoted, text_column
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
-from entry_point.data.sources.splits import split_called
+from entry_point.data.sources.splits import split_named
 from entry_point.data.sources.table_folder import IMAGE_END, LIST_SUFFIXES, TABLE_SUFFIXES
 from entry_point.job.program import ReadError
 
@@ -197,7 +197,7 @@ def _list_columns(suffix: str, first: Sequence[str]) -> list[str]:
     if suffix == ".lst" and len(cells) > 2:
         names.setdefault(0, "index")
     left = [place for place in range(len(cells)) if place not in names]
-    splits = [place for place in left if split_called(cells[place])]
+    splits = [place for place in left if split_named(cells[place])]
     if splits and len(left) > 1:
         names[splits[0]] = "split"
         left.remove(splits[0])

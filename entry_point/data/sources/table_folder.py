@@ -18,7 +18,7 @@ from typing import NamedTuple
 from entry_point.data.errors import DataError
 from entry_point.data.sources.folder import Tree, split_folders
 from entry_point.data.sources.rows import IMAGE_SUFFIXES
-from entry_point.data.sources.splits import splits_called
+from entry_point.data.sources.splits import splits_named
 from entry_point.job.text import printable
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def find_tables(tree: Tree) -> list[Table]:
         tables += [Table(split, file, f"{top}/") for file in found]
     files = [tree.root / name for name in tree.at().files]
     files = [file for file in files if _is_table(file)]
-    called = splits_called([file.stem for file in files])
+    called = splits_named([file.stem for file in files])
     return [*tables, *(Table(called.get(file.stem, ""), file) for file in files)]
 
 

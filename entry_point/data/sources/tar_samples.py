@@ -26,10 +26,10 @@ from posixpath import dirname, join, normpath
 from typing import NamedTuple
 
 from entry_point.data.errors import DataError
-from entry_point.data.patience import patiently
+from entry_point.data.retries import with_retries
 from entry_point.data.sources.archives import unpacking
 from entry_point.data.sources.file_bytes import opened
-from entry_point.data.sources.folder import way_out
+from entry_point.data.sources.folder import conversion_advice
 from entry_point.data.sources.rows import IMAGE_SUFFIXES, LABEL_NAMES
 from entry_point.job.text import printable
 
@@ -90,9 +90,9 @@ def read_samples(file: str, labeled: bool) -> list[TarSample]:
 
     Links are replaced by their targets. Raises DataError for a file that is truncated, damaged,
     compressed, or without members, and for a sample without exactly one image and a label; OSError,
-    also for a pipe or device; ReadError, see `patiently`.
+    also for a pipe or device; ReadError, see `with_retries`.
     """
-    return patiently(_read_samples, file, labeled)
+    return with_retries(_read_samples, file, labeled)
 
 
 def _read_samples(file: str, labeled: bool) -> list[TarSample]:
@@ -115,7 +115,7 @@ def _read_samples(file: str, labeled: bool) -> list[TarSample]:
                 samples.append(TarSample(*image, _read_label(tar, group[label])))
     if others:
         found = ", ".join(f"{count} .{printable(name)}" for name, count in others.most_common(5))
-        ways = way_out([f".{name}" for name in others])
+        ways = conversion_advice([f".{name}" for name in others])
         log.warning("%s: members without an image are ignored: %s%s", file, found, ways)
     return samples
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import torch
 
-from entry_point.config.config_errors import ConfigError, near
+from entry_point.config.config_errors import ConfigError, did_you_mean
 from entry_point.config.resolve import call, resolve
 from entry_point.config.task_config import TaskConfig
 from entry_point.config.train_config import TrainConfig
@@ -80,6 +80,6 @@ def tracked_metric(config: TaskConfig, task: Task) -> Metric:
         return task.metrics[0]
     known = {metric.name: metric for metric in (*task.metrics, LOSS)}
     if config.best not in known:
-        message = f"must be one of {', '.join(known)}{near(config.best, known)}"
+        message = f"must be one of {', '.join(known)}{did_you_mean(config.best, known)}"
         raise ConfigError("task.best", config.best, message)
     return known[config.best]

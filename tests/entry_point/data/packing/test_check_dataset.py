@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from entry_point.data import patience
+from entry_point.data import retries
 from entry_point.data.errors import DataError
 from entry_point.data.sources.dataset_description import read_dataset
 from entry_point.job.program import ExitCode
@@ -96,7 +96,7 @@ def test_disk_read_error_is_listed_and_the_rest_is_read(
     shards: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """/proc/self/mem stands in for a bad sector: reading an unmapped address is an I/O error."""
-    monkeypatch.setattr(patience, "PAUSES", (0.0, 0.0, 0.0))
+    monkeypatch.setattr(retries, "PAUSES", (0.0, 0.0, 0.0))
     shard = sorted((shards / "train").glob("*.tar"))[1]
     shard.unlink()
     shard.symlink_to("/proc/self/mem")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from torch import nn
 
-from entry_point.data import patience
+from entry_point.data import retries
 from tests.own_models import tiny_net
 
 VARIABLE, RANK, PAUSE = "FAILING_READS", "FAILING_RANK", "FAILING_PAUSE"
@@ -32,5 +32,5 @@ def _failing_preadv(descriptor: int, buffers: Sequence[memoryview], offset: int)
 
 def net(num_classes: int) -> nn.Module:
     os.preadv = _failing_preadv  # type: ignore[assignment]
-    patience.PAUSES = (float(os.environ.get(PAUSE, "0")),) * 3
+    retries.PAUSES = (float(os.environ.get(PAUSE, "0")),) * 3
     return tiny_net(num_classes)

@@ -68,7 +68,7 @@ class FakeCuda:
             (torch.cuda, "device_count", 2),
             (torch.cuda, "is_bf16_supported", True),
             (torch.cuda, "set_device", None),
-            (devices, "stay_near", None),
+            (devices, "bind_near", None),
             (dist, "init_process_group", None),
             (dist, "new_group", object()),
             (dist, "get_rank", 1),

@@ -9,7 +9,7 @@ import torch
 
 from entry_point.job import cores, devices
 from entry_point.job.cores import cores_per_rank
-from entry_point.job.devices import stay_near
+from entry_point.job.devices import bind_near
 
 CUDA = torch.device("cuda", 1)
 
@@ -48,15 +48,15 @@ def test_a_process_stays_on_the_cores_near_its_gpu(
     device = tmp_path / "0000:ab:00.0"
     device.mkdir()
     (device / "local_cpulist").write_text(listed)
-    stay_near(CUDA)
+    bind_near(CUDA)
     assert bound == expected
 
 
 def test_a_host_that_does_not_say_where_its_gpus_are_changes_nothing(
     bound: list[set[int]],
 ) -> None:
-    stay_near(CUDA)
-    stay_near(torch.device("cpu"))
+    bind_near(CUDA)
+    bind_near(torch.device("cpu"))
     assert bound == []
 
 

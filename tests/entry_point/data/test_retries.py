@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from entry_point.data import patience
+from entry_point.data import retries
 from entry_point.data.errors import DataError
-from entry_point.data.patience import hurried, patiently
 from entry_point.data.progress_bar import in_threads
+from entry_point.data.retries import with_retries, without_retries
 from entry_point.data.sources.file_bytes import read_bytes
 from entry_point.data.sources.folder import is_folder
 from entry_point.data.sources.source import FileSource, read_image
@@ -112,7 +112,7 @@ def test_a_class_is_no_file_because_a_disk_fails_to_say_what_it_is(disk: Disk) -
 
 
 def test_pauses_grow() -> None:
-    assert patience.PAUSES == (0.5, 2, 8)
+    assert retries.PAUSES == (0.5, 2, 8)
 
 
 @pytest.mark.usefixtures("disk")
@@ -141,7 +141,7 @@ def test_a_read_that_ends_before_the_file_does_is_tried_again(
 
     file.write_bytes(b"content")
     monkeypatch.setattr(os, "preadv", short)
-    monkeypatch.setattr(patience, "PAUSES", (0.0,))
+    monkeypatch.setattr(retries, "PAUSES", (0.0,))
     assert read_bytes(file).numpy().tobytes() == b"content" and not counts
     with pytest.raises(DataError, match="ends too early"):
         read_bytes(file, 4, 4)
@@ -206,13 +206,13 @@ def test_waiting_holds_no_other_thread(
             raise OSError(errno.EIO, "gone", str(file))
         return plain(file, **options)
 
-    monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
+    monkeypatch.setattr(retries, "PAUSES", (FOR_EVER,))
     monkeypatch.setattr(pq, "ParquetFile", opened)
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(read_image, source, 0)
         waiting.wait()
         assert len(read_image(source, len(source) - 1))
-        with hurried():
+        with without_retries():
             assert isinstance(first.exception(), ReadError)
 
 
@@ -220,7 +220,7 @@ def test_waiting_holds_no_other_thread(
 def test_a_loader_that_is_closed_ends_the_wait(
     engine: Way, photo_folder: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
+    monkeypatch.setattr(retries, "PAUSES", (FOR_EVER,))
     source = source_of(photo_folder, "val")
     loader = loader_of(source, engine, "val", batch_size=8)
     disk.fails(source.key(10))
@@ -232,7 +232,7 @@ def test_a_loader_that_is_closed_ends_the_wait(
 
 
 def test_work_in_threads_that_is_given_up_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "PAUSES", (FOR_EVER,))
+    monkeypatch.setattr(retries, "PAUSES", (FOR_EVER,))
     waiting = threading.Event()
 
     def failing(_: int) -> int:
@@ -240,7 +240,7 @@ def test_work_in_threads_that_is_given_up_ends_the_wait(monkeypatch: pytest.Monk
         raise OSError(errno.EIO, "gone")
 
     def work(item: int) -> int:
-        return item if not item else patiently(failing, item)
+        return item if not item else with_retries(failing, item)
 
     results = in_threads(work, range(20), 20, "working")
     assert next(results) == 0

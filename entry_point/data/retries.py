@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 _hurried = threading.Event()
 
 
-def patiently(
+def with_retries(
     read: Callable[..., T], *arguments: object, name: Callable[..., object] = lambda file, *_: file
 ) -> T:
     """Returns `read(*arguments)`, retried after PAUSES if the disk or network failed.
@@ -65,8 +65,8 @@ def _is_passing(error: OSError) -> bool:
 
 
 @contextmanager
-def hurried() -> Iterator[None]:
-    """End the waits of `patiently` in all threads, as their results are no longer needed."""
+def without_retries() -> Iterator[None]:
+    """End the waits of `with_retries` in all threads, as their results are no longer needed."""
     _hurried.set()
     try:
         yield
