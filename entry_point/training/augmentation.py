@@ -108,7 +108,7 @@ def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
 
 def _refuse_pixel_transforms(name: str, made: object, is_normalized: bool) -> None:
     """Raise ConfigError for a transform that needs pixels from 0 to 1 but gets normalized ones,
-    unless one before it may undo that; and for a Normalize that validation does not get."""
+    unless a Normalize or Lambda before it may undo that; and for a Normalize of training alone."""
     names = [type(part).__name__ for part in _parts(made) if is_of_torchvision(part)]
     of_pixels = [place for place, each in enumerate(names) if each in _PIXEL_TRANSFORMS]
     undone = [place for place, each in enumerate(names) if each in ("Normalize", "Lambda")]
@@ -129,8 +129,8 @@ def refuse_moving(config: AugmentConfig) -> None:
     """Raise ConfigError for an augmentation that moves pixels: it gets only the images, so masks
     and boxes would no longer match them.
 
-    Finds policies and torchvision's transforms, also inside what your own function returns. Other
-    code of yours is not checked.
+    Finds built-in policies and torchvision's transforms, also nested in what your function returns;
+    does not check the rest of your code.
     """
     if config.name is None:
         return
@@ -156,7 +156,7 @@ def _parts(made: object) -> list[object]:
     """Returns a transform and those nested in it, as in `Compose` and `RandomApply`, in the order
     in which they are applied."""
     found = [made]
-    for place, part in enumerate(found, 1):  # `found` grows meanwhile
+    for place, part in enumerate(found, 1):  # the loop inserts into `found`
         if isinstance(part, (list, tuple)):
             held = [*part]
         else:

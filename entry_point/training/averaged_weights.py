@@ -17,11 +17,11 @@ _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
 class AveragedWeights:
-    """`model` is the average of `source`: trained weights are averaged, all others copied.
+    """Keeps the average of `source` in `model`: trainable weights are averaged, others copied.
 
     The decay grows with the number n of updates as n / (n + 9), up to `decay` (the ramp of
-    TensorFlow's ExponentialMovingAverage). So the average covers about the last tenth of the steps,
-    and that of a short run does not contain the initial weights.
+    TensorFlow's ExponentialMovingAverage). The average therefore covers about the last tenth of the
+    steps, and never includes the initial weights, even in a short run.
 
     Running statistics of batch normalization belong to the weights that produced them: neither
     copies nor averages of them fit the averaged weights. `measure_statistics` computes them before
@@ -33,7 +33,7 @@ class AveragedWeights:
 
     def __init__(self, source: nn.Module, decay: float) -> None:
         self.model = _copy(source, decay).requires_grad_(False)
-        self.model.eval()  # a statement of its own: your model's eval() may return None
+        self.model.eval()  # not chained: your model's eval() may return None
         self._decay, self._updates = decay, 0
         modules = list(zip(self.model.modules(), source.modules(), strict=True))
         self._norms = [

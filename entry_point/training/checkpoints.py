@@ -93,8 +93,8 @@ class Checkpoints:
     ) -> None:
         """Copy `state` and write it in the background; `best` also makes it the best checkpoint.
 
-        `export` gets the copy before it is written, so that each checkpoint that was exported has
-        its model, also if the job is killed in between.
+        `export` gets the copy before it is written: a kill in between cannot leave the checkpoint
+        of an exported epoch without its model.
         """
         self._saved_step, self._saved_time = step, time.monotonic()
         if self._writes:
@@ -102,7 +102,7 @@ class Checkpoints:
             self._pending = self._thread.submit(self._write, copy_to_cpu(state), step, best, export)
 
     def wait(self) -> None:
-        """Return once the last checkpoint is on disk."""
+        """Wait until the last checkpoint is on disk."""
         if self._pending is not None:
             self._pending.result()
             self._pending = None
@@ -139,14 +139,14 @@ class Checkpoints:
         self._remove_older(step, KEPT)
 
     def _remove_older(self, step: int, kept: int) -> None:
-        """Keep the newest `kept` checkpoints up to `step`. Later ones are damaged, as the run
-        resumed before them, and do not count."""
+        """Keep the newest `kept` checkpoints up to `step`. Later ones do not count: the run resumed
+        from an earlier step because they are damaged."""
         whole = [path for saved, path in saved_steps(self._folder).items() if saved <= step]
         for old in whole[kept:]:
             old.unlink(missing_ok=True)
 
     def _check_finite(self, state: State, step: int) -> None:
-        """Raise CheckpointError for NaN or infinity where the model began with none."""
+        """Raise CheckpointError for NaN or infinity in weights that were finite initially."""
         for part in ("model", "ema"):
             weights = state["learner"].get(part, {})
             for name in infinite_weights(weights) - {*self._infinite}:
@@ -176,8 +176,8 @@ def copy_to_cpu(state: State) -> State:
 def load_state(model: nn.Module, tensors: Mapping[str, torch.Tensor]) -> None:
     """Load weights of this model as `nn.Module.load_state_dict` does.
 
-    A state dict has the version of each module that wrote it, which modules may read, and without
-    which MNASNet refuses weights. Files and copies lose the versions; here, the model's are set.
+    A state dict records the version of each module, which modules may read; MNASNet refuses weights
+    without it. Files and copies lose the versions, so this sets the model's.
     """
     state = OrderedDict(tensors)
     state._metadata = model.state_dict()._metadata  # type: ignore[attr-defined]
@@ -195,7 +195,7 @@ def peek(path: Path) -> State:
     """Returns a checkpoint without reading its tensors; empty for any other file."""
     try:
         content = torch.load(path, "cpu", weights_only=True, mmap=True)
-    except Exception:  # torch raises any exception for a file that it has not written
+    except Exception:  # for a file that torch did not write, it may raise anything
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -210,7 +210,7 @@ def load_newest(folder: Path) -> State | None:
     found = [*saved_steps(folder).items()]
     if (best := folder / BEST).exists():
         found.append((_step_in(best), best))
-    for _, path in sorted(found, reverse=True):  # of the same step, the one with it in its name
+    for _, path in sorted(found, reverse=True):  # of the same step, step-*.pt before best.pt
         try:
             state = _load_parts(path)
         except DamagedFileError as error:
@@ -229,7 +229,7 @@ def load_newest(folder: Path) -> State | None:
 def _step_in(path: Path) -> int:
     """Returns the step of a checkpoint; -1 if it cannot be read."""
     state = peek(path)
-    progress = state.get("progress", state)  # version 1 has the values of all parts in one
+    progress = state.get("progress", state)  # version 1 keeps the values of all parts in one dict
     try:
         return int(progress["epoch"] * state[IDENTITY][STEPS] + progress["step"])
     except (LookupError, TypeError):
@@ -253,14 +253,14 @@ def load_best(folder: Path) -> State | None:
 
 
 def _load_parts(path: Path) -> State:
-    """Returns a checkpoint. In one of version 1, the entries of all parts are merged into one: each
-    part gets all of them, and takes its own."""
+    """Returns a checkpoint. Version 1 kept the entries of all parts in one dict: each part gets all
+    of it, and takes its own entries."""
     state: State = load_tensors(path, verify=True)
     return state if "learner" in state else {**state, **dict.fromkeys(_PARTS, state)}
 
 
 class DamagedFileError(ValueError):
-    """The file is not what torch.save wrote."""
+    """The file is damaged, or not of the expected kind."""
 
 
 def save_tensors(value: Any, path: Path) -> None:

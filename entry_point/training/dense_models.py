@@ -12,7 +12,7 @@ _WIDTH, _LEAST_REDUCTION = 128, 4
 
 
 def segmentation_models() -> list[str]:
-    """Returns torchvision's names of them."""
+    """Returns the names of torchvision's segmentation models."""
     return torchvision.models.list_models(module=torchvision.models.segmentation)
 
 
@@ -26,7 +26,7 @@ class PyramidHead(nn.Module):
     """
 
     def __init__(self, encoder: nn.Module, classes: int) -> None:
-        """`encoder` was created with `features_only=True`."""
+        """`encoder` is a timm model, created with `features_only=True`."""
         super().__init__()
         info: Any = encoder.feature_info
         self.encoder = encoder

@@ -62,13 +62,13 @@ def evaluate(
     """
     is_trained = model.training
     model.eval()
-    with suppress(Stopped):  # raised again once all ranks know
+    with suppress(Stopped):  # raised below, on every rank
         own = _score(model, task, batches, devices, stop)
     model.train(is_trained)
     if stop.agree_now():
         raise Stopped
     shares = devices.gather(own)
-    # A rank with no share of a small split has no columns.
+    # If the split is small, a rank may get no samples; its rows then have no columns.
     rows = torch.cat([rows for rows, _ in shares if len(rows)] or [shares[0][0]])
     damaged = sum(damaged for _, damaged in shares)
     if len(rows) + damaged != samples:
@@ -79,7 +79,7 @@ def evaluate(
     rows = rows[rows[:, 0].argsort()]
     indices, scores = rows[:, 0].long(), rows[:, 1:]
     metrics = {"loss": float(scores[:, 0].sum()) / len(scores), **task.measure(scores)}
-    # Your own task may return NumPy or torch scalars, which `weights_only=True` would not load.
+    # Your own task may return NumPy or torch scalars, which torch.load(weights_only=True) refuses.
     numbers = {name: float(value) for name, value in metrics.items()}
     finite = {name: value for name, value in numbers.items() if math.isfinite(value)}
     return Evaluation(numbers["loss"], finite, indices, scores, damaged)

@@ -91,7 +91,7 @@ def _beside(file: Path) -> Pixels:
 
 
 def _valid(values: Any) -> Pixels:
-    """Returns `mean` and `std` of a mapping; empty if it is no mapping or either is invalid."""
+    """Returns `mean` and `std` of a mapping; empty for anything else, or if either is invalid."""
     with suppress(ConfigError, LookupError, TypeError):
         found = {key: [*values[key]] for key in IMAGENET}
         check_config(found, DataConfig, "data")

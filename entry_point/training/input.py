@@ -166,8 +166,8 @@ def device_batches(
 ) -> Iterator[DeviceBatch]:
     """Copy a loader's batches to the device as uint8, and prepare them there.
 
-    Each batch is awaited in the context `waiting`. On a GPU, both run on a side stream, while the
-    previous step's kernels still compute, and the host stays at most two batches ahead.
+    Each batch is awaited in the context `waiting`. On a GPU, copying and preparing run on a side
+    stream beside the previous step's kernels, and the host stays at most two batches ahead.
     """
     stream = _copy_stream(device) if device.type == "cuda" else None
     ahead = RunAhead(device)

@@ -97,7 +97,7 @@ class Learner:
         again = partial(build_again, config.model, task.outputs, size)
         self._build_again = again if is_own(config.model) else None
         self._forgets: torch.Tensor | None = None
-        """bool `()`: a new model with the same weights answers differently; None once reported."""
+        """bool `()`: a new model with the same weights answers differently; None: not compared."""
         self._all_used = devices.world_size > 1 and not config.trainer.find_unused_parameters
         self._trained = [(n, p) for n, p in self.model.named_parameters() if p.requires_grad]
         scales = devices.autocast_dtype is torch.float16  # only fp16 needs it

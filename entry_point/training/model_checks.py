@@ -1,6 +1,5 @@
-"""Checks of a model by its first batches and by an earlier checkpoint: it does not take samples of
-this size, holds tensors that nothing trains, does not answer with logits, or is another model than
-the checkpoint's."""
+"""Checks a model by its first batches and by an earlier checkpoint: it must take samples of this
+size, hold no tensors that nothing trains, return logits, and be the checkpoint's model."""
 
 from __future__ import annotations
 
@@ -34,13 +33,13 @@ _OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
 """Texts of errors that mention a size but have another cause."""
 _BOUNDED = ("Softmax", "Sigmoid", "LogSigmoid", "Tanh", "Hardsigmoid", "Hardtanh")
 _OF_ONE_SIGN = ("LogSoftmax", "Relu", "Softplus")
-"""Functions whose values are no logits, by torch's names of their gradients. Outputs of one sign
-may be intended, as a softmax follows; after a log_softmax, it changes nothing."""
+"""Functions whose values are not logits, by torch's names of their gradients. Before a softmax,
+values of one sign may be intended, and softmax(log_softmax(x)) equals softmax(x)."""
 _UNCHANGED = (
     *("View", "UnsafeView", "ReshapeAlias", "Squeeze", "Unsqueeze", "Transpose", "Permute", "T"),
     *("ToCopy", "Clone", "Alias", "Slice", "_DDPSink", "UpsampleBilinear2D", "UpsampleNearest2D"),
 )
-"""Gradients of functions that may follow and do not change the values."""
+"""Functions that may follow these and keep the kind of values, by the same names."""
 
 
 # -- samples
@@ -158,15 +157,15 @@ def _is_foreign(file: str) -> bool:
 
 
 class Ending:
-    """The last function of a model. Made of a step's outputs without waiting for the device."""
+    """The last function of a model, found in a step's outputs without waiting for the device."""
 
     def __init__(self, outputs: Tensor) -> None:
         self._function = _last_function(outputs)
         self._are_shares = _are_shares(outputs.detach())
 
     def describe(self, task: Task) -> str | None:
-        """Returns a warning if the model ends with a softmax or the like, as the task's head takes
-        logits; else None, also for a head of your own. Waits for the device.
+        """Returns a warning if the model ends with a softmax or the like although the task's head
+        takes logits; else None. Your own head is not checked. Waits for the device.
         """
         wrong: Sequence[str] = (*_BOUNDED, *_OF_ONE_SIGN)
         if isinstance(task.head, nn.Softmax):
@@ -207,9 +206,9 @@ def _last_function(outputs: Tensor) -> str:
 
 
 def refuse_other_model(name: str, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Raise ConfigError unless a checkpoint's state is that of this model, weights in this order.
+    """Raise ConfigError unless a checkpoint has this model's weights, in the same order.
 
-    Both are a `Learner.state()`. The order counts, as optimizers identify weights by position.
+    `saved` and `own` are results of `Learner.state()`. Optimizers identify weights by position.
     """
     for part in ("model", "ema", "head"):
         shapes = (

@@ -25,7 +25,7 @@ _WITHOUT_WEIGHTS = {
     "pretrained": False,
     "checkpoint_path": "",
 }
-"""Arguments of a model's function that name weights to start from, with the values for none."""
+"""Arguments of a model's builder that name initial weights, each with its value for none."""
 
 
 def build_model(
@@ -38,7 +38,7 @@ def build_model(
     """Build the model `(N, 3, image_size, image_size) float -> (N, num_classes) logits`, or for
     segmentation `(N, num_classes, height, width)`.
 
-    `names` are the names of the outputs, for `model.weights` of a run with other names.
+    `names` are the names of the outputs, to compare with those stored with `model.weights`.
 
     Raises:
         ConfigError: there is no such model, it cannot take images of this size or one of
@@ -84,7 +84,7 @@ def build_again(config: ModelConfig, num_classes: int, image_size: int) -> nn.Mo
 def require_model(config: ModelConfig, image_size: int = 224) -> None:
     """Raise ConfigError unless `model.name` names a model that takes `model.kwargs`.
 
-    Models of libraries pass their arguments on, so only building one, on the meta device, tells.
+    Libraries' builders pass arguments on, so these are checked by building on the meta device.
     """
     name = config.name
     if is_own(config):
@@ -151,10 +151,10 @@ def _torchvision_options(name: str, image_size: int) -> dict[str, Any]:
 def _take_logits(name: str, model: nn.Module, _images: object, answer: Any) -> torch.Tensor:
     """Returns the logits in a model's answer, by the conventions of the libraries.
 
-    `logits` is Hugging Face's, and that of torchvision's GoogLeNet and Inception; `out` is that of
-    torchvision's segmentation models. A model with `head_dist`, such as timm's distilled ones,
-    answers with a pair in training, and with its mean in evaluation. Raises ConfigError for any
-    other answer.
+    Hugging Face's models and torchvision's GoogLeNet and Inception return them as `logits`, and
+    torchvision's segmentation models as `out`. A model with `head_dist`, such as timm's distilled
+    ones, returns a pair in training, and its mean in evaluation. Raises ConfigError for any other
+    answer.
     """
     logits = getattr(answer, "logits", None)
     if isinstance(answer, torch.Tensor):
@@ -183,7 +183,7 @@ def checkpoint_gradients(model: nn.Module, name: str) -> None:
 
 
 def describe_parameters(model: nn.Module) -> str:
-    """As in "11,181,642 parameters", or "5,130 of 11,181,642 parameters train" if some do not."""
+    """Returns "11,181,642 parameters", or "5,130 of 11,181,642 parameters train"."""
     every = sum(p.numel() for p in model.parameters())
     trainable = sum(p.numel() for p in model.parameters() if p.requires_grad)
     if trainable == every:

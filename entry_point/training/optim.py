@@ -26,7 +26,7 @@ def build_optimizer(
     On a GPU, torch's is fused: one kernel updates many weights.
 
     Raises:
-        ConfigError: `optim.name` is no optimizer, or does not take `optim.kwargs` or
+        ConfigError: `optim.name` is not an optimizer, or does not take `optim.kwargs` or
             `optim.groups`.
     """
     build = resolve("optim.name", config.name, optimizers())
@@ -56,7 +56,7 @@ def build_optimizer(
 
 
 def optimizers() -> dict[str, Any]:
-    """Returns torch's optimizers by the words of `optim.name`."""
+    """Returns torch's optimizers by their names in `optim.name`."""
     by_word = {each.lower(): each for each in dir(torch.optim)}
     return {word: getattr(torch.optim, by_word[word]) for word in OPTIMIZERS}
 
@@ -68,10 +68,10 @@ _UNDECAYED = re.compile(
 
 
 def parameter_groups(config: OptimConfig, model: nn.Module) -> list[dict[str, Any]]:
-    """Returns the trainable parameters as torch's optimizers take them, those of `optim.groups`
-    last.
+    """Returns the trainable parameters in groups for torch's optimizers; those of `optim.groups`
+    come last.
 
-    Freezes those of the patterns with `lr: 0`. A group is `{"name", "params": [(name, parameter),
+    Freezes the groups with `lr: 0`. A group is `{"name", "params": [(name, parameter),
     ...], "weight_decay", ...}`. Its name is its pattern, `*` for parameters that none matches, with
     ` undecayed` for those without weight decay: vectors and scalars (biases, normalization
     weights), position embeddings, class tokens, bias tables, layer scales, and what the model's
@@ -150,7 +150,7 @@ def drops(epoch: float, _epochs: int, every: float = 30, factor: float = 0.1) ->
 
 
 SCHEDULES = {"step": drops}
-"""Schedules by the words of `optim.schedule`, without `cosine`."""
+"""Schedules by their names in `optim.schedule`, without `cosine`."""
 
 
 def _shape(config: OptimConfig, steps_per_epoch: int, epochs: int) -> Callable[[int], float]:

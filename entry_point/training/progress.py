@@ -30,7 +30,7 @@ class Tracked:
     images: str | None
     """Fingerprint of the validation images; None in runs of version 1.0."""
     finished: bool | None
-    """Whether the run has finished; None in runs of version 1, which have a `model/` if so."""
+    """Whether the run has finished; None in version 1, whose finished runs have a `model/`."""
 
 
 def write_tracked(run: RunFolder, metric: Metric, images: str, *, finished: bool) -> None:

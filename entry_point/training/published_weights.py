@@ -31,7 +31,7 @@ class Published:
 
 
 def published(name: str) -> Published | None:
-    """Returns the weights of an existing `model.name`; None if it is your own, or has none."""
+    """Returns the published weights of an existing model; None for your own, or if it has none."""
     if name.startswith(TIMM):
         return _of_timm(name.removeprefix(TIMM))
     if "." in name:
@@ -55,7 +55,7 @@ def _of_timm(name: str) -> Published | None:
         return None
 
     def fetch(file: Path) -> None:
-        # Not the published file: some need a conversion that timm's model does.
+        # Not the published file: timm converts some of them while loading.
         state = timm.create_model(name, pretrained=True).state_dict()
         with replacing(file) as temporary:
             save_file({key: value.contiguous() for key, value in state.items()}, temporary)

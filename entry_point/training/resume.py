@@ -161,8 +161,8 @@ def refuse_untrained(state: State, settings: dict[str, Settings]) -> None:
 
 
 def _compared(identity: Settings) -> Settings:
-    """Returns the entries that must not differ. Settings that the checkpoint's version did not have
-    get the value for what that version did."""
+    """Returns the entries that must not differ. Settings that are newer than the checkpoint get the
+    value that matches the behavior of its version."""
     later = {**typed_settings(TrainConfig()), **{f"data.{key}": NOT_YET[key] for key in NOT_YET}}
     known = {**later, **identity}
     return {key: value for key, value in known.items() if not is_free(key)}

@@ -182,7 +182,7 @@ class Trainer:
 
     def _evaluate_epoch(self) -> Evaluation:
         """Evaluate and log the result."""
-        self.log.check_losses()  # reports a NaN in the last steps as one of training
+        self.log.check_losses()  # so that a NaN in the last steps is reported as a training loss
         result = self._evaluate()
         if not math.isfinite(result.loss):
             found = f"val_loss={result.loss} after epoch {self.progress.epoch}"
@@ -231,8 +231,8 @@ class Trainer:
         self.checkpoints.save(state, self.progress.global_step, best=best, export=export)
 
     def _export_again(self) -> Evaluation:
-        """Evaluate and write the best model of earlier starts, if none since was better or the run
-        was complete. A collective call."""
+        """Evaluate and write the model if this process exported none, as the run was complete or no
+        epoch beat the best one of earlier starts. A collective call."""
         state = self.devices.from_first(self.export.best() if self.devices.is_first else None)
         if state is None or state["progress"]["epoch"] == self.progress.epoch:
             evaluation = self._evaluate()

@@ -1,9 +1,9 @@
 """Finds the file that `model.weights` means, and fits the weights in it to a model.
 
 Files store weights under different keys (`model`, `state_dict`), beside other content such as an
-optimizer, and with different prefixes (`module.`, `net.`, `backbone.`). None of these words is
-needed here: each tensor of a file gets a dotted name, and the prefix is the one behind which most
-names are the model's.
+optimizer, and with different prefixes (`module.`, `net.`, `backbone.`). This code does not need to
+know them: it gives each tensor a dotted name, and removes the prefix that leaves the most names of
+the model.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def load_weights(
 ) -> None:
     """Load the weights in `path`, or raise ConfigError if they do not fit.
 
-    The head keeps its initial weights if the file has none of its size, or one for other outputs
-    than `names` or for another order of them; a log line says so. Position embeddings of another
+    The head keeps its initial weights if the file has no head of this size, or a head for other
+    outputs than `names` or another order of them; this is logged. Position embeddings of another
     image size are resampled. A PyramidHead also takes the weights of a classifier for its encoder.
 
     `build_larger` builds the same model with one more output; `build_classifier` builds the
@@ -108,8 +108,8 @@ def load_weights(
     is_for_others = bool(names) and known not in (None, [*names])
     shapes, needed = ({(key, tensor.shape) for key, tensor in s.items()} for s in (state, own))
     differing = {key for key, _ in shapes ^ needed}
-    # Only a model with another number of outputs shows which weights depend on it; it takes time
-    # to build.
+    # A second model, with another number of outputs, shows which weights depend on it; building
+    # it takes time.
     head = _head(own, build_larger()) if is_for_others or differing else set()
     new = [key for key in own if key in head]
     if is_for_others or not differing.isdisjoint(new):
@@ -118,7 +118,7 @@ def load_weights(
         notes.append(f"{', '.join(new)} start from scratch: the file has {reason}")
     elif known is None and names:
         notes.append(f"they name no classes and are taken to be for {listed(names)}, in this order")
-    # Self-supervised training may have a projection in the place of the head.
+    # A self-supervised checkpoint may have a projection in place of the head.
     extra = (*_AUXILIARY, *(f"{key.rpartition('.')[0]}." for key in head))
     _load(model, {k: t for k, t in state.items() if k in own or not k.startswith(extra)}, path)
     logger.info("%s", "; ".join([f"{what} from {path}", *notes]))
@@ -141,10 +141,10 @@ def _describe_outputs(known: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _load(model: nn.Module, state: State, path: Path) -> None:
-    """Load weights of any version, all of which must fit. Raises ConfigError with torch's text.
+    """Load weights, all of which must fit. Raises ConfigError with torch's reason.
 
-    Without a version, modules also accept their oldest names. Only MNASNet then refuses to load:
-    its published weights have the names of its present version.
+    Without a version, modules also accept the names of their oldest one. Only MNASNet gets its
+    version: its published weights have present names, which it would refuse otherwise.
     """
     versioned = OrderedDict(state)
     versioned._metadata = {  # type: ignore[attr-defined]

@@ -134,7 +134,7 @@ class RunLog:
         """Log records; each has `epoch` and `step`."""
         for record in records if self._writes else ():
             short = _short_form(record)
-            # 300 characters, which are meant for the platform's regular expressions.
+            # The full line has 300 characters, for the platform's regular expressions only.
             is_long = STEP_TIMES[0] in record and not logs_are_collected()
             logged = short if is_long else metrics_line(record)
             logger.info(logged, extra={CONSOLE_TEXT: short})

@@ -88,7 +88,7 @@ class FinishedRun:
 
 
 def write_results(run: FinishedRun) -> None:
-    """Write output/data/; called on the first rank."""
+    """Write the plot and the page to output/data, on the first rank only."""
     if not run.devices.is_first:
         return
     config, curves, samples = run.config, b"", None

@@ -148,7 +148,7 @@ def run_name(run: RunFolder) -> str:
 
 def run_facts(run: RunFolder, devices: Devices) -> dict[str, str]:
     """Returns facts that distinguish this run from others; unknown ones are left out."""
-    # Not now: a finished run may be started again much later.
+    # By checkpoints rather than the clock: a finished run may be started again much later.
     written = [path.stat().st_mtime for path in run.checkpoints.glob("step-*.pt")]
     ended = datetime.fromtimestamp(max(written), UTC) if written else None
     facts = {

@@ -26,15 +26,15 @@ def tag(key: str) -> str:
 
 
 def hide_writer_traceback(failed: threading.ExceptHookArgs) -> None:
-    """A `threading.excepthook` that prints nothing for TensorBoard's writing thread: its error is
-    also raised by the next call."""
+    """Print no traceback of TensorBoard's writer thread, whose error the next call also raises. For
+    `threading.excepthook`."""
     if not type(failed.thread).__module__.startswith("tensorboard."):
         threading.__excepthook__(failed)
 
 
 class TensorBoardLogger:
-    """Writes scalars, pictures, and the configuration of each start. After a resume, scalars of
-    later steps from before are hidden."""
+    """Writes scalars, pictures, and the configuration of each start. A resumed run hides scalars
+    that earlier processes wrote for later steps."""
 
     def __init__(self, run: LoggedRun) -> None:
         # Only the first rank needs it.

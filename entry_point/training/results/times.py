@@ -29,7 +29,7 @@ time that the batch took, NaN if unknown.
 
 
 class Moment:
-    """The present, by the clock of `device`.
+    """A point in time, the moment of its creation, by the clock of `device`.
 
     On a CPU it reads the clock. On a GPU it records an event in the current stream, which costs no
     synchronization; only `seconds_since` waits, without keeping a core busy.
@@ -79,7 +79,7 @@ class StallMeter:
 
     @contextmanager
     def pause(self) -> Iterator[None]:
-        """Exclude a block between two steps, such as logging."""
+        """Exclude the time of a block between two steps, such as logging."""
         yield
         self._step_began = Moment(self._devices.device)
 

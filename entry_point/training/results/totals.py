@@ -15,7 +15,7 @@ from entry_point.training.results.times import COLUMNS, Times
 INPUT_BOUND = 0.05
 """Share of the step time spent waiting for data from which a run counts as input-bound."""
 SHORTEST_S = 10.0
-"""Shortest training to judge: in a shorter one, most of the wait is for the first batches."""
+"""Seconds of training below which no verdict is given: most of the wait is for first batches."""
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ class Regression(Task):
         return self._loss(outputs, self._scale.targets(targets))
 
     def scores(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Returns scores whose loss is the training loss; the squared error for a loss of yours."""
+        """Returns scores with the training loss; with the squared error if the loss is your own."""
         losses = self._error(outputs, self._scale.targets(targets), reduction="none")
         columns = [losses.mean(1, keepdim=True), targets, self.head(outputs)]
         return torch.cat([column.double() for column in columns], 1)

@@ -33,8 +33,7 @@ ALL_UP_TO, TOP = 100, 10
 
 
 class Share(float):
-    """A share from 0 to 1 in a table, which shows it in percent, and an undefined one, NaN, as
-    `-`."""
+    """A share from 0 to 1, shown in percent in tables; NaN, for undefined, is shown as `-`."""
 
     def __str__(self) -> str:
         return f"{100 * self:.2f} %" if self == self else "-"
@@ -55,8 +54,7 @@ class Table:
 
 
 class Task(Protocol):
-    """What a model learns.
-
+    """Defines the loss, the metrics and the answers of a model.
     In all methods, `outputs` are the model's, float32 `(N, self.outputs)`, and `targets` are the
     labels of the source: int64 `(N,)` if the task takes `class`, the source's own if it takes
     `targets`, else float32 `(N, len(self.names))`. `answers` are `head(outputs)`, on the CPU.
@@ -168,7 +166,7 @@ def best_by_name(
 ) -> dict[str, float]:
     """Returns rounded values by name: the largest `top`, or all in the order of the names.
 
-    None: all, or the largest `TOP` of more than `ALL_UP_TO`.
+    If `top` is None: all, or the largest `TOP` of more than `ALL_UP_TO`.
     """
     count = min(len(names), top or (len(names) if len(names) <= ALL_UP_TO else TOP))
     if count == len(names):
