@@ -83,7 +83,7 @@ def build_augmentation(config: AugmentConfig, data: DataConfig) -> Augmentation:
     ConfigError."""
     if config.name is None or not config.own or config.per != "batch":
         return lambda images: images
-    made = _made(config.name, config)
+    made = _build_own(config.name, config)
     if not callable(made):
         message = f"must return a function from images to images, not {type(made).__name__}"
         raise ConfigError("augment.name", config.name, message)
@@ -136,7 +136,7 @@ def refuse_moving(config: AugmentConfig) -> None:
         return
     moving = [config.name] if config.name in _MOVING_POLICIES else []
     if config.own:
-        made = _made(config.name, config)
+        made = _build_own(config.name, config)
         moving = [type(part).__name__ for part in _parts(made) if _moves(part)]
     if moving:
         inside = "" if config.name.endswith(moving[0]) else f" ({moving[0]})"
@@ -147,7 +147,7 @@ def refuse_moving(config: AugmentConfig) -> None:
         raise ConfigError("augment.name", config.name, message)
 
 
-def _made(name: str, config: AugmentConfig) -> object:
+def _build_own(name: str, config: AugmentConfig) -> object:
     build: Callable[..., object] = resolve("augment.name", name, {})
     return call("augment.kwargs", build, config.kwargs)
 

@@ -307,7 +307,7 @@ def load_tensors(path: Path, *, verify: bool = False) -> Any:
             raise OSError(error.errno, error.strerror, str(path)) from error
         # The rest of torch's message is advice for developers.
         reason = str(error).partition("\n")[0].partition(". ")[0]
-        raise DamagedFileError(_kind_or(path, reason or type(error).__name__)) from error
+        raise DamagedFileError(_explain_damage(path, reason or type(error).__name__)) from error
 
 
 def load_safetensors(path: Path) -> dict[str, torch.Tensor]:
@@ -315,10 +315,10 @@ def load_safetensors(path: Path) -> dict[str, torch.Tensor]:
     try:
         return load_file(path)
     except SafetensorError as error:
-        raise DamagedFileError(_kind_or(path, str(error).partition("\n")[0])) from error
+        raise DamagedFileError(_explain_damage(path, str(error).partition("\n")[0])) from error
 
 
-def _kind_or(path: Path, reason: str) -> str:
+def _explain_damage(path: Path, reason: str) -> str:
     """Returns what kind of file it is, or `reason` if it is of the right kind."""
     kind = name_kind(path) if path.is_file() else None
     return reason if kind is None else f"it is {kind}"

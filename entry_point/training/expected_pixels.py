@@ -39,9 +39,9 @@ def with_expected_pixels(config: TrainConfig, run: RunFolder, devices: Devices) 
     if data.mean is not None and data.std is not None:
         return config
     saved = devices.from_first(saved_identity(run.checkpoints) if devices.is_first else {})
-    pixels, reason = _of_identity(saved), "as the run's checkpoint has it"
+    pixels, reason = _from_identity(saved), "as the run's checkpoint has it"
     if not pixels:
-        pixels, reason = _of_weights(config.model, run.channels)
+        pixels, reason = _from_weights(config.model, run.channels)
     found = replace(data, mean=data.mean or pixels.get("mean"), std=data.std or pixels.get("std"))
     mean, std = found.normalization
     if found.normalization != DataConfig().normalization:
@@ -49,12 +49,12 @@ def with_expected_pixels(config: TrainConfig, run: RunFolder, devices: Devices) 
     return replace(config, data=replace(found, mean=mean, std=std))
 
 
-def _of_identity(identity: Settings) -> Pixels:
+def _from_identity(identity: Settings) -> Pixels:
     """Returns the settings of a checkpoint; empty for an empty identity."""
     return _valid({key: identity.get(f"data.{key}") for key in IMAGENET})
 
 
-def _of_weights(config: ModelConfig, channels: Path) -> tuple[Pixels, str]:
+def _from_weights(config: ModelConfig, channels: Path) -> tuple[Pixels, str]:
     """Returns the settings that the weights expect, empty if unknown, and where they come from."""
     if config.weights is None:
         return {}, ""
@@ -62,7 +62,7 @@ def _of_weights(config: ModelConfig, channels: Path) -> tuple[Pixels, str]:
     usual = {} if known is None else _valid(known.data)
     if known is not None and file.name == Path(known.file).name:
         return usual, f"which the published weights of {config.name} were trained with"
-    for found in (_of_identity(read_identity(file)), _beside(file)):
+    for found in (_from_identity(read_identity(file)), _beside(file)):
         if found:
             return found, f"which the weights in {file} were trained with"
     if usual and usual != _valid(IMAGENET):

@@ -83,10 +83,10 @@ class Learner:
         self._augment = BatchAugmentation(config, task)
         mode = config.trainer.compile
         forward = self.model if mode is None else _compiled(self.model, mode, config.data)
-        self._forward = _shared(forward, devices, config.trainer)
-        self._without_exchange: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._forward = _wrap_in_ddp(forward, devices, config.trainer)
+        self._no_sync: Callable[[], AbstractContextManager[None]] = nullcontext
         if isinstance(self._forward, DistributedDataParallel):
-            self._without_exchange = self._forward.no_sync
+            self._no_sync = self._forward.no_sync
         self._name, self._is_compiled = config.model.name, mode is not None
         self._is_progressive = bool(config.data.progressive)
         self._weights: dict[str, torch.Size] | None = {
@@ -127,10 +127,10 @@ class Learner:
         for number, (some_images, some_labels) in enumerate(pieces, 1):
             # Ranks exchange gradients once per batch, in its last piece.
             is_last = number == len(pieces)
-            with nullcontext() if is_last else self._without_exchange():
+            with nullcontext() if is_last else self._no_sync():
                 with record_function("forward"):
                     with self._devices.autocast():
-                        outputs = self._answers(some_images)
+                        outputs = self._run_forward(some_images)
                     share = len(some_labels) / len(labels)
                     loss = self._task.loss(outputs.float(), some_labels) * share
                 with record_function("backward"):
@@ -143,10 +143,10 @@ class Learner:
             self._weights, self._endings = None, [Ending(outputs)]
             # A compiled model would be compiled again, and progressive sizes are for training only.
             if not self._is_compiled and not self._is_progressive:
-                self._look_in_evaluation(some_images, step)
+                self._check_in_evaluation(some_images, step)
         return total
 
-    def _look_in_evaluation(self, images: torch.Tensor, step: int) -> None:
+    def _check_in_evaluation(self, images: torch.Tensor, step: int) -> None:
         """Record how the model's answers end in evaluation mode and, for a model of your own,
         whether a new one with the same weights answers the same; `record` reports both."""
         models = [self.model]
@@ -164,7 +164,7 @@ class Learner:
         self._forgets = differ(answers[0], answers[-1])
         self.model.train()
 
-    def _answers(self, images: torch.Tensor) -> torch.Tensor:
+    def _run_forward(self, images: torch.Tensor) -> torch.Tensor:
         size_key = "data.progressive" if self._is_progressive else "data.image_size"
         with taking_samples(self.model, images, size_key):
             try:
@@ -311,7 +311,7 @@ def refuse_unused(model: str, names: Sequence[str]) -> None:
     raise ConfigError("model.name", model, message)
 
 
-def _shared(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:
+def _wrap_in_ddp(model: nn.Module, devices: Devices, trainer: TrainerConfig) -> nn.Module:
     """Wrap the model so that ranks exchange gradients."""
     if devices.world_size == 1:
         return model

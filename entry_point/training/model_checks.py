@@ -26,13 +26,13 @@ from entry_point.training.tasks.task import Task
 
 logger = logging.getLogger(__name__)
 
-_OF_SHAPES = re.compile(
+_SHAPE_ERROR = re.compile(
     r"\b((shape|size|channel|element|dimension)s?|dim|height|width|divisible|resolution)\b", re.I
 )
-_OF_OTHER_THINGS = ("Expected more than 1 ", "find_unused_parameters", "memory")
+_OTHER_ERRORS = ("Expected more than 1 ", "find_unused_parameters", "memory")
 """Texts of errors that mention a size but have another cause."""
 _BOUNDED = ("Softmax", "Sigmoid", "LogSigmoid", "Tanh", "Hardsigmoid", "Hardtanh")
-_OF_ONE_SIGN = ("LogSoftmax", "Relu", "Softplus")
+_ONE_SIGNED = ("LogSoftmax", "Relu", "Softplus")
 """Functions whose values are not logits, by torch's names of their gradients. Before a softmax,
 values of one sign may be intended, and softmax(log_softmax(x)) equals softmax(x)."""
 _UNCHANGED = (
@@ -60,8 +60,8 @@ def taking_samples(
         frames = traceback.extract_tb(error.__traceback__)
         # An assertion may have no message; then show its code.
         reason = " ".join(str(error).split()).rstrip(".") or str(frames[-1].line)
-        others = any(words in reason for words in _OF_OTHER_THINGS)
-        if isinstance(error, ConfigError) or others or not _OF_SHAPES.search(reason):
+        others = any(words in reason for words in _OTHER_ERRORS)
+        if isinstance(error, ConfigError) or others or not _SHAPE_ERROR.search(reason):
             raise
         own = [frame for frame in frames if not _is_foreign(frame.filename)]
         place = f", at {own[-1].filename}:{own[-1].lineno}" if own else ""
@@ -167,7 +167,7 @@ class Ending:
         """Returns a warning if the model ends with a softmax or the like although the task's head
         takes logits; else None. Your own head is not checked. Waits for the device.
         """
-        wrong: Sequence[str] = (*_BOUNDED, *_OF_ONE_SIGN)
+        wrong: Sequence[str] = (*_BOUNDED, *_ONE_SIGNED)
         if isinstance(task.head, nn.Softmax):
             why, wrong = "and the task applies a softmax itself: it learns slowly", _BOUNDED
         elif isinstance(task.head, nn.Sigmoid):

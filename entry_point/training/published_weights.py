@@ -33,7 +33,7 @@ class Published:
 def published(name: str) -> Published | None:
     """Returns the published weights of an existing model; None for your own, or if it has none."""
     if name.startswith(TIMM):
-        return _of_timm(name.removeprefix(TIMM))
+        return _published_by_timm(name.removeprefix(TIMM))
     if "." in name:
         return None
     weights = torchvision.models.get_model_weights(name)["DEFAULT"]
@@ -46,7 +46,7 @@ def published(name: str) -> Published | None:
     return Published(Path(weights.url).name, weights.url, fetch, expected)
 
 
-def _of_timm(name: str) -> Published | None:
+def _published_by_timm(name: str) -> Published | None:
     import timm
     from huggingface_hub import hf_hub_url
 

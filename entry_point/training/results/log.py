@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 OUR_LOGGERS = ("entry_point", "custom_op", "__main__")
-OF_EACH_RANK = ("entry_point.job", "entry_point.data.loader", "entry_point.data.retries")
+RANK_LOGGERS = ("entry_point.job", "entry_point.data.loader", "entry_point.data.retries")
 """Loggers whose warnings concern one rank, such as damaged images and failed reads of its share.
 Warnings of all other loggers are the same on every rank."""
 CONSOLE_TEXT = "console_text"
@@ -65,7 +65,7 @@ def log_to_stdout(first_rank: bool) -> Console:
         logging.getLogger(name).setLevel(logging.INFO if logs else logging.ERROR)
     if not first_rank:
         warnings.simplefilter("ignore")
-        for name in OF_EACH_RANK:
+        for name in RANK_LOGGERS:
             logging.getLogger(name).setLevel(logging.WARNING)
     return console
 

@@ -48,7 +48,7 @@ def open_loggers(run: LoggedRun) -> list[Logger]:
         try:
             made = build(run, **run.config.logger_kwargs.get(word, {}))
         except Exception as error:
-            _say_failed(name, error)
+            _log_failure(name, error)
         else:
             opened.append(_Guarded(name, made))
     return opened
@@ -88,9 +88,9 @@ class _Guarded:
                 getattr(self._logger, method)(*arguments)
             self._logger.close()
         except Exception as error:
-            _say_failed(self._name, error)
+            _log_failure(self._name, error)
 
 
-def _say_failed(name: str, error: Exception) -> None:
+def _log_failure(name: str, error: Exception) -> None:
     reason = str(error).partition("\n")[0] or repr(error)
     logger.warning("logger %s failed and is off; the job continues: %s", name, reason)

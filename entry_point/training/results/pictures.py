@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 # The training loss may be smoothed, weighted, and of blended images.
 TRAINING = "training (training loss, random crops)"
 TRAIN, VALIDATION, WAIT = "#2b6cb0", "#c05621", "#9b2c2c"
-MOST = 24
+SAMPLES = 24
 _COLUMNS = 8
-_LONGEST, _LINES = 24, 4
-_INCHES = 1.6
+_MAX_CHARACTERS, _MAX_LINES = 24, 4
+_SAMPLE_INCHES = 1.6
 
 
 def draw(records: Sequence[Record], title: str, metric: Metric) -> Figure:
@@ -114,7 +114,7 @@ def first_samples(config: TrainConfig, train: Source, task: Task, devices: Devic
         normalize = Normalize(*config.data.normalization).to(devices.device)
         seed_step(devices, config.trainer.seed, 0)
         images, labels = BatchAugmentation(config, task)(normalize(pixels), labels)
-    shown, labels = to_rgb(images[:MOST].float().cpu(), config.data), labels[:MOST].cpu()
+    shown, labels = to_rgb(images[:SAMPLES].float().cpu(), config.data), labels[:SAMPLES].cpu()
     drawn = [
         task.draw(image, label, image.height) for image, label in zip(shown, labels, strict=True)
     ]
@@ -161,7 +161,7 @@ def caption(label: Tensor, names: Sequence[str], takes: str) -> str:
         return _short(names[int(label)])
     pairs = zip(names, label.tolist(), strict=True)
     if takes == "numbers":
-        return "\n".join(_short(f"{name} {value:.3g}") for name, value in islice(pairs, _LINES))
+        return "\n".join(_short(f"{name} {value:.3g}") for name, value in islice(pairs, _MAX_LINES))
     held = sorted((-value, name) for name, value in pairs if value >= 0.01)
     named = [name if value <= -0.99 else f"{name} {-value:.2f}" for value, name in held]
     return _short(", ".join(named))
@@ -178,8 +178,8 @@ def draw_samples(
     ratio = images[0].width / images[0].height
     columns = min(max(1, round(_COLUMNS / ratio)), len(images))
     count = math.ceil(len(images) / columns)
-    height = (_INCHES + 0.2) * count + 0.15 * math.ceil(len(legend) / columns)
-    figure = Figure(figsize=(_INCHES * ratio * columns, height), layout="constrained")
+    height = (_SAMPLE_INCHES + 0.2) * count + 0.15 * math.ceil(len(legend) / columns)
+    figure = Figure(figsize=(_SAMPLE_INCHES * ratio * columns, height), layout="constrained")
     for number, (image, text) in enumerate(zip(images, captions, strict=True), 1):
         axes = figure.add_subplot(count, columns, number)
         axes.imshow(image)
@@ -198,4 +198,4 @@ def draw_samples(
 
 def _short(text: str) -> str:
     text = printable(text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[: _MAX_CHARACTERS - 1]}…"

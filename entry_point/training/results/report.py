@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 TEMPLATE, REPORT, SUMMARY = "report.html.jinja", "report.html", "summary.png"
-THUMBNAIL = 120
-WORST = 12
+THUMBNAIL_SIDE = 120
+MAX_MISTAKES = 12
 # Reads in this thread: the threads and processes that read for training may hang.
-BY_ITSELF = PipelineConfig("workers", "pillow", num_workers=0)
+IN_THIS_THREAD = PipelineConfig("workers", "pillow", num_workers=0)
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def write_results(run: FinishedRun) -> None:
         curves = _encode(figure.savefig, "png", dpi=110)
         temporary.write_bytes(curves)
     with _optional("picture of training samples"):
-        by_itself = replace(config, pipeline=BY_ITSELF)
-        samples = first_samples(by_itself, run.train, run.exported.task, run.devices)
+        in_this_thread = replace(config, pipeline=IN_THIS_THREAD)
+        samples = first_samples(in_this_thread, run.train, run.exported.task, run.devices)
     with _optional(REPORT):
         jpeg = samples and _encode(samples.savefig, "jpeg", dpi=100, pil_kwargs={"quality": 80})
         write_page(
@@ -179,7 +179,7 @@ def _mistakes(evaluated: Evaluated) -> Iterator[dict[str, str]]:
     """Yields the worst predictions, each with picture, caption and name of the image."""
     task, source, network = evaluated.task, evaluated.source, evaluated.network
     network.eval()
-    for row, caption in task.mistakes(evaluated.evaluation.scores, WORST):
+    for row, caption in task.mistakes(evaluated.evaluation.scores, MAX_MISTAKES):
         index = int(evaluated.evaluation.indices[row])
         picture = _thumbnail(source, index, evaluated.data.gray_bits)
         if _has_targets(task):
@@ -194,8 +194,8 @@ def _thumbnail(source: Source, index: int, gray_bits: int) -> Image.Image:
         image = read_photo(read_image(source, index), gray_bits=gray_bits)
     except Exception as error:  # your own source may raise any error
         logger.warning("no thumbnail of %s: %s", source.key(index), printable(str(error)))
-        image = Image.new("RGB", (THUMBNAIL, THUMBNAIL), "#cbd5e0")
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
+        image = Image.new("RGB", (THUMBNAIL_SIDE, THUMBNAIL_SIDE), "#cbd5e0")
+    image.thumbnail((THUMBNAIL_SIDE, THUMBNAIL_SIDE))
     return image
 
 

@@ -19,7 +19,7 @@ from entry_point.data.loader import open_source
 from entry_point.job.devices import join_devices
 from entry_point.job.known_tasks import TASKS
 from entry_point.training.results.pictures import TRAINING, draw, first_samples
-from entry_point.training.results.report import BY_ITSELF
+from entry_point.training.results.report import IN_THIS_THREAD
 from entry_point.training.tasks.build_task import build_task
 from tests.chromium import browser
 from tests.entry_point.training import forked
@@ -54,13 +54,13 @@ def test_a_report_reads_its_samples_without_the_processes_of_training(
     config, _ = load_train_config(
         ["data=folder", f"data.root={photo_folder}", "pipeline=workers", "trainer.device=cpu"]
     )
-    by_itself = replace(config, pipeline=BY_ITSELF)
+    in_this_thread = replace(config, pipeline=IN_THIS_THREAD)
     monkeypatch.setattr(multiprocessing.Process, "start", None)
     monkeypatch.setattr(subprocess, "Popen", None)
     with join_devices(config.trainer) as devices:
         train = open_source(config.data, "train", Path())
         task = build_task(config, train, devices.device)
-        assert len(first_samples(by_itself, train, task, devices).axes) == 24
+        assert len(first_samples(in_this_thread, train, task, devices).axes) == 24
 
 
 class _Page(HTMLParser):
