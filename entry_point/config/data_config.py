@@ -23,17 +23,17 @@ Access = Literal["auto", "map", "stream"]
 
 
 class Format(NamedTuple):
-    """What `data.format` can be."""
+    """A value of `data.format`."""
 
     reader: str = ""
-    """The path below `entry_point.data.sources` of a function of a Tree, a DataConfig, and whether
-    labels are needed; it returns Rows. Empty for what is opened otherwise."""
+    """The reader's path below `entry_point.data.sources`: a function of a Tree, a DataConfig, and
+    whether labels are needed, which returns Rows. Empty for formats without a reader."""
     settings: Collection[str] = ()
-    """Those of `data` that it heeds, of OF_FORMATS."""
+    """The settings in OF_FORMATS that the format uses."""
     package: str = ""
-    """What the reader imports and EXTRAS=FORMAT installs."""
+    """The package that the reader imports; EXTRAS=FORMAT installs it."""
     streams: bool = False
-    """Whether it is always read whole, shard by shard."""
+    """Whether the format is always read in whole shards."""
 
 
 _COLUMNS = ("table.path", "table.labels", "table.separator")
@@ -51,15 +51,15 @@ FORMATS = {
 }
 _OWN = Format(settings=("kwargs", *_TABLE))
 OF_FORMATS = ("kwargs", *_TABLE, _SPLITS, "access")
-"""Settings that some formats heed; others must not have a value but those of _UNSET."""
+"""Settings of `data` that only some formats use; with others they must be one of _UNSET."""
 _UNSET: tuple[object, ...] = (None, {}, [], "|", "auto", "map")
 OF_SAMPLES = (
     *("access", "balance", "repeats", "views", "image_size", "progressive", "crop", "resize"),
     *("scale", "ratio", "hflip", "mean", "std", "max_bad_fraction"),
 )
-"""The settings of `data` that decide what is made of a dataset, not what it holds."""
+"""Settings of `data` that define the samples made of a dataset, rather than its content."""
 IMAGENET = {"mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
-"""Of the pixels, on the 0 to 1 scale."""
+"""Mean and standard deviation of the pixels, from 0 to 1."""
 
 
 @dataclass(config=SETTINGS)

@@ -31,7 +31,7 @@ class EvaluateConfig:
     pipeline: PipelineConfig = Field(default_factory=PipelineConfig)
 
     def __post_init__(self) -> None:
-        known = asdict(DataConfig())  # which values go with the run's, `changed` says
+        known = asdict(DataConfig())  # their values are checked by `changed`, with the run's
         check_config(
             {k: each for k, each in self.data.items() if k not in known}, DataConfig, "data"
         )
@@ -44,7 +44,7 @@ class EvaluateConfig:
     def changed(self, data: DataConfig) -> DataConfig:
         """Returns the run's settings of the data with this command's; raises ConfigError.
 
-        Of another dataset, what was found of the run's own counts for nothing.
+        For another dataset, settings that were detected in the run's dataset are dropped.
         """
         kept = asdict(data)
         if self.names_dataset:

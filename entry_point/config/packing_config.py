@@ -47,7 +47,7 @@ class OptimizeConfig:
     null: everything; in a Processing job with several hosts, this host's part."""
 
     def __post_init__(self) -> None:
-        self.dataset(self.source or ".")  # a wrong setting is named before anything is read
+        self.dataset(self.source or ".")  # reports a wrong setting before anything is read
         of_shards = {"max_side": self.max_side, "convert": self.convert, "part": self.part}
         for key, value in of_shards.items():
             if value is not None and self.output_format != "shards":

@@ -11,12 +11,12 @@ from entry_point.config.config_errors import ConfigError
 from entry_point.config.schema import SETTINGS, Bool, Float, Int, Positive, Share
 
 _WIDEST = 100
-"""A jitter's largest width. torchvision's functions overflow at factors of 1e36."""
+"""Largest jitter; torchvision's functions overflow at factors of 1e36."""
 
 
 @dataclass(config=SETTINGS)
 class Policy:
-    """What all policies have in common."""
+    """The base class of the arguments of policies."""
 
 
 @dataclass(config=SETTINGS)

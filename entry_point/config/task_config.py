@@ -55,7 +55,7 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         check_name("task.name", self.name, TASKS)
-        if self.name in TASKS:  # only your own task knows its own
+        if self.name in TASKS:  # the metrics of your own task are unknown here
             self._check_known(TASKS[self.name])
         weights = self.class_weights
         if weights is not None and weights != "auto":
@@ -72,7 +72,7 @@ class TaskConfig:
     def ignored(self) -> list[str]:
         """Returns a line for each setting of the loss that changes nothing beside the others."""
         found: dict[str, float] = {}
-        if (task := TASKS.get(self.name)) is not None:  # only your own task knows what it heeds
+        if (task := TASKS.get(self.name)) is not None:  # what your own task uses is unknown here
             smooths = task.takes in ("class", "targets") and self.loss in (None, *task.losses)
             if not smooths and self.label_smoothing != TaskConfig.label_smoothing:
                 found["task.label_smoothing"] = self.label_smoothing

@@ -22,7 +22,7 @@ class Stopped(Exception):
 
 
 class StopRequest:
-    """Whether this job has been asked to stop; signals count after `heed`."""
+    """Whether this job has been asked to stop; signals count after `handle_signals`."""
 
     def __init__(self, group: dist.ProcessGroup | None = None) -> None:
         """`group` has the ranks that stop together, on the CPU; None for a single process."""
@@ -33,7 +33,7 @@ class StopRequest:
         self.failed_read: ReadError | None = None
         """The error in `reading`, if this rank's disk failed."""
 
-    def heed(self) -> None:
+    def handle_signals(self) -> None:
         """From now on, signals are requests to stop; before, they end the process."""
         if not self._heeds:
             self._heeds = True

@@ -16,7 +16,7 @@ from entry_point.data.errors import DataError
 from entry_point.job.devices import Devices, HostCopy
 from entry_point.job.stop import Stopped, StopRequest
 from entry_point.training.input import DeviceBatch
-from entry_point.training.model_checks import taking_samples
+from entry_point.training.model_checks import explaining_shapes
 from entry_point.training.tasks.task import Task
 
 
@@ -105,7 +105,7 @@ def _score(
         damaged += batch.damaged
         if len(batch.labels) == 0:
             continue
-        with devices.autocast(), taking_samples(model, batch.images):
+        with devices.autocast(), explaining_shapes(model, batch.images):
             outputs = model(batch.images)
         indices.append(batch.indices)
         scores.append(task.scores(outputs.float(), batch.labels).double())

@@ -30,12 +30,12 @@ from entry_point.training.checkpoints import infinite_weights, load_state
 from entry_point.training.model_checks import (
     Ending,
     differ,
+    explaining_shapes,
     forgets,
     load_again,
     refuse_late_weights,
     refuse_other_model,
-    taking_samples,
-    train_all,
+    switch_to_training,
     unregistered,
 )
 from entry_point.training.models import build_again, build_model, checkpoint_gradients, is_own
@@ -74,7 +74,7 @@ class Learner:
             checkpoint_gradients(model, config.model.name)
         model = model.to(memory_format=torch.channels_last)
         self.model = model.to(devices.device)
-        train_all(config.model.name, self.model)
+        switch_to_training(config.model.name, self.model)
         decay = config.optim.ema_decay
         self.ema = None if decay is None else AveragedWeights(self.model, decay)
         self.optimizer = build_optimizer(config.optim, self.model, devices.device)
@@ -158,7 +158,7 @@ class Learner:
         for model in models:
             model.eval()
             seed_step(self._devices, self._seed, step)  # the model may use random numbers
-            with torch.no_grad(), self._devices.autocast(), taking_samples(model, images):
+            with torch.no_grad(), self._devices.autocast(), explaining_shapes(model, images):
                 answers.append(model(images))
         self._endings.append(Ending(answers[0]))
         self._forgets = differ(answers[0], answers[-1])
@@ -166,7 +166,7 @@ class Learner:
 
     def _run_forward(self, images: torch.Tensor) -> torch.Tensor:
         size_key = "data.progressive" if self._is_progressive else "data.image_size"
-        with taking_samples(self.model, images, size_key):
+        with explaining_shapes(self.model, images, size_key):
             try:
                 outputs: torch.Tensor = self._forward(images)
             except RuntimeError:

@@ -46,7 +46,7 @@ _UNCHANGED = (
 
 
 @contextmanager
-def taking_samples(
+def explaining_shapes(
     model: nn.Module, images: Tensor, key: str = "data.image_size"
 ) -> Iterator[None]:
     """Turn an error of `model` about shapes into one line: it does not take images of this shape.
@@ -87,7 +87,7 @@ def refuse_late_weights(name: str, before: Mapping[str, torch.Size], model: nn.M
         raise ConfigError("model.name", name, message)
 
 
-def train_all(name: str, model: nn.Module) -> None:
+def switch_to_training(name: str, model: nn.Module) -> None:
     """Switch a model to training mode, and warn if some of its parts were in evaluation mode, which
     was probably intended."""
     kept = [(part, module) for part, module in model.named_modules() if not module.training]

@@ -125,7 +125,7 @@ class Progress:
         better = self.metric.is_better(self.value, than=self.best_value)
         self.stale = 0 if better else self.stale + 1
 
-    def ends(self, trainer: TrainerConfig) -> bool:
+    def is_complete(self, trainer: TrainerConfig) -> bool:
         """Returns whether the run is complete: all epochs are done, or early stopping ends it."""
         return self.epoch >= trainer.epochs or self.stops_early(trainer)
 

@@ -69,7 +69,7 @@ class Trainer:
             if saved is not None:
                 self.progress.load_state(saved["progress"])
                 self.progress.check_epochs(config.trainer.epochs)
-                if self.progress.ends(config.trainer):
+                if self.progress.is_complete(config.trainer):
                     refuse_untrained(saved, self.settings)
                 self.learner.load_state(saved["learner"])
                 self.log.load_state(saved["log"])
@@ -108,7 +108,7 @@ class Trainer:
             f"{epochs * steps:,} {'step' if epochs * steps == 1 else 'steps'} in all",
             f"start    epoch {progress.epoch}, step {progress.step}; run folder {self.run.root}",
         ]
-        if progress.ends(config.trainer):
+        if progress.is_complete(config.trainer):
             more = f"trainer.epochs={epochs + 1} or more"
             if progress.epoch < epochs:
                 more = f"trainer.early_stopping={progress.stale + 1} or more, or null,"
@@ -125,7 +125,7 @@ class Trainer:
             Stopped: the job was asked to stop, or a disk failed; a checkpoint has been saved.
         """
         exported: Evaluation | None = None
-        while not self.progress.ends(self.config.trainer):
+        while not self.progress.is_complete(self.config.trainer):
             evaluation: Evaluation | None = None
             try:
                 self._train_epoch()
@@ -158,7 +158,7 @@ class Trainer:
         with epoch_bar(self.console, title, progress.steps_per_epoch, progress.step) as advance:
             for batch in self.profiler.watch(on_device, progress.steps_left):
                 self._train_step(batch)
-                self.stop.heed()  # from now on, a stop request has something to save
+                self.stop.handle_signals()  # from now on, a stop request has something to save
                 advance()
                 if progress.global_step % trainer.log_every_steps == 0 or not progress.steps_left:
                     with self.log.meter.pause():

@@ -39,7 +39,7 @@ def stop() -> Iterator[StopRequest]:
     numbers = (signal.SIGTERM, signal.SIGINT)
     before = [signal.getsignal(number) for number in numbers]
     request = StopRequest()
-    request.heed()
+    request.handle_signals()
     yield request
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)

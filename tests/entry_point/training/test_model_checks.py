@@ -17,7 +17,7 @@ from entry_point.config.train_config import load_train_config
 from entry_point.job.devices import Devices
 from entry_point.job.program import ExitCode
 from entry_point.training.learner import Learner
-from entry_point.training.model_checks import Ending, refuse_other_model, taking_samples
+from entry_point.training.model_checks import Ending, explaining_shapes, refuse_other_model
 from tests.entry_point.training import forked
 from tests.entry_point.training.tasks.label_sources import classes, labels, task_of
 from tests.entry_point.training.test_compile import note_graphs
@@ -118,7 +118,7 @@ def test_another_error_of_a_model_stays_what_it_is() -> None:
     ],
 )
 def test_errors_that_mention_a_size_and_mean_another_thing_stay(error: Exception) -> None:
-    with pytest.raises(type(error)) as raised, taking_samples(nn.Identity(), batch()[0]):
+    with pytest.raises(type(error)) as raised, explaining_shapes(nn.Identity(), batch()[0]):
         raise error
     assert raised.value is error
 
