@@ -38,8 +38,7 @@ _BEFORE_CAUSE = "encountered:"
 
 
 class DaliDecoder:
-    """Decodes with one DALI pipeline, which threads share: one reads files while DALI decodes for
-    another.
+    """Threads share one DALI pipeline: one reads its files while DALI decodes for another.
 
     Samples are on the device, made on the calling thread's current stream. Pillow decodes images
     that are not JPEGs.

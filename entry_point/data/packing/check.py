@@ -62,8 +62,7 @@ class Checked:
     """Lines about the images that can be decoded."""
 
     def tried(self, key: object, function: Callable[..., T], *arguments: object) -> T | None:
-        """Returns the function's result; if it cannot read, records damage of `key` and returns
-        None."""
+        """Returns the function's result; if it cannot read, records damage and returns None."""
         try:
             return function(*arguments)
         except (OSError, DataError, ReadError) as error:
