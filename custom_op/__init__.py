@@ -1,4 +1,4 @@
-"""A torch operator on libjpeg-turbo that decodes only the pixels of a crop. Built on first use."""
+"""Torch operators on libjpeg-turbo that decode only the pixels of a crop. Built on first use."""
 
 from custom_op.compiler import BuildError
 from custom_op.load import build_info, load

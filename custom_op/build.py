@@ -1,6 +1,6 @@
 """Compiles the operator on first use, in the environment that trains.
 
-Nothing is loaded from a cache that another user can change, because its code would run here.
+A cache that another user can change is not used, because that user's code would run here.
 
 Processes that start together share a lock. The first one compiles into a temporary folder and
 renames it when it is complete; the others load the result. The kernel releases the lock when its
@@ -38,7 +38,7 @@ _TOOLCHAIN = Path(__file__).with_name("toolchain.py")
 _LIBRARY = "custom_op.so"
 _RECORD = "build.json"
 _NEEDED_MB = 8
-"""Space that a build takes in the cache folder, the compiler's temporary files included."""
+"""MB that a build needs in the cache folder, including temporary files of the compiler."""
 
 
 def build() -> tuple[Path, dict[str, Any]]:
@@ -72,10 +72,10 @@ def build() -> tuple[Path, dict[str, Any]]:
 
 
 def build_key(toolchain: Toolchain) -> str:
-    """Returns a hash of everything that the compiled library depends on, but no path.
+    """Returns a hash of everything but paths that the compiled library depends on.
 
-    `toolchain.macros` contain the CPU's instructions, because hosts with different CPUs may share a
-    cache.
+    `toolchain.macros` include the CPU's instruction sets, because hosts with different CPUs may
+    share a cache.
     """
     digest = hashlib.sha256()
     for path in [*sorted(SOURCES.rglob("*.*")), _TOOLCHAIN]:
@@ -87,7 +87,7 @@ def build_key(toolchain: Toolchain) -> str:
 
 
 def _cache_folders() -> list[Path]:
-    """Returns the folders that may hold the library, in the order of preference for a new one."""
+    """Returns the cache folders, in the order in which a new build tries them."""
     fallback = Path(tempfile.gettempdir()) / f"custom_op-{os.getuid()}"
     if named := os.environ.get("CUSTOM_OP_CACHE"):
         return [Path(named).absolute(), fallback]
@@ -137,11 +137,11 @@ def _locked(path: Path, target: Path) -> AcquireReturnProxy:
 
 
 def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
-    """Compiles into a temporary folder beside `target`, then renames it. Needs the lock."""
+    """Compiles into a temporary folder, then renames it to `target`. The caller holds the lock."""
     for leftover in target.parent.glob(f"{target.name}.tmp*"):
         shutil.rmtree(leftover, ignore_errors=True)
     versions = {**toolchain.versions(), "torch": torch.__version__}
-    # A warning, because a program that does not configure logging shows nothing below.
+    # A warning, because programs that do not configure logging show no lower levels.
     logger.warning(
         "custom_op: compiling the operator with %s (once per machine, 6 to 10 s on 2 cores)",
         versions["compiler"],
@@ -166,7 +166,7 @@ def _compile(toolchain: Toolchain, target: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _compile_in(folder: Path, toolchain: Toolchain) -> None:
-    """Leaves the library in `folder`, and nothing else."""
+    """Compiles the library into `folder`, and leaves nothing else there."""
     run = functools.partial(_run, folder=folder)
     with ThreadPoolExecutor(os.cpu_count(), "compile") as pool:
         # An error cancels the commands that have not started.
@@ -178,7 +178,7 @@ def _compile_in(folder: Path, toolchain: Toolchain) -> None:
 
 
 def _run(command: list[str], folder: Path) -> None:
-    """Raises BuildError if the command fails. Its temporary files go to `folder`."""
+    """Runs the command, with its temporary files in `folder`. Raises BuildError if it fails."""
     done = subprocess.run(
         command,
         env={**os.environ, "TMPDIR": str(folder)},

@@ -1,6 +1,6 @@
-"""Finds a C++ compiler that knows libjpeg-turbo; errors name the packages to install.
+"""Finds a C++ compiler that can use libjpeg-turbo; errors name the packages to install.
 
-With the standard library only: setup asks before torch is there.
+Needs only the standard library, because setup checks the compiler before it installs torch.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class BuildError(RuntimeError):
 
 
 def find_compiler() -> list[str]:
-    """Returns the compiler's path, and its arguments in `CXX`, which a shell would split as here.
+    """Returns the compiler's path and the arguments after it in `CXX`, split as by a shell.
 
     Raises BuildError.
     """
     if named := os.environ.get("CXX"):
-        with contextlib.suppress(ValueError):  # a quote that nothing closes
+        with contextlib.suppress(ValueError):  # an unclosed quote
             for program, *arguments in ([named], shlex.split(named)):
                 if found := shutil.which(program):
                     return [found, *arguments]
@@ -47,7 +47,7 @@ def find_compiler() -> list[str]:
 
 
 def preprocess(compiler: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Prints the macros that are defined after jpeglib.h."""
+    """Runs the preprocessor, which prints the macros that are defined after jpeglib.h."""
     return subprocess.run(
         [*compiler, *jpeg_flags("-I"), "-E", "-dM", "-x", "c++", "-"],
         input="#include <cstdio>\n#include <jpeglib.h>\n",
@@ -58,7 +58,7 @@ def preprocess(compiler: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def jpeg_macros(preprocessed: subprocess.CompletedProcess[str]) -> str:
-    """Returns these macros, sorted. Raises BuildError if the headers are not libjpeg-turbo's."""
+    """Returns the macros of `preprocess`, sorted. Raises BuildError unless libjpeg-turbo's."""
     if preprocessed.returncode:
         lines = "\n".join(preprocessed.stderr.strip().splitlines()[-3:])
         raise BuildError(f"{_NO_HEADER}{lines}\n{_ADVICE}")
@@ -69,14 +69,14 @@ def jpeg_macros(preprocessed: subprocess.CompletedProcess[str]) -> str:
 
 
 def macro(macros: str, name: str) -> str:
-    """Returns a macro's definition, "" if it has none."""
+    """Returns the definition of a macro; "" if it has none or is not defined."""
     found = re.search(rf"^#define {name} (.+)$", macros, re.MULTILINE)
     return found.group(1) if found else ""
 
 
 def jpeg_flags(option: str) -> list[str]:
-    """Returns the option with each of Homebrew's folders of libjpeg-turbo, where compilers do not
-    look."""
+    """Returns the option (-I or -L) with each of Homebrew's folders of libjpeg-turbo, which
+    compilers do not search."""
     if sys.platform != "darwin":
         return []
     roots = (Path("/opt/homebrew/opt/jpeg-turbo"), Path("/usr/local/opt/jpeg-turbo"))

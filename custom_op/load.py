@@ -1,4 +1,4 @@
-"""Loads the compiled operators into this process, once, with their fake kernels."""
+"""Loads the compiled operators and their fake kernels into this process, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _lock = threading.Lock()
 _loaded: dict[str, Any] = {}
 """The result of `build_info`; empty until the operators are registered."""
 FAKES: dict[str, Callable[..., Any]] = {}
-"""The fake kernels by the names of the operators; they can be registered only after these."""
+"""Fake kernels by operator name; torch can register them only after the operators."""
 
 
 def load() -> None:
@@ -33,7 +33,7 @@ def load() -> None:
 
 
 def build_info() -> dict[str, Any]:
-    """Path, compiler, versions and flags of the library; seconds of its build and of its load."""
+    """Returns the library's path, compiler, versions and flags, and seconds to build and load."""
     load()
     return dict(_loaded)
 
@@ -49,11 +49,11 @@ def _build_and_register() -> dict[str, Any]:
 
 
 def _load_library(library: Path) -> None:
-    """Raises BuildError if the system refuses to load the library."""
+    """Loads the library. Raises BuildError if the system cannot, or libjpeg has another version."""
     try:
         torch.ops.load_library(library)
     except OSError as error:
-        reason = str(error.__cause__ or error)  # torch hides what the system says
+        reason = str(error.__cause__ or error)  # torch hides the system's message
         missing = re.match(r"(\S+): cannot open shared object|.*Library not loaded: (\S+)", reason)
         if missing and str(library) not in missing.groups():
             advice = (
@@ -74,7 +74,7 @@ def _load_library(library: Path) -> None:
 
 
 def _require_one_libjpeg(library: Path) -> None:
-    """Raises BuildError if the libjpeg that was linked is of another version than the header."""
+    """Raises BuildError if the linked libjpeg and jpeglib.h have different versions."""
     try:
         torch.ops.custom_op.jpeg_headers.default(
             [torch.tensor([0xFF, 0xD8, 0xFF, 0xD9], dtype=torch.uint8)], mask_errors=False

@@ -1,5 +1,5 @@
-"""The operators on JPEGs: decode crops, one of an image or of all images of a batch, read headers,
-make side indexes."""
+"""Typed functions for the operators on JPEGs: decode a crop of one image or crops of a batch, read
+headers, make side indexes, rewrite as baseline."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import Tensor
 from custom_op.load import FAKES, load
 
 MAX_SHARE = 0.0125
-"""Size of a side index at most, as a share of its file's: the default of `index_jpeg`."""
+"""Largest size of a side index, as a fraction of its file's size: the default of `index_jpeg`."""
 MAX_PIXELS = 250_000_000
-"""Default of `max_pixels`: the largest photographs of phones have 200 million."""
+"""Default of `max_pixels`: the largest photos of phones have 200 million pixels."""
 
 
 class JpegError(RuntimeError):
@@ -24,7 +24,7 @@ class JpegError(RuntimeError):
 
 @contextlib.contextmanager
 def _operators() -> Iterator[Any]:
-    """The loaded operators. torch raises all their errors as RuntimeError; callers get
+    """Yields the loaded operators. Turns their errors, which torch raises as RuntimeError, into
     JpegError."""
     load()
     try:
@@ -50,7 +50,7 @@ def decode_and_crop_jpeg(
             coding; color, grayscale (returned as three equal channels) or CMYK.
         crop_y, crop_x: top and left edge, in stored pixels (before any EXIF rotation).
         crop_height, crop_width: size of the crop; the box must lie inside the image.
-        index: what `index_jpeg` returned for the same file, so that decoding starts near the crop.
+        index: the result of `index_jpeg` for the same file, so that decoding starts near the crop.
             The index of another file, or of an earlier version of it, is ignored.
         max_pixels: an image with more pixels raises JpegError.
 
@@ -96,20 +96,20 @@ def decode_crop_resize_batch(
 ) -> DecodedBatch:
     """Decodes one crop of every image and resizes it to `size` x `size`, with the GIL released.
 
-    With boxes `(N, V, 4)` it cuts V views of every image, one after the other, and reads the file's
-    headers, tables and index once. The result then is `(N, V, 3, size, size)`, and `flip` and
-    `augment` have a dimension more, too.
+    With boxes `(N, V, 4)` it cuts V views of every image in turn, and reads the file's headers,
+    tables and index once. The result is then `(N, V, 3, size, size)`, and `flip` and `augment`
+    have the additional dimension, too.
 
     Resizing is torch's antialiased bilinear filter for uint8, within 1 level. Only the pixels of
     the crop are decoded, and its rows are filtered while they are in cache.
 
     Args:
         jpegs: uint8 `(bytes,)` tensors.
-        boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In upright pixels: after
-            the rotation that EXIF asks for, which is applied to the pixels, too.
+        boxes: int64 `(N, 4)` or `(N, V, 4)`: top, left, height, width. In pixels of
+            the upright image: the operator applies the EXIF orientation to the pixels.
         size: height and width of every result.
-        indexes: what `index_jpeg` returned for each image; empty for an image without. An index
-            that does not fit its file is ignored. Default: none.
+        indexes: the result of `index_jpeg` for each image; empty for an image without one. An
+            index that does not fit its file is ignored. Default: none.
         flip: bool `(N,)`, which results to mirror left to right. Default: none.
         augment: float32 `(N, K, 8)`: K operations for each image, applied in order to the resized
             and flipped crop; `custom_op.augment_ops` names them. Default: none. See below.
@@ -118,10 +118,10 @@ def decode_crop_resize_batch(
         max_pixels: an image with more pixels is an error. Default: MAX_PIXELS.
         mask_errors: mark images that cannot be decoded in `failed` instead of raising JpegError.
         make_indexes: make a side index of each image whose index is empty or does not fit, while
-            its crop is decoded. It takes the time to pass the part of the file after the crop.
+            its crop is decoded. This costs the time to parse the part of the file after the crop.
 
     Returns:
-        The images, which are `out` if given, and what is known of each.
+        A DecodedBatch, whose images are `out` if given.
 
     Raises:
         JpegError: an image cannot be decoded as requested (the message gives its position in the
@@ -161,7 +161,7 @@ def decode_crop_resize_batch(
 
 
 def jpeg_headers(jpegs: Sequence[Tensor]) -> Tensor:
-    """Height, width and EXIF orientation of every image, each header parsed once.
+    """Returns height, width and EXIF orientation of every image; parses each header once.
 
     Args:
         jpegs: uint8 `(bytes,)` tensors.
@@ -201,8 +201,8 @@ def index_jpeg(
 
     Args:
         data: uint8 `(bytes,)`, one encoded JPEG.
-        max_share: size of the index at most, as a share of the file's size. More entries decode
-            less, and save little beyond the default.
+        max_share: largest size of the index, as a fraction of the file's size. With more entries
+            less is decoded, but beyond the default they save little.
         max_pixels: an image with more pixels raises JpegError.
 
     Returns:
@@ -241,8 +241,8 @@ def to_baseline(data: Tensor, *, max_pixels: int = MAX_PIXELS) -> Tensor:
         return operators.to_baseline.default(data, max_pixels=max_pixels)
 
 
-# Fake kernels: the shapes of the results, for tracing without data. They need only some of the
-# arguments of their operators.
+# Fake kernels return the shapes of results, for tracing without data. They need only some of their
+# operators' arguments.
 
 
 def _fake_crop(

@@ -1,4 +1,4 @@
-"""The commands that compile the operator, for this machine, this torch and this libjpeg-turbo."""
+"""Makes the commands that compile the operator for this machine, torch and libjpeg-turbo."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _UNITS = {
     "decode": ("entropy", "jpeg", "pixels"),
     "rows": ("csrc", "resize", "samples"),
 }
-"""The folders of each unit. Units take about the same time. A folder is not divided: its functions
-are inlined into each other."""
+"""Source folders by compilation unit. All units take about the same time to compile. A folder stays
+in one unit, because its functions are inlined into each other."""
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,11 @@ class Toolchain:
     """The parts of a compile command."""
 
     compiler: str
-    """The path."""
+    """Path of the compiler."""
     arguments: tuple[str, ...]
     """The words after the program in `CXX`: `g++` in `ccache g++`, or options."""
     flags: tuple[str, ...]
-    """Without paths."""
+    """Compile flags that contain no paths."""
     macros: str
     """All macros that are defined after jpeglib.h, one definition per line.
 
@@ -61,7 +61,7 @@ class Toolchain:
 
     @property
     def link_flags(self) -> tuple[str, ...]:
-        """Without an rpath: the process that loads the library has already loaded its torch."""
+        """Has no rpath: the process that loads the library has already loaded its torch."""
         folders = (f"-L{_torch_folder()}/lib", *jpeg_flags("-L"))
         return (*folders, "-ltorch_cpu", "-ljpeg", "-pthread")
 
@@ -73,7 +73,7 @@ class Toolchain:
         }
 
     def compile_commands(self, sources: Path, folder: Path) -> list[list[str]]:
-        """Writes the sources of the units to `folder`; returns what compiles each there.
+        """Writes a source file per unit to `folder`; returns the commands that compile them there.
 
         Compiling file by file takes twice as long, because the compiler reads the same headers each
         time.
@@ -98,7 +98,8 @@ class Toolchain:
 
 
 def find_toolchain() -> Toolchain:
-    """Raises BuildError if torch is too old, or the compiler or the headers are missing."""
+    """Returns this machine's toolchain. Raises BuildError if torch is too old, or the compiler or
+    the headers are missing."""
     _check_torch(torch.__version__)
     compiler, *arguments = find_compiler()
     for native in (("-march=native",), ("-mcpu=native",), ()):  # compilers know one of them or none

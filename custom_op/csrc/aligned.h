@@ -10,7 +10,7 @@ namespace custom_op {
 
 // Note [Aligned buffers]
 // A store that crosses the border of two cache lines takes several times as long as one that does
-// not. So buffers start on such a border, and the rows inside them, too.
+// not. So buffers and the rows inside them start on such a border.
 constexpr int64_t kCacheLine = 64;
 
 template <typename T>
@@ -40,7 +40,7 @@ template <typename T>
 using AlignedVector = std::vector<T, CacheLineAllocator<T>>;
 
 // The distance between the starts of two rows of `bytes` bytes: whole cache lines. Their number is
-// odd, so that the rows do not compete for the same places of a cache.
+// odd, so that the rows do not compete for the same sets of a cache.
 inline int64_t aligned_stride(int64_t bytes) {
   return ((bytes + kCacheLine - 1) / kCacheLine | 1) * kCacheLine;
 }

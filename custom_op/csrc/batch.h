@@ -9,7 +9,7 @@
 namespace custom_op {
 
 // Note [From bytes to batch]
-// binding/            what torch calls: checks the tensors; one ImageWorker per thread
+// binding/            the operators for torch: check tensors; one ImageWorker per thread
 // ImageWorker         opens a file once; maps the upright box of each view to stored pixels;
 //                     connects decoder, resizer and slot
 // jpeg/               bytes: headers, tables, restart markers; libjpeg's decompressor

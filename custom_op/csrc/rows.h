@@ -1,4 +1,4 @@
-// What a decoder produces: the rows of a crop.
+// The interface through which a decoder delivers the rows of a crop.
 #pragma once
 
 #include "types.h"

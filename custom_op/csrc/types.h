@@ -13,7 +13,7 @@ struct Bytes {
   size_t size;
 };
 
-// Like Pillow, which requires the second FF; libjpeg would skip other bytes in its place.
+// Requires the second FF, as Pillow does; libjpeg would skip other bytes in its place.
 inline bool starts_like_jpeg(Bytes data) {
   return data.size >= 4 && data.data[0] == 0xFF && data.data[1] == 0xD8 && data.data[2] == 0xFF;
 }

@@ -13,7 +13,7 @@ from entry_point.job.text import printable
 
 @dataclass(frozen=True)
 class Damage:
-    """An image that could not be decoded. Both texts are printable."""
+    """An image that could not be decoded: its key and the reason, both made printable."""
 
     key: str
     reason: str
@@ -34,11 +34,11 @@ class Batch:
     indices: Tensor
     """int64 (N,): the samples' numbers in their source."""
     damage: tuple[Damage, ...] = ()
-    """The batch's samples that could not be decoded, without damaged replacements of them."""
+    """The images that could not be decoded; damaged images tried as replacements are not listed."""
     geometry: Geometry | None = None
     """Positions of the samples in their images; None if the loader does not provide them."""
     cpu_s: float = math.nan
-    """Seconds of CPU time that the batch took; NaN if a decoder's own threads made it."""
+    """CPU time of making the batch, in seconds; NaN if the decoder uses its own threads."""
 
     def pin_memory(self) -> Batch:
         return replace(

@@ -18,8 +18,8 @@ class DataError(UserError, RuntimeError):
 
 
 def picklable(error: Exception) -> Exception:
-    """Returns the error, or a RuntimeError with its reason and traceback if it cannot be
-    pickled."""
+    """Returns a UserError as it is; another error as a RuntimeError with its reason and traceback,
+    because it may not be picklable."""
     if isinstance(error, UserError):
         return error
     reason = "".join(traceback.format_exception_only(error))
@@ -35,9 +35,9 @@ def say_once(level: int, message: str) -> None:
 
 
 def share_to_skip(damaged: int, images: int) -> float | None:
-    """Returns a round `data.max_bad_fraction` with which a job skips this many of a split's images.
+    """Returns a round `data.max_bad_fraction` that lets a job skip `damaged` of a split's images.
 
-    None if it would exceed a half. Each rank counts only its own images, in whole batches.
+    Returns None if it would exceed 0.5. Each rank counts only its own images, in whole batches.
     """
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     share = damaged / ranks

@@ -49,14 +49,14 @@ log = logging.getLogger(__name__)
 
 
 class Loader:
-    """Batches of one split for one rank; the only state is (epoch, step).
+    """Yields the batches of one split for one rank; the only state is (epoch, step).
 
-    While the last batches of an epoch are used, the first ones of the next of `spec.epochs` are
-    made, so that the pipeline never runs empty.
+    The engine makes the first batches of the next epoch in `spec.epochs` while the last ones of the
+    current epoch are used, so that the pipeline never drains.
 
     Logs each damaged image, and raises DataError above `data.max_bad_fraction`: this rank's damaged
     images since the epoch began or resumed, as a fraction of the rank's whole epoch. `Batch.damage`
-    has the same images.
+    lists the same images.
     """
 
     def __init__(self, plan: Plan, maker: BatchMaker, engine: Engine, spec: LoaderSpec) -> None:
@@ -65,7 +65,7 @@ class Loader:
         self._outcomes: Iterator[Outcome] = iter(())
         self._places: Iterator[tuple[int, int]] = iter(())
         self._next: tuple[int, int] | None = None
-        """Epoch and step of the engine's next outcome; `_places` has those after it."""
+        """Epoch and step of the engine's next outcome; `_places` yields the later ones."""
         self._reader = ThreadPoolExecutor(1, "shard-reader")
         if spec.decodes_here:
             plan.read_ahead(self._reader)
@@ -74,7 +74,7 @@ class Loader:
     def epoch(self, epoch: int, start_step: int = 0) -> Iterator[Batch]:
         """Yields the epoch's batches from `start_step` on; skipped steps cost nothing.
 
-        Starts when the first batch is taken, and ends the epoch that is being read.
+        Takes effect when the first batch is requested; it then ends any epoch still being read.
         """
         if self._closed:
             raise RuntimeError("the loader is closed")
@@ -115,7 +115,7 @@ class Loader:
         self._next = next(self._places, None)
 
     def _stop(self) -> None:
-        """Stop reading, and drop what was made and read ahead."""
+        """Stop the engine, and drop the batches and bytes that were prepared ahead."""
         self._next, self._outcomes = None, iter(())
         self._engine.stop()
         self._plan.release()
@@ -136,9 +136,9 @@ class Loader:
 
 
 def open_training_set(data: DataConfig, channels: Path) -> Dataset:
-    """Returns the dataset in `data.root`, or below the folder of the input channels, for training.
+    """Returns the training dataset in `data.root`, or else in the input channels below `channels`.
 
-    Raises DataError if there is none or it cannot be used.
+    Raises DataError if there is no dataset or it cannot be used.
     """
     return open_dataset(data, dataset_root(data, channels), for_training=True)
 
@@ -154,7 +154,7 @@ def dataset_root(data: DataConfig, channels: Path) -> Path:
         return Path(data.root)
     splits = split_folders(Tree(channels)) if channels.is_dir() else {}
     folder = channels / CHANNEL
-    # Another channel may be the split `val`, unless this one has splits.
+    # The split `val` may be a separate channel, unless the training channel has splits itself.
     if folder.exists() and ("val" not in splits or split_folders(Tree(folder))):
         return folder
     if "train" in splits:
@@ -197,10 +197,10 @@ def build_prediction_loader(
     batch_size: int,
     device: torch.device = CPU,
 ) -> Loader:
-    """Returns a loader of the `samples` of a source, in order, each cropped once as `trained_on`
-    crops for validation. Images may have any size and format.
+    """Returns a loader of the `samples` of a source, in order. Each is cropped once, by the
+    validation settings of `trained_on`. Images may have any size and format.
 
-    Images that are not complete are left out, and listed in `Batch.damage`.
+    Damaged images are left out, and listed in `Batch.damage`.
     """
     names = ("image_size", "resize", "crop", "gray_bits")
     of_images = {name: getattr(trained_on, name) for name in names}
@@ -245,7 +245,7 @@ def _engine(maker: BatchMaker, spec: LoaderSpec, steps_per_epoch: int) -> Engine
 
 
 def build_decoder(spec: LoaderSpec) -> BatchDecoder:
-    """Returns the decoder of `pipeline`. Pillow needs no operator and therefore no compiler."""
+    """Returns the decoder that `spec` asks for. Pillow needs no operator, hence no compiler."""
     if spec.pipeline.engine == "dali":
         return _dali(spec)
     if spec.pipeline.decoder == "pillow":

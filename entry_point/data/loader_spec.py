@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 AHEAD = 2
 """Batches decoded ahead of use: per worker process, or by all threads together."""
 DALI_CALLERS = 2
-"""Threads that call DALI, which has its own: one reads files while DALI works for the other."""
+"""Number of threads that call DALI: while DALI decodes for one, the other reads files."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class LoaderSpec:
     augment: AugmentConfig = field(default_factory=AugmentConfig)
     """How training samples are augmented."""
     epochs: Sequence[int] = ()
-    """Epochs in the order in which they will be read: at the end of one, the next is made ahead."""
+    """Epochs in the order of reading; near the end of one, the next epoch is prepared."""
 
     @property
     def train(self) -> bool:

@@ -1,9 +1,9 @@
-"""Hides metadata of image files from Pillow, bounds what it may read, and finds the orientation.
+"""Hides metadata of image files from Pillow, limits its reads, and finds the orientation.
 
-Metadata does not affect pixels, but Pillow refuses images for it (a PNG whose ICC profile has more
-than 1 MiB, a TIFF whose resolution is a text) and parses it in Python: 25 MB take many seconds. So
-Pillow gets only the parts of a PNG or TIFF that describe pixels, and may read the header of any
-file in a bounded number of steps. The operator's bound is `kMaxSegments` in custom_op/csrc.
+Metadata does not affect pixels, but Pillow rejects some images because of it (a PNG whose ICC
+profile exceeds 1 MiB, a TIFF whose resolution is a text), and parses it in Python: 25 MB take many
+seconds. Pillow therefore gets only the parts of a PNG or TIFF that describe pixels, and a limited
+number of reads for any header. The operator's limit is `kMaxSegments` in custom_op/csrc.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from PIL import Image
 
 
 class UnusableImageError(ValueError):
-    """An image that cannot be decoded, or is refused; the message says why."""
+    """The image cannot be decoded, or is rejected; the message says why."""
 
 
 class TooManyPixelsError(UnusableImageError):
-    """An image that would take too much memory."""
+    """The image has too many pixels to decode in memory."""
 
 
 MOST_BLOCKS = 100_000
-"""Most blocks of a file: chunks, segments, strips and the like. Photos have some dozens, and at
+"""Most blocks of a file: chunks, segments, strips and the like. Photos have dozens, plus at
 most one strip or chunk of pixels per row."""
 _BYTES_PER_BLOCK = 1024
 """A PNG may have one more chunk per this many bytes; encoders write chunks of 8 kB."""
@@ -36,8 +36,8 @@ _MOST_TEXT = 1 << 24
 
 
 class BoundedFile(io.BytesIO):
-    """An image file that refuses reads once a parser has read too many blocks, each in up to three
-    reads."""
+    """An image file that allows a parser a limited number of reads; it reads a block in up to
+    three."""
 
     left: float = MOST_BLOCKS
     """Number of reads left; may be set to infinity once the header has been read."""
@@ -86,7 +86,7 @@ def orientation(image: Image.Image) -> int:
 
 
 def _exif_orientation(exif: bytes) -> int | None:
-    """Returns the orientation in EXIF, a SHORT or a LONG, by the rules of
+    """Returns the orientation tag (a SHORT or a LONG) of EXIF data; None without one. Follows
     custom_op/csrc/jpeg/header.cpp."""
     tiff = exif.removeprefix(b"Exif\0\0")
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
@@ -116,7 +116,7 @@ _EXIF_AS_TEXT, _XMP = b"Raw profile type exif\0", b"XML:com.adobe.xmp\0"
 
 
 def _strip_png(content: memoryview) -> Stripped:
-    """Remove metadata, and all frames of an animated PNG but the first, which most readers show."""
+    """Remove metadata, and keep only the first frame of an animated PNG, as most readers do."""
     most = MOST_BLOCKS + len(content) // _BYTES_PER_BLOCK
     kept, texts, stripped = [content[:8]], dict[bytes, bytes](), Stripped(b"")
     at, kind, count = 8, b"", 0
@@ -171,7 +171,7 @@ _TAGS_OF_PIXELS = {
 
 
 def _without_tags(content: memoryview) -> bytearray:
-    """Give all tags that do not describe pixels a type that readers skip."""
+    """Set the type of all tags that do not describe pixels to 0, which readers skip."""
     stripped, values = bytearray(content), 0
     with suppress(struct.error):  # too short, which Pillow reports
         order = "<" if content[:1] == b"I" else ">"

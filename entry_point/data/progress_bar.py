@@ -1,7 +1,7 @@
-"""Long work on many items: in threads, with progress on standard error.
+"""Processes many items in threads, and shows the progress on standard error.
 
-On a terminal, progress is one line that is rewritten; elsewhere, and always in a container, whose
-output is collected as a log, it is a new line every few seconds.
+On a terminal, progress is one line that is rewritten. Elsewhere, and always in a container, whose
+output is collected as a log, it is a new line every 10 seconds.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def in_threads(
     """Yield `map(function, items)` in order, computed by a thread per usable core, and show the
     progress of `track`.
 
-    A few results per thread are in progress or waiting. Calls that have not started are cancelled
-    when the iterator is closed or fails.
+    At most a few calls per thread are in progress or hold a result. Closing or failing cancels the
+    calls that have not started.
     """
     threads = usable_cores()
     pool = ThreadPoolExecutor(threads)

@@ -1,8 +1,8 @@
-"""Retries of failed reads: decides, for all readers of datasets, which reads are retried, and when
-they end the program.
+"""Decides, for all readers of datasets, which failed reads are retried, and when a failure ends the
+program.
 
-A network disk may fail for a moment (ESTALE, EIO, ETIMEDOUT). The file is intact then, so this must
-not count as damage: training would stop, and packing would leave the image out.
+A network disk may fail briefly (ESTALE, EIO, ETIMEDOUT) although the file is intact. That must not
+count as damage: training would stop, and packing would leave the image out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from entry_point.job.text import printable
 T = TypeVar("T")
 
 PAUSES = (0.5, 2.0, 8.0)
-"""Seconds before each retry of a read that failed for a reason outside of the file."""
+"""Seconds to wait before each retry of a read that the disk or network failed."""
 _OF_THE_FILE = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP),
     *(errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EILSEQ, errno.EFBIG),
 }
-"""Errors that concern the file, for which a retry is useless."""
+"""Error numbers that concern the file itself; a retry cannot help."""
 
 log = logging.getLogger(__name__)
 _hurried = threading.Event()
@@ -57,8 +57,8 @@ def with_retries(
 
 
 def _is_passing(error: OSError) -> bool:
-    """Returns whether the error does not concern the file. Parsers report damage without an error
-    number."""
+    """Returns whether the disk or network failed, rather than the file. Parsers report damage as
+    errors without a number."""
     if error.errno is None:
         return isinstance(error, (ConnectionError, TimeoutError))
     return error.errno not in _OF_THE_FILE
@@ -66,7 +66,7 @@ def _is_passing(error: OSError) -> bool:
 
 @contextmanager
 def without_retries() -> Iterator[None]:
-    """End the waits of `with_retries` in all threads, as their results are no longer needed."""
+    """End the waits of `with_retries` in all threads, whose results are no longer needed."""
     _hurried.set()
     try:
         yield

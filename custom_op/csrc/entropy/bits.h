@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-// For parts of a decoding loop, whose state must stay in registers.
+// Inlines parts of a decoding loop, whose state must stay in registers.
 #define CUSTOM_OP_INLINE inline __attribute__((always_inline))
 
 namespace custom_op {
@@ -19,7 +19,7 @@ namespace custom_op {
 // The object is small and copied, so that a decoding loop keeps its copy in registers.
 class BitReader {
  public:
-  // The most bits that a refill leaves room for.
+  // Bits that are available after a refill, at least.
   static constexpr int kRefilled = 56;
 
   BitReader() = default;
@@ -88,7 +88,7 @@ class BitReader {
     return at;
   }
 
-  // Whether a marker or more than kAhead bytes follow.
+  // True if a marker or more than kAhead bytes follow.
   bool has_marker_ahead(const uint8_t* begin) const {
     if (end_ - next_byte(begin) > kAhead) return true;
     for (const uint8_t* ff = ff_; ff != end_;) {

@@ -38,7 +38,7 @@ struct BlockRun {
   const Block* end;
 };
 
-// What to keep of a block. The DC coefficients are differences.
+// Which coefficients of a block to keep. The DC coefficients are differences.
 enum class Keep { kAll, kDc };
 
 // Decodes a run; `dc` is the DC table of its first block. Returns false if a table has no such code

@@ -21,11 +21,11 @@ class McuReader {
   // Makes a side index of at most `most_bytes` out of the MCUs that are passed from here on. Call
   // it after start(). Does nothing if decoding can start elsewhere already, by markers or an index.
   void record_side_index(size_t most_bytes);
-  // Passes what is left of the scan; returns the index. Empty if there is none to make, the data is
+  // Passes the rest of the scan; returns the index. Empty if none is being made, the data is
   // damaged or the index would be too large.
   std::vector<uint8_t> finish_side_index();
 
-  // Forgets where it is: what was damaged before has no effect on what is read next.
+  // Forgets the position, so that damage met before does not affect the next reads.
   void rewind();
 
   // Moves to the MCU with this index, in scan order. Returns false if the data is damaged.
@@ -88,7 +88,7 @@ class McuReader {
   int64_t interval_ = 0;  // MCUs of a segment
   std::vector<Range> segments_;
   SideIndex side_index_;
-  SideIndex record_;  // what is being recorded
+  SideIndex record_;  // the index being made
   bool recording_ = false;
   size_t most_bytes_ = 0;  // of it
   int64_t recorded_ = 0;   // MCUs it covers

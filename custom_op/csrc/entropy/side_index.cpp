@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<uint8_t, 4> kMagic{'J', 'I', 'X', 1};
 constexpr size_t kChecksum = 24, kParameters = 28, kHeaderBytes = 34;
 constexpr int kCheckBits = 8, kMostParameter = 39;
-// Of the fingerprint, in bytes.
+// Parts of the file that the fingerprint covers; sizes in bytes.
 constexpr size_t kAtEnds = 64, kBetween = 16, kParts = 8;
 constexpr uint64_t kMix = 0x9E3779B97F4A7C15;  // 2^64 divided by the golden ratio
 
@@ -87,7 +87,7 @@ uint64_t fingerprint(const SideIndex::Scan& scan, size_t end) {
 // Groups and bits as in Note [Side index], and the zigzag-coded change of each predictor.
 using Numbers = std::array<uint64_t, 6>;
 
-// The bit at which or after which an entry follows the one before.
+// The bit at or after which the entry that follows another is due.
 uint64_t next_due(uint64_t bit, uint64_t first_bit, uint64_t spacing) {
   return first_bit + ((bit - first_bit) / spacing + 1) * spacing;
 }
@@ -193,7 +193,7 @@ bool SideIndex::parse(Bytes index, const Scan& scan) {
   const uint64_t spacing = get(index.data + 4, 4), count = get(index.data + 8, 4);
   const uint64_t end = get(index.data + 12, 4);
   const uint8_t* const parameters = index.data + kParameters;
-  // An entry has more than a byte: a false count takes no memory.
+  // An entry takes more than a byte, so a false count cannot claim memory.
   if (spacing == 0 || count > index.size || end < scan.header.scan_data || end > scan.jpeg.size ||
       get(index.data + 16, 8) != fingerprint(scan, end) ||
       *std::max_element(parameters, parameters + 6) > kMostParameter) {

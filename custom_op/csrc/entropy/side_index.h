@@ -27,11 +27,11 @@ namespace custom_op {
 //     8 bit  hash of the 8 bytes at the position
 //
 // An entry is due at the first multiple of s after the entry before, and is where the next group
-// starts. Bits are what decoding takes time for, and what the index has to be small in comparison
-// with: an MCU of grass has ten times as many as one of the sky. A group has as many MCUs as are
-// decoded at once.
+// starts. Entries are spaced by bits, because decoding time and file size grow with bits: an MCU of
+// grass has ten times as many as an MCU of sky. A group is the number of MCUs that are decoded at
+// once.
 //
-// Whoever decodes with an index must notice that the file has changed, without reading all of it.
+// Decoding with an index must detect a changed file without reading all of it.
 // The fingerprint covers size, tables, frame and scan header, both ends of the scan's data and a
 // few places between them: photographs with the same header and size differ in all of these,
 // pictures with plain borders in some. The 8 bytes are compared when decoding starts at them. A
@@ -45,7 +45,7 @@ class SideIndex {
     uint8_t check;
   };
 
-  // What an index belongs to; a group has `group` MCUs.
+  // The file that an index belongs to; a group has `group` MCUs.
   struct Scan {
     Bytes jpeg;
     const Header& header;

@@ -66,7 +66,7 @@ void progress_cb(j_common_ptr cinfo) {
 }
 
 // A Huffman-coded block takes at least one bit, so a header with more blocks than the file has bits
-// is false. This check runs before libjpeg allocates memory for the image.
+// is invalid. This check runs before libjpeg allocates memory for the image.
 bool blocks_fit(const jpeg_decompress_struct& cinfo, size_t bytes) {
   if (cinfo.arith_code) return true;
   uint64_t blocks = 0;

@@ -45,7 +45,7 @@ class Decompressor {
 
   jpeg_decompress_struct& cinfo() { return cinfo_; }
   ErrorContext& errors() { return errors_; }
-  // Throws what the failed phase reported. Frees the image first: a decompressor can live as long
+  // Throws the error of the failed phase. Frees the image first: a decompressor can live as long
   // as its thread, and a progressive file takes 2 bytes for every sample.
   [[noreturn]] void fail() {
     jpeg_abort_decompress(&cinfo_);

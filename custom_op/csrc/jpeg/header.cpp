@@ -13,7 +13,7 @@ namespace custom_op {
 namespace {
 
 constexpr int64_t kLongestSide = 65500;  // for libjpeg
-// Photos have some dozens. A hostile file may have millions, each of which costs memory.
+// Photos have dozens of segments. A hostile file may have millions, each of which costs memory.
 constexpr size_t kMaxSegments = 100000;
 
 int64_t big16(const uint8_t* p) { return p[0] << 8 | p[1]; }

@@ -31,7 +31,7 @@ inline constexpr std::array<uint8_t, 64> kNaturalOrder = {
     30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63};
 
 // `header.baseline` must be set. Returns false if a table is missing or looks damaged; libjpeg must
-// then decide whether it is.
+// then decide whether the file is valid.
 bool parse_tables(Bytes jpeg, const Header& header, ScanTables& tables);
 
 }  // namespace custom_op

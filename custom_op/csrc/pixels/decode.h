@@ -24,7 +24,7 @@ class RegionDecoder {
   int64_t width() const { return width_; }
   int orientation() const { return parsed_ ? exif_orientation(jpeg_, header_) : 1; }
 
-  // Whether the side index given to open() turned out to be that of another file.
+  // True if the side index given to open() turned out to belong to another file.
   bool has_stale_index() const {
     return side_index_.size != 0 && readable_ && !(*readable_ && reader_.uses_side_index());
   }
@@ -35,7 +35,7 @@ class RegionDecoder {
   // Makes a side index out of what decode() passes from here on, of at most `share` of the file's
   // size, unless the file has one. Call it after open().
   void record_side_index(double share) { record_share_ = share; }
-  // Passes the rest of the file; returns the index. Empty if there is none to make.
+  // Passes the rest of the file; returns the index. Empty if none is being made.
   std::vector<uint8_t> finish_side_index();
 
   // Decodes the crop. Throws JpegError if the box is not inside the image or the data that it needs

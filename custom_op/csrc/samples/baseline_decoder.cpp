@@ -13,14 +13,14 @@ namespace custom_op {
 namespace {
 
 // Note [MCU rows in memory]
-// A row of pixels needs the chroma row of its own and the nearest one above or below. At the end of
-// an MCU row, that one is in the next MCU row. So the planes hold the MCU rows that are decoded at
+// A row of pixels needs its chroma row and the nearest chroma row above or below. At the end of an
+// MCU row, that one is in the next MCU row. So the planes hold the MCU rows that are decoded at
 // once and as many before, and the last pixel row of each waits for the next. Rows and columns
 // beyond the image repeat its edge, as in libjpeg; the cover has a margin at all other edges, see
 // Note [One-pixel margin].
 //
-// Two MCU rows are decoded at once if decoding can start often enough. Each then starts at a place
-// of its own, so more MCUs before the cover are decoded in vain.
+// Two MCU rows are decoded at once if decoding can start often enough. Each then starts at a
+// different place, so more MCUs before the cover are decoded for nothing.
 int64_t rows_at_once(const McuReader& reader, const Header& header) {
   return 2 * reader.start_interval() <= header.mcus_per_row ? 2 : 1;
 }

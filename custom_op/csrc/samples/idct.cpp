@@ -12,7 +12,7 @@ namespace custom_op {
 // The two-dimensional transform is a one-dimensional one over the columns, then one over the rows,
 // with the algorithm of Loeffler, Ligtenberg and Moschytz (ICASSP 1989): 11 multiplications for 8
 // values. Factors have 13 fractional bits; the column pass keeps 2 fractional bits of its results.
-// Where the results are rounded is that of the Independent JPEG Group's jidctint.c; pixels are
+// Results are rounded where the Independent JPEG Group's jidctint.c rounds them; pixels are
 // identical only if every rounding is.
 
 // Note [Two blocks in a register]
@@ -20,7 +20,7 @@ namespace custom_op {
 // its upper half. The multiplications are those of libjpeg-turbo's jidctint-avx2: pairs of 16-bit
 // values times pairs of factors, added in 32 bits. So overflow is the same too, except that
 // libjpeg-turbo takes a short cut if only row 0 of a block has coefficients: it shifts them, which
-// wraps where the full transform saturates. Coefficients of row 0 that are so large are refused.
+// wraps where the full transform saturates. Such large coefficients of row 0 are rejected.
 namespace {
 
 constexpr int kFactorBits = 13, kColumnBits = 2;

@@ -1,4 +1,4 @@
-// What vector code needs around a row of samples.
+// The padding that vector code needs around a row of samples.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-"""Allocators of memory for the images of a batch; the engine chooses one."""
+"""Allocates memory for the images of a batch; the engine chooses the allocator."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from torch import Tensor
 from entry_point.data.errors import DataError
 
 Allocate = Callable[[int], Tensor]
-"""Size in bytes -> uint8 (size,), uninitialized."""
+"""Maps a size in bytes to an uninitialized tensor, uint8 (size,)."""
 
 _MOST_FREE = 16
-"""Most free blocks to keep, besides those in use by each thread."""
+"""Most free blocks to keep, besides the blocks in use."""
 
 
 def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
@@ -29,8 +29,8 @@ def empty_images(allocate: Allocate, count: int, side: int) -> Tensor:
 class ReusedMemory:
     """Reuses the memory of batches that no tensor refers to any more.
 
-    Fresh memory costs a page fault per 4 kB, which takes longer than writing these bytes. torch's
-    reference count of a storage shows when its last tensor is gone.
+    Fresh memory costs a page fault per 4 kB, which takes longer than writing 4 kB. The reference
+    count of torch's storage tells when its last tensor is gone.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class ReusedMemory:
 
 
 reused_memory = ReusedMemory()
-"""The pool of all loaders in a process: validation reuses the memory of training."""
+"""The pool that all loaders of a process share: validation reuses training's memory."""
 
 
 def pinned_memory(size: int) -> Tensor:
@@ -59,7 +59,7 @@ def pinned_memory(size: int) -> Tensor:
 
 
 def shared_memory(size: int) -> Tensor:
-    """Returns memory that another process can map, so that batches are not copied."""
+    """Returns memory that another process can map, so that batches need not be copied."""
     try:
         storage = torch.UntypedStorage._new_shared(size)
     except RuntimeError as error:

@@ -32,16 +32,16 @@ from entry_point.data.sources.source import Encoded
 
 _END_OF_IMAGE = b"\xff\xd9"
 _TAIL = 4096
-"""Number of bytes at the end of a file that are searched for the end-of-image marker."""
+"""Bytes at the end of a file that are searched for the end-of-image marker."""
 _BEFORE_CAUSE = "encountered:"
-"""The word before the cause in DALI's errors, which begin with lines of our source code."""
+"""The word before the cause in DALI's errors, which begin by quoting our source code."""
 
 
 class DaliDecoder:
-    """One DALI pipeline, shared by threads: one reads its files while DALI decodes for another.
+    """Threads share one DALI pipeline: one reads its files while DALI decodes for another.
 
-    Samples are made on the device, on the thread's current stream; those of other formats than
-    JPEG by Pillow.
+    Samples are on the device, made on the calling thread's current stream. Pillow decodes images
+    that are not JPEGs.
     """
 
     has_threads, uses_indexes = True, False
@@ -96,8 +96,8 @@ class DaliDecoder:
         side: int,
         left_out: dict[int, str],
     ) -> tuple[Tensor, Ints]:
-        """Returns pixels and positions of the files that are not in `left_out`; adds files that
-        DALI cannot decode, with the reason, to it."""
+        """Returns pixels and positions of the files that are not in `left_out`. Adds files that
+        cannot be decoded to `left_out`, with the reason."""
         good = np.array([i for i in range(len(files)) if i not in left_out], dtype=np.int64)
         try:
             return self._run([files[i] for i in good], boxes[good], flips[good], side), good
@@ -111,8 +111,8 @@ class DaliDecoder:
     def _refused(
         self, files: list[Tensor], boxes: Ints, side: int, good: list[int]
     ) -> dict[int, str]:
-        """Returns the reasons why the operator refuses files or, if it decodes all of them, why
-        DALI does."""
+        """Returns why the operator rejects files or, if it decodes all of them, why DALI rejects
+        some; by position."""
         reasons = {i: why_refused(files[i], torch.from_numpy(boxes[i : i + 1])) for i in good}
         if not any(reasons.values()):
             reasons = {i: self._dali_reason(files[i], boxes[i], side) for i in good}
@@ -121,7 +121,7 @@ class DaliDecoder:
     def _dali_reason(self, file: Tensor, box: Ints, side: int) -> str:
         """Returns why DALI cannot decode the box; empty if it can.
 
-        Raises RuntimeError if the file is not the cause, as DALI then fails on an intact file, too.
+        Raises RuntimeError if DALI fails on an intact file, too: then the file is not the cause.
         """
         unflipped = np.array([False])
         try:
@@ -184,7 +184,7 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
 
 
 def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:
-    """Returns the reasons for truncated JPEGs, which DALI decodes without an error."""
+    """Returns why truncated JPEGs cannot be decoded; DALI decodes them without an error."""
     damage = {}
     for i, file in enumerate(files):
         if not is_jpeg(file) or _END_OF_IMAGE in file[-_TAIL:].numpy().tobytes():

@@ -1,5 +1,5 @@
-"""Decodes the images of a batch: one call of the operator makes all samples, and Pillow those of
-other formats than JPEG."""
+"""Decodes the images of a batch: JPEGs in one call of the operator, images of other formats with
+Pillow."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class BatchDecoder(Protocol):
 
     @property
     def has_threads(self) -> bool:
-        """Whether the decoder's own threads decode, rather than the calling one."""
+        """Whether the decoder uses its own threads, rather than the calling thread."""
         ...
 
     @property
     def uses_indexes(self) -> bool:
-        """Whether it can use side indexes to start near the crop."""
+        """Whether the decoder can use side indexes to start near the crop."""
         ...
 
     def sizes(self, encoded: Encoded) -> tuple[Ints, Ints]:
@@ -41,11 +41,10 @@ class BatchDecoder(Protocol):
     def decode(
         self, encoded: Encoded, plan: CropPlan, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str]]:
-        """Returns the plan's samples, and the reasons for images that cannot be decoded, by
-        position.
+        """Returns the plan's samples, and why images cannot be decoded, by position.
 
-        Each image has the same number of samples, which follow each other: uint8 (M, 3, side,
-        side), channels_last. Samples of damaged images are undefined.
+        Samples are uint8 (M, 3, side, side), channels_last. Each image has the same number of
+        them, and they are adjacent. Samples of damaged images are undefined.
         """
         ...
 
@@ -95,7 +94,7 @@ class OperatorDecoder:
         return images, damage | encoded.unreadable
 
     def close(self) -> None:
-        """It has no threads."""
+        """Do nothing: this decoder has no threads."""
 
 
 def is_jpeg(file: Tensor) -> bool:
@@ -103,12 +102,12 @@ def is_jpeg(file: Tensor) -> bool:
 
 
 def other_formats(files: Sequence[Tensor], positions: Sequence[int]) -> list[int]:
-    """Returns the positions whose files are no JPEGs."""
+    """Returns the positions whose files are not JPEGs."""
     return [i for i in positions if not is_jpeg(files[i])]
 
 
 def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
-    """Returns heights and widths as `BatchDecoder.sizes`, from the source or from the headers."""
+    """Returns heights and widths as `BatchDecoder.sizes` does, from the source or the headers."""
     if encoded.sizes is not None:
         return encoded.sizes
     headers = jpeg_headers(encoded.files).numpy()  # zeros where none can be read
@@ -122,16 +121,16 @@ def upright_sizes(encoded: Encoded) -> tuple[Ints, Ints]:
 def decode_others(
     files: Sequence[Tensor], others: Sequence[int], plan: CropPlan, images: Tensor, gray_bits: int
 ) -> dict[int, str]:
-    """Write the samples of the files at these positions, decoded by Pillow, into a batch's images
-    on the CPU. Returns the reasons for files that cannot be decoded, by position."""
+    """Decode the files at positions `others` with Pillow, into the batch's `images` on the CPU.
+    Returns why files cannot be decoded, by position."""
     if not others:
         return {}
     return decode_with_pillow(files, others, plan, images, gray_bits)
 
 
 def why_refused(file: Tensor, boxes: Tensor) -> str:
-    """Returns why the operator cannot decode these boxes of a file, int64 (V, 4); empty if it
-    can decode them."""
+    """Returns why the operator cannot decode `boxes`, int64 (V, 4), of a file; empty if it
+    can."""
     try:
         decode_crop_resize_batch([file], boxes[None], 1)
     except JpegError as error:

@@ -1,4 +1,4 @@
-"""`augment.per=sample`: your own augmentation, applied to each decoded training image."""
+"""Applies your own augmentation to each decoded training image (`augment.per=sample`)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from entry_point.data.plan.samples import Ints, Samples
 SampleAugmentation = Callable[[Tensor, torch.Generator], Tensor]
 """uint8 (3, S, S) -> the same shape and type.
 
-It must draw from this generator only, as several threads call it. The generator is seeded by (seed,
-epoch, image, repeat, view), so that all engines and a resumed run draw the same numbers.
+It must draw from this generator only, because several threads call it. The generator is seeded from
+(seed, epoch, image, repeat, view), so that all engines and a resumed run draw the same numbers.
 """
 
 _STREAM = 8
@@ -32,7 +32,7 @@ _RANDOM = frozenset(
         *("uniform_", "normal_", "random_", "bernoulli_", "exponential_", "_sample_dirichlet"),
     )
 )
-"""Functions of torch that take a generator as argument."""
+"""Random functions of torch that take a generator as an argument."""
 _LIKE = {"rand_like": Tensor.uniform_, "randn_like": Tensor.normal_}
 
 
@@ -54,11 +54,11 @@ class OwnAugmentation:
         self._function = partial(_transformed, made) if is_of_torchvision(made) else made
 
     def __reduce__(self) -> tuple[object, ...]:
-        # A child process builds its own, as your function's object need not be picklable.
+        # A child process builds the function again, because it need not be picklable.
         return OwnAugmentation, (self.augment,)
 
     def __call__(self, images: Tensor, samples: Samples, seed: int, skip: Ints) -> None:
-        """Augment `images`, except the rows `skip`, which are undefined. Raises ConfigError if the
+        """Augment `images`, except the undefined rows `skip`. Raises ConfigError if the
         function returns another shape or type."""
         words = philox((seed, _STREAM), samples.counter(0))[0].tolist()
         for i in set(range(len(images))).difference(skip.tolist()):
@@ -78,7 +78,7 @@ class OwnAugmentation:
 
 
 def is_of_torchvision(thing: object) -> bool:
-    """Returns whether `thing` is, or derives from, a transform of torchvision, of v1 or v2."""
+    """Returns whether `thing` is, or derives from, a transform of torchvision (v1 or v2)."""
     modules = (kind.__module__ for kind in type(thing).__mro__)
     return any(module.startswith("torchvision.transforms.") for module in modules)
 
@@ -89,9 +89,9 @@ def _transformed(transform: Any, image: Tensor, generator: torch.Generator) -> A
 
 
 class _DrawsFrom(TorchFunctionMode):
-    """Makes torch's functions draw from a generator instead of the process's.
+    """Makes torch's functions draw from this generator instead of the default one.
 
-    Affects only this thread, as others also draw, such as the training step on a CPU.
+    Affects only this thread: others draw as well, such as the training step on a CPU.
     """
 
     def __init__(self, generator: torch.Generator) -> None:

@@ -1,8 +1,8 @@
 """Decodes, crops and resizes images of all formats with Pillow.
 
-Most pipelines make samples this way: it is the baseline, and the reference of the operator's
-pixels. It also decodes images that are not JPEGs, by these rules: an image is its first frame,
-upright, with 8 bits for each of red, green and blue.
+Most pipelines make samples this way, so it is the baseline, and the reference for the operator's
+pixels. It also decodes images that are not JPEGs: always the first frame, upright, with 8 bits for
+each of red, green and blue.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from entry_point.data.plan.samples import Ints
 from entry_point.data.sources.source import Encoded
 
 FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "PPM", "TIFF")
-"""Pillow's names of IMAGE_SUFFIXES. Its other formats are rare or slow; some start programs."""
+"""Pillow's names for IMAGE_SUFFIXES. Its other formats are rare or slow; some start programs."""
 MOST_PIXELS = MAX_PIXELS
 """Most pixels of an image, 750 MB of RGB; the same as for JPEGs in the operator."""
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS // 2
-"""Pillow refuses more than twice this, even where it allocates before `open_image` can check."""
+"""Pillow rejects more than twice this, even where it allocates before `open_image` can check."""
 warnings.filterwarnings("ignore", module=r"PIL\.")
 _BITS_PER_SAMPLE, _EXTRA_SAMPLES = 258, 338
-"""Numbers of TIFF tags."""
+"""TIFF tag numbers."""
 
 _TURNS = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
@@ -50,10 +50,10 @@ _TURNS = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""EXIF orientation -> the transpose that makes the image upright."""
+"""The transpose that makes an image upright, by EXIF orientation."""
 _TRANSPOSING = [_TURNS[orientation] for orientation in (5, 6, 7, 8)]
 BACKGROUND = "white"
-"""Color behind transparent pixels, as on most pages that such images were made for."""
+"""Color behind transparent pixels; most such images were made for white pages."""
 
 
 class PillowDecoder:
@@ -79,7 +79,7 @@ class PillowDecoder:
         return images, damage | encoded.unreadable
 
     def close(self) -> None:
-        """It has no threads."""
+        """Do nothing: this decoder has no threads."""
 
 
 def decode_with_pillow(
@@ -91,8 +91,8 @@ def decode_with_pillow(
 ) -> dict[int, str]:
     """Write the samples of the files at these positions into a batch's `images`.
 
-    Decodes one file at a time, because a batch of whole photos takes gigabytes. Returns the reasons
-    for files that cannot be decoded, by position; damage after the header is found only now.
+    Decodes one file at a time, because a batch of whole photos takes gigabytes. Returns why files
+    cannot be decoded, by position; damage after the header is found only here.
     """
     each, damage = len(plan) // len(files), dict[int, str]()
     for i in positions:
@@ -111,12 +111,12 @@ def decode_with_pillow(
 def _cut(photo: Image.Image, plan: CropPlan, sample: int, out: Tensor) -> None:
     """Write a sample to `out`, as torchvision's `resized_crop` and `hflip` make it."""
     top, left, height, width = plan.boxes[sample].tolist()
-    # Cropped before resizing, so that pixels outside of the box do not affect its edges.
+    # Crop before resizing, so that pixels outside the box do not affect its edges.
     cut = photo.crop((left, top, left + width, top + height))
     cut = cut.resize((plan.side, plan.side), Image.Resampling.BILINEAR)
     if plan.flips[sample]:
         cut = cut.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
-    # With NumPy, because torch's copy would start threads in each thread of the pipeline.
+    # NumPy copies, because torch's copy would start threads in each thread of the pipeline.
     np.copyto(out.permute(1, 2, 0).numpy(), np.asarray(cut))
     if plan.operations is not None:
         from entry_point.data.decode.augment_reference import augmented  # torchvision: a second
@@ -133,7 +133,7 @@ def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Im
         image = open_image(file.numpy().data)
         turn = _turn(image)
         if image.format == "PNG" and "interlace" not in image.info and turn is None and rows:
-            # Rows are stored in order, so that `load` stops after these.
+            # Rows are stored in order, so `load` can stop after these.
             extents = 0, 0, image.width, rows
             image.tile = [part._replace(extents=extents) for part in image.tile]
         image.load()
@@ -141,7 +141,7 @@ def read_photo(file: Tensor, rows: int | None = None, gray_bits: int = 16) -> Im
 
 
 def upright_size_of(file: Tensor) -> tuple[int, int]:
-    """Returns height and width in pixels; 1 x 1 if the header cannot be read."""
+    """Returns the upright height and width in pixels; 1 x 1 if the header cannot be read."""
     try:
         with decoding():
             image = open_image(file.numpy().data)
@@ -157,7 +157,7 @@ def _turn(image: Image.Image) -> Image.Transpose | None:
 
 @contextmanager
 def decoding() -> Iterator[None]:
-    """Turn errors of Pillow's parsers, which are of any type, into UnusableImageError."""
+    """Turn errors of Pillow's parsers, which may have any type, into UnusableImageError."""
     try:
         yield
     except (UnusableImageError, MemoryError):
@@ -169,7 +169,7 @@ def decoding() -> Iterator[None]:
 def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
     """Returns the first frame, not decoded yet, with only the metadata that `orientation` needs.
 
-    Raises UnusableImageError, and errors of many other types for a damaged file.
+    Raises UnusableImageError, or an error of any other type for a damaged file.
     """
     if not len(content):
         raise UnusableImageError("empty file")
@@ -201,11 +201,11 @@ def open_image(content: bytes | bytearray | memoryview) -> ImageFile.ImageFile:
 
 
 def is_self_explaining(image: Image.Image) -> bool:
-    """Returns whether the pixels have the same meaning without the file's header. Otherwise `rgb`
+    """Returns whether the pixels can be interpreted without the file's header; if not, `rgb`
     interprets them.
 
-    Values of 12 bits in a TIFF are stored in 16. A fourth byte in a BMP or TIFF that is 0
-    everywhere is unused and not opacity, as browsers treat it, unless the TIFF declares it.
+    A TIFF stores 12-bit values in 16 bits. A fourth byte of BMP or TIFF pixels that is 0 everywhere
+    is unused, as browsers treat it, and is not opacity, unless the TIFF declares it.
     """
     tags = getattr(image, "tag_v2", {})
     if image.mode == "RGBA" and (image.format == "BMP" or (tags and _EXTRA_SAMPLES not in tags)):
@@ -214,11 +214,11 @@ def is_self_explaining(image: Image.Image) -> bool:
 
 
 def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
-    """Returns the image with 8 bits for each of red, green and blue, and a text on what it lost.
+    """Returns the image with 8 bits for each of red, green and blue, and a text on its losses.
 
-    Gray values of 16 bits, of which `gray_bits` are used, are divided so that white stays white: by
-    257 if all bits are used. For colors of 16 bits, Pillow keeps the upper 8 bits. Transparent
-    pixels show the background instead of the color in the file. Raises UnusableImageError for 32
+    16-bit gray values, of which `gray_bits` are used, are divided so that white stays white: by 257
+    if all bits are used. Of 16-bit colors, Pillow keeps the upper 8 bits. Transparent pixels get
+    the BACKGROUND instead of the color in the file. Raises UnusableImageError for 32
     bits per value.
     """
     explains_itself = is_self_explaining(image)
@@ -235,7 +235,7 @@ def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
         raise UnusableImageError(
             "has 32 bits per pixel without a defined range: convert it to 8 or 16"
         )
-    # `convert` would make a copy even if nothing changes.
+    # Without a change of mode, `convert` would still copy.
     if not image.has_transparency_data or not explains_itself:
         return image if image.mode == "RGB" else image.convert("RGB"), ""
     whole = Image.new("RGB", image.size, BACKGROUND)

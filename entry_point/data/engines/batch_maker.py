@@ -37,19 +37,19 @@ Request = tuple[int, Ints]
 Outcome = Batch | Exception
 """A batch, or the exception that prevented it."""
 _MISSING = os.strerror(errno.ENOENT)
-"""The error for a file that was removed since the folder was listed."""
+"""The reason given for a file that was removed after the folder was listed."""
 
 
 class Engine(Protocol):
     """Makes batches ahead of use, in threads or processes."""
 
     def start(self, requests: Iterator[Request]) -> Iterator[Outcome]:
-        """Returns the outcomes of the requests, in their order. Call `stop` before another
-        start."""
+        """Returns the outcomes of the requests, in order. Call `stop` before the next
+        `start`."""
         ...
 
     def stop(self) -> None:
-        """End what was started, and drop outcomes that were made ahead."""
+        """End the work on the requests, and drop outcomes that were made ahead."""
         ...
 
 
@@ -62,9 +62,9 @@ class BatchMaker:
 
     All decoders treat a file as damaged if it cannot be read, has no image header or ends before
     the crop does. JPEG has no checksum, so wrong bits inside a file are damage only if a decoder
-    fails: Pillow decodes whole JPEGs but tolerates much, the others decode only the crop, and DALI
-    rejects some intact files. An engine finds the same damage with any number of workers and after
-    a resume.
+    fails: Pillow decodes whole JPEGs but tolerates many errors, the others decode only the crop,
+    and DALI rejects some intact files. An engine reports the same damage with any number of workers
+    and after a resume.
     """
 
     source: Source
@@ -106,8 +106,8 @@ class BatchMaker:
     def _decode(
         self, epoch: int, images: Ints, repeats: Ints, allocate: Allocate
     ) -> tuple[Tensor, dict[int, str], Geometry]:
-        """Returns the samples of these images, the reasons for damaged ones by position, and the
-        geometry of the samples."""
+        """Returns the images' samples, the reason for each damaged image by its position, and the
+        samples' geometry."""
         samples = Samples.of(epoch, images, repeats, self.planner.views)
         with record_function("read"):
             encoded = read_images(self.source, images, with_indexes=self.decoder.uses_indexes)
@@ -134,7 +134,7 @@ class BatchMaker:
         geometry: Geometry,
         allocate: Allocate,
     ) -> None:
-        """Replace damaged images by the next ones that are not damaged."""
+        """Replace each damaged image by the next intact one of the source."""
         by_image = pixels.unflatten(0, (len(images), -1))
         others_tried = min(LONGEST_RUN, len(self.source) - 1)
         for _ in range(others_tried):

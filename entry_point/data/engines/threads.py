@@ -56,8 +56,8 @@ class ThreadEngine:
                     continue
                 self._pipeline = None
 
-    # Exceptions are passed on as values: SPDL would wrap one of the plan in an exception group, and
-    # log one of a batch and drop the batch.
+    # Exceptions are passed on as values: SPDL would wrap the plan's exception in a group, and log
+    # that of a batch but drop the batch.
 
     def _make(self, request: Request | Exception) -> Outcome:
         if isinstance(request, Exception):
@@ -78,8 +78,8 @@ def _with_error(requests: Iterator[Request]) -> Iterator[Request | Exception]:
 def _for_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
     """Returns a maker of batches in pinned memory.
 
-    It sets the device, because a new thread uses GPU 0, where any CUDA call would create a context
-    of 0.5 GB.
+    The maker selects the device: a new thread uses GPU 0, where any CUDA call would create a
+    context of 0.5 GB.
     """
 
     def make(epoch: int, indices: Ints) -> Batch:
@@ -93,7 +93,7 @@ def _on_gpu(maker: BatchMaker, device: torch.device) -> MakeBatch:
     """Returns a maker of batches on the GPU, complete and readable from any stream; labels are in
     pinned memory.
 
-    It uses a separate stream, because training computes on the default stream.
+    The maker uses a separate stream, because training computes on the default stream.
     """
     stream = torch.cuda.Stream(device)
 

@@ -22,14 +22,14 @@ from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
 _ON_LINUX = sys.platform == "linux"
 _LOOK_EVERY_S = 5.0
-"""Interval at which a worker checks that the trainer lives, as in torch."""
+"""Seconds between a worker's checks that the trainer is alive, as in torch."""
 
 
 @dataclass(frozen=True)
 class _Batches(Dataset[Outcome]):
-    """Makes a whole batch per request, or returns the exception.
+    """Returns a whole batch for each request, or the exception.
 
-    Exceptions are returned as values: the DataLoader would put its own traceback before the reason.
+    Exceptions are values, because the DataLoader would put its own traceback before the reason.
     """
 
     maker: BatchMaker
@@ -69,8 +69,8 @@ class WorkerEngine:
             num_workers=self._workers,
             prefetch_factor=AHEAD if self._workers else None,
             pin_memory=self._spec.device.type == "cuda",
-            # Otherwise Python 3.14 pickles the source, which may hold an open file, and each worker
-            # imports torch.
+            # Without "fork", Python 3.14 pickles the source, which may hold an open file, and each
+            # worker imports torch.
             multiprocessing_context="fork" if self._workers and _ON_LINUX else None,
             worker_init_fn=partial(_set_up_worker, os.getpid()),
         )
@@ -89,12 +89,12 @@ class WorkerEngine:
 
 
 def _set_up_worker(trainer: int, _worker: int) -> None:
-    """Set a worker up: ignore SIGTERM from others than the trainer, and print no tracebacks.
+    """Make a worker ignore SIGTERM unless the trainer sent it, and print no tracebacks.
 
-    systemd, Slurm and `pkill` send SIGTERM to all processes, but the trainer needs this one until
-    it has written its checkpoint. multiprocessing's thread that passes a batch's memory on would
-    print a traceback, by the hook that it alone calls, if the trainer has ended meanwhile, as after
-    another worker's death.
+    systemd, Slurm and `pkill` send SIGTERM to all processes, but the trainer needs its workers
+    until it has written its checkpoint. If the trainer has ended, for example after another worker
+    died, multiprocessing's thread that sends a batch's memory would print a traceback. Only this
+    thread calls `sys.excepthook`.
     """
     sys.excepthook = lambda *_: None
     if _ON_LINUX:
@@ -103,8 +103,8 @@ def _set_up_worker(trainer: int, _worker: int) -> None:
 
 
 def _end_when_terminated_by(trainer: int) -> None:
-    """Also end if the trainer has ended before this process had started, which torch's own check
-    misses."""
+    """End this process on the trainer's SIGTERM, or once the trainer is gone, even if it ended
+    before this process started; torch's own check misses that."""
     while os.getppid() == trainer:
         received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
         if received is not None and received.si_pid == trainer:
@@ -113,8 +113,8 @@ def _end_when_terminated_by(trainer: int) -> None:
 
 
 def _outcomes(batches: Iterator[Outcome]) -> Generator[Outcome, None, None]:
-    """Yields the outcomes until closed. Holds the last reference to the iterator, which then ends
-    its workers."""
+    """Yields the outcomes until closed. Holds the last reference to the DataLoader's iterator,
+    which ends its workers when released."""
     try:
         yield from batches
     except (OSError, EOFError) as error:  # the worker died, and its shared memory with it

@@ -62,7 +62,7 @@ class Checked:
     """Lines about the images that can be decoded."""
 
     def tried(self, key: object, function: Callable[..., T], *arguments: object) -> T | None:
-        """Returns the function's result; None, and records damage of `key`, if it cannot read."""
+        """Returns the function's result; if it cannot read, records damage and returns None."""
         try:
             return function(*arguments)
         except (OSError, DataError, ReadError) as error:
@@ -71,9 +71,9 @@ class Checked:
 
 
 def check_dataset(config: CheckConfig) -> Checked:
-    """Read every image.
+    """Read every image of the dataset.
 
-    Raises DataError without a dataset, ReadError if the disk fails while it is opened, and
+    Raises DataError if there is no dataset, ReadError if the disk fails while opening it, and
     ConfigError for an argument that does not suit the dataset.
     """
     dataset = open_dataset(config.dataset(), Path(config.root), for_training=False)
@@ -102,7 +102,7 @@ def check_dataset(config: CheckConfig) -> Checked:
 
 
 def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.float64]:
-    """Returns the damage of an image, or its statistics from `look`."""
+    """Returns the image's damage, or its statistics if it is intact, see `look`."""
     source, i = image
     key = source.place(i) + source.key(i)
     try:
@@ -138,13 +138,13 @@ def _check_index(source: Source, i: int, file: Tensor) -> None:
 
 
 def _made_beforehand(source: Source) -> SideIndexStore | None:
-    """Returns the store of side indexes beside the images, if there is one."""
+    """Returns the source's store of side indexes if it was made beforehand, else None."""
     store = source.index_store
     return None if store is None or store.grows else store
 
 
 class _PackedShard(Source):
-    """The images of a shard, by the index of its part."""
+    """Reads the images of one shard, found by the index of its part."""
 
     def __init__(self, folder: Path, index: PartIndex, shard: Shard, number: int) -> None:
         self.file, self.index = folder / shard.file, index
@@ -171,7 +171,7 @@ class _PackedShard(Source):
 def _packed_images(
     root: Path, parts: Sequence[Description], splits: Sequence[str], checked: Checked
 ) -> Iterator[tuple[Source, int]]:
-    """Yields the images of a packed dataset; adds differences between files and indexes to
+    """Yields the images of a packed dataset; records where files and indexes differ in
     `checked`."""
     for split in splits:
         folder, known = root / split, set[str]()
@@ -198,7 +198,7 @@ def _shard_is_readable(images: _PackedShard, shard: Shard, checked: Checked) -> 
     checked.tried(key, require_shard, images.file.parent, shard)
     if len(checked.damage) > before:
         return False
-    # Covers names, labels and side indexes, which have no separate checksums.
+    # The shard's checksum covers names, labels and side indexes, which have none themselves.
     found = checked.tried(images.file, crc32, images.file, 0, shard.bytes)
     if found not in (None, shard.crc32):
         checked.damage.append(Damage(str(images.file), _WRONG_CHECKSUM))

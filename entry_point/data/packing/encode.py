@@ -1,7 +1,7 @@
 """Encodes one source file for a shard: a JPEG with a side index where possible.
 
 JPEGs keep their bytes, or become baseline without loss. PNG, WebP and AVIF keep their bytes; other
-formats become PNG without loss. Images to be shrunk become JPEGs; with `convert=jpeg`, all do.
+formats become PNG without loss. Images that are shrunk become JPEGs; with `convert=jpeg`, all do.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from entry_point.data.sources.source import Source, read_image
 
 _PROOF_CROPS, _PROOF_WIDTH = 2, 8
 _LONGEST_SIDE = 65_500
-"""The longest side that libjpeg writes."""
+"""Longest side that libjpeg writes, in pixels."""
 _ORIENTATION_TAG = 0x0112
 _KEPT = {"PNG": "png", "WEBP": "webp", "AVIF": "avif"}
-"""Formats that keep their bytes, with their suffix."""
+"""Suffixes of the formats that keep their bytes, by Pillow's name."""
 _MODES_OF_PNG = ("1", "L", "LA", "I;16", "P", "RGB", "RGBA")
 """Pillow's pixel modes that a PNG can store."""
 _PREVIEWS = ("JPEG", "MPO")
-"""Formats whose further images are only previews and the like."""
+"""Formats in which images after the first are only previews and the like."""
 
 
 class RejectedError(Exception):
@@ -52,7 +52,7 @@ class Encoded:
     """`indexed` (unchanged, with side index), `rewritten` (as baseline, with side index), `kept`
     (unchanged, without an index), `converted` (to PNG or JPEG) or `shrunk`."""
     note: str
-    """Why the file has no index, or what it lost in the conversion."""
+    """Reason why the file has no index, or a list of losses in the conversion; may be empty."""
     height: int
     """Height of the stored pixels, before the orientation is applied."""
     width: int
@@ -64,14 +64,14 @@ class Encoded:
 
 
 def encode(source: Source, index: int, options: OptimizeConfig) -> tuple[int, Encoded]:
-    """Returns an image's size in bytes, and its encoding to store. Raises RejectedError and
-    ReadError."""
+    """Returns the size of an image's source file in bytes, and the encoding to store. Raises
+    RejectedError and ReadError."""
     original = _read(source, index)
     return len(original), encode_file(original.numpy().tobytes(), options)
 
 
 def encode_file(original: bytes, options: OptimizeConfig) -> Encoded:
-    """Returns the encoding to store for the bytes of an image. Raises RejectedError."""
+    """Returns the encoding to store for the bytes of an image file. Raises RejectedError."""
     jpeg = _tensor(original)
     try:
         if is_jpeg(jpeg) and not _is_too_large(jpeg_size(jpeg), options):
@@ -118,9 +118,9 @@ def _encode_jpeg(jpeg: Tensor) -> Encoded:
 
 
 def _verified_index(jpeg: Tensor) -> tuple[bytes, str]:
-    """Returns the file's side index, or why it has none.
+    """Returns the file's side index and "", or b"" and why it has none.
 
-    Decodes every pixel, so that a damaged file raises JpegError, and compares them with crops
+    Decodes every pixel, so that a damaged file raises JpegError. Compares the pixels with crops
     decoded with the index: narrow columns, which start at an entry in every row of MCUs.
     """
     height, width = jpeg_size(jpeg)
@@ -152,7 +152,7 @@ def _is_too_large(size: tuple[int, int], options: OptimizeConfig) -> bool:
 
 
 def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
-    """Encode a JPEG that is too large, or an image of another format."""
+    """Encode a JPEG whose sides are too long, or an image of another format."""
     image = open_image(original)
     too_large = _is_too_large(image.size, options)
     image.load()  # applies the orientation of a TIFF
@@ -176,7 +176,7 @@ def _encode_with_pillow(original: bytes, options: OptimizeConfig) -> Encoded:
 def _to_jpeg(
     image: Image.Image, stored: Image.Image, how: str, lost: str, options: OptimizeConfig
 ) -> Encoded:
-    """Encode without chroma subsampling, and with the image's orientation."""
+    """Encode as a JPEG without chroma subsampling, and keep the image's orientation."""
     lost = _with_frames(image, lost)
     if options.max_side is not None:
         stored.thumbnail((options.max_side, options.max_side), Image.Resampling.LANCZOS)
@@ -190,7 +190,7 @@ def _to_jpeg(
 
 
 def _saved(stored: Image.Image, kind: str, original: Image.Image, **options: object) -> bytes:
-    """Returns the file of an image, with the orientation of its original."""
+    """Returns the bytes of `stored` as a file, with the orientation of `original`."""
     file, exif = io.BytesIO(), Image.Exif()
     exif[_ORIENTATION_TAG] = orientation(original)
     stored.save(file, kind, exif=exif, **options)
@@ -198,7 +198,7 @@ def _saved(stored: Image.Image, kind: str, original: Image.Image, **options: obj
 
 
 def _with_frames(image: Image.Image, lost: str) -> str:
-    """Returns `lost`, with the file's further images, which are lost, too."""
+    """Returns `lost`, and mentions the file's further images, which are lost as well."""
     if image.format in _PREVIEWS or getattr(image, "n_frames", 1) == 1:
         return lost
     return f"{lost}, all but the first of several images".removeprefix(", ")

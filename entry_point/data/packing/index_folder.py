@@ -1,4 +1,4 @@
-"""Indexes a folder of images, or the files of a table, without copying or changing any."""
+"""Indexes a folder of images, or the files of a table, without copying or changing them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> Path:
-    """Write the side indexes of `source` into `output` (None: beside the images); returns the file.
+    """Write the side indexes of `source` to a file in `output`, or beside the images; return it.
 
     Raises DataError, ConfigError and OSError.
     """
@@ -34,7 +34,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
         message = f"needs files or tar files, not data.format={dataset.data.format}"
         raise ConfigError("output_format", "index", message)
     assert images.index_store is not None
-    root = Path(images.index_store.root)  # the folder in which training looks
+    root = Path(images.index_store.root)  # the folder in which training looks for the file
     file = (output or root) / FOLDER_INDEX
     remedy = "choose a writable folder with output=FOLDER, and train with data.index_root=FOLDER"
     with locked(file, remedy):
@@ -48,7 +48,7 @@ def index_folder(source: Path, output: Path | None, options: OptimizeConfig) -> 
 
 
 def _indexed(images: RangeSource, counts: Counter[str]) -> Iterator[tuple[str, bytes]]:
-    """Yields the path and side index of each JPEG; counts images by their result."""
+    """Yields the path and side index of each indexed JPEG; adds up all images by outcome."""
     custom_op.load()
     make = partial(_index, images)
     for file, index, outcome in in_threads(make, range(len(images)), len(images), "indexing"):
@@ -58,7 +58,7 @@ def _indexed(images: RangeSource, counts: Counter[str]) -> Iterator[tuple[str, b
 
 
 def _index(images: RangeSource, number: int) -> tuple[str, bytes | None, str]:
-    """Returns the path, the side index (None if it is no JPEG), and the result to count."""
+    """Returns the path, the side index (None if rejected), and the outcome to count."""
     file = images.path(number)
     try:
         index, reason = index_image(images, number)

@@ -1,4 +1,4 @@
-"""The lock on an output, so that only one process writes it."""
+"""Locks an output, so that only one process writes it at a time."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def locked(
 ) -> Iterator[None]:
     """Hold the lock on `output`, a hidden file beside it; wait while another run holds it.
 
-    Raises DataError, which begins with the setting `key` and ends with `remedy`, if no file can be
-    created in the folder.
+    Raises DataError if no file can be created in the folder; its message begins with the setting
+    `key` and ends with `remedy`.
     """
     file = output.parent / f".{output.name}.lock"
     lock = FileLock(file)

@@ -1,7 +1,7 @@
 """Packs the images of a source into shards; a killed run resumes at its next shard.
 
-A run packs one part of the dataset. Parts of the same source take its shards in turn, so together
-they make the same files as a single run; each part describes only its own.
+A run packs one part of the dataset. The shards are dealt to the parts in turn, so together the
+parts make the same files as a single run; each part describes only its own shards.
 
 A run writes below the hidden folder `.unfinished` of its output: each complete shard and, beside
 it, a file of its rows for the index and the report. All files move to their final names when the
@@ -64,7 +64,7 @@ from entry_point.job.text import counted, printable
 from entry_point.job.whole_file import whole_file, write_text
 
 _SETTINGS = ("max_side", "convert", "quality", "shard_mb", "gray_bits")
-"""Settings that affect the bytes of a shard."""
+"""Options that affect the bytes of a shard."""
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ def pack(
 def _plan(
     source: Path, output: Path, options: OptimizeConfig, part: Part, own_files: bool
 ) -> Packing:
-    """List all files of `source`."""
+    """List all files of `source`, and describe the part to pack."""
     splits = _open(source, options, own_files)
     listings = {split: Listing(files, options.shard_mb * 1e6) for split, files in splits.items()}
     first = next(iter(splits.values()))
@@ -118,9 +118,9 @@ def _plan(
 
 
 def _open(source: Path, options: OptimizeConfig, own_files: bool) -> Mapping[str, Source]:
-    """Returns the images of all splits, also of a packed dataset of version 1.
+    """Returns the images of each split. Accepts a packed dataset of version 1, to convert it.
 
-    Raises DataError for one of this version.
+    Raises DataError for a packed dataset of the current version.
     """
     data = options.dataset(str(source))
     if data.format in ("auto", "shards") and is_packed(source):
@@ -139,7 +139,7 @@ def _open(source: Path, options: OptimizeConfig, own_files: bool) -> Mapping[str
 
 def _is_complete(description: Description, output: Path) -> bool:
     """Returns whether the part is complete already. Raises DataError if `output` holds anything
-    but parts."""
+    but parts of the same dataset."""
     parts = read_parts(output)
     for made in parts:
         if made.part != description.part:
@@ -165,8 +165,8 @@ def _is_complete(description: Description, output: Path) -> bool:
 
 
 def _require_files(made: Description, output: Path) -> None:
-    """Raise DataError if files of a part are missing in `output`: one may have been removed because
-    it was damaged."""
+    """Raise DataError if a file of the part is missing in `output`; users remove damaged files to
+    have them packed again."""
     for split, found in made.splits.items():
         for shard in found.shards:
             require_shard(output / split, shard)
@@ -175,10 +175,10 @@ def _require_files(made: Description, output: Path) -> None:
 
 
 class Row(msgspec.Struct, array_like=True):
-    """A packed image: its row of the index, and its entries in the report."""
+    """A packed image: its row of the index, and the values that the report counts."""
 
     key: bytes
-    """Name of its member in the shard."""
+    """Name of the image's member in the shard."""
     label: Any
     offset: int
     length: int
@@ -188,7 +188,7 @@ class Row(msgspec.Struct, array_like=True):
     crc32: int
     how: str
     note: str
-    """Why the image has no side index, or what it lost."""
+    """Reason why the image has no side index, or a list of its losses."""
     source_bytes: int
     side_offset: int = 0
     side_length: int = 0
@@ -201,17 +201,17 @@ class Row(msgspec.Struct, array_like=True):
 
 
 class ShardRows(msgspec.Struct):
-    """A finished shard."""
+    """A finished shard, its images, and the files that were rejected."""
 
     shard: Shard
     rows: list[Row]
     rejected: dict[str, str]
-    """Files that were not packed: paths and reasons."""
+    """Reasons of the files that were not packed, by path."""
 
 
 @dataclass(frozen=True)
 class Packing:
-    """The content of a part, and the folder to which it is written."""
+    """Packs one part of a dataset into its output."""
 
     options: OptimizeConfig
     listings: dict[str, Listing]
@@ -222,7 +222,7 @@ class Packing:
 
     @property
     def folder(self) -> Path:
-        """The hidden folder, in which files have the same names as later in the output."""
+        """The hidden folder; its files have the same names as later in the output."""
         return self.output / f".{self.description.part.name('unfinished', '')}"
 
     def shards(self, split: str) -> dict[Path, list[int]]:
@@ -261,7 +261,7 @@ class Packing:
             pass
 
     def _encode(self, image: tuple[Listing, int]) -> tuple[int, Encoded | str]:
-        """Returns the number of bytes in the source, and the encoding, or the reason against it."""
+        """Returns the size of the source file and the encoding; or 0 and why it was rejected."""
         listing, i = image
         try:
             return encode(listing.source, i, self.options)
@@ -275,8 +275,8 @@ class Packing:
         numbers: list[int],
         packed: Iterator[tuple[int, Encoded | str]],
     ) -> None:
-        """Write a shard of the next images, and its rows once it is on disk: a shard with rows is
-        complete, even if a killed run has moved it to the output already."""
+        """Write a shard of the next images, then the file of its rows. This file marks the shard as
+        complete, even after a killed run has moved the shard to the output."""
         rows, indexes, rejected = list[Row](), list[bytes](), dict[str, str]()
         with (
             whole_file(path) as file,
@@ -319,7 +319,7 @@ class Packing:
         )
 
     def _describe(self, split: str) -> tuple[Split, dict[str, Any]]:
-        """Join the rows of all shards to the split's index; returns its description and report."""
+        """Write the split's index from its shards' rows; return its description and report."""
         kind, classes = self.description.kind, self.description.classes
         report: dict[str, Any] = {"how": Counter(), "notes": Counter(), "rejected": {}}
         report |= {"bytes_before": 0, "bytes_after": 0}
@@ -340,9 +340,9 @@ class Packing:
         return found, report
 
     def publish(self, description: Description) -> None:
-        """Move all files to the output, last the description, which makes them a dataset.
+        """Move all files to the output. The description is last, because it makes them a dataset.
 
-        If it is killed halfway, the next run moves the other files.
+        If a run is killed while it moves them, the next run moves the rest.
         """
         part = description.part
         names = [part.name("report", ".json")]
@@ -364,8 +364,8 @@ def _rows_of(shard: Path) -> Path:
 
 
 def _columns(rows: list[Row], kind: str, outputs: int, shard: int) -> dict[str, Any]:
-    """Returns the columns of a shard's images, see `columns_of`. LABEL_END has each image's number
-    of labels."""
+    """Returns the columns of a shard's images, see `columns_of`. LABEL_END holds the number of
+    labels of each image."""
     labels: Any = [row.label for row in rows]
     types = columns_of(kind)
     names = COLUMNS.keys() - {"shard", "label"}
@@ -381,7 +381,7 @@ def _columns(rows: list[Row], kind: str, outputs: int, shard: int) -> dict[str, 
 
 
 def _count(made: ShardRows, kind: str, classes: list[str], report: dict[str, Any]) -> None:
-    """Add a shard to the report of its split, whose `how`, `notes` and `classes` count images."""
+    """Add a shard to its split's report, in which `how`, `notes` and `classes` count images."""
     report["rejected"] |= made.rejected
     for row in made.rows:
         report["how"][row.how] += 1

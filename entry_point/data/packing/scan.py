@@ -17,7 +17,7 @@ _SEED, _SHUFFLE_STREAM = 0, 21
 
 
 class Listing:
-    """The images of a split, shuffled and divided into shards; takes about 180 bytes per image."""
+    """The images of a split, shuffled and divided into shards; uses about 180 bytes per image."""
 
     def __init__(self, source: Source, shard_bytes: float) -> None:
         """List the images. Raises DataError if two files have the same key."""
@@ -25,7 +25,7 @@ class Listing:
         status = [source.status(i) for i in range(len(source))]
         self._bytes, self._changed = np.array(status, np.int64).reshape(-1, 2).T.copy()
         self._shared: set[str] = set()
-        """Keys that several files would share, such as orange.jpg and orange.tiff."""
+        """Keys that several files would share, such as `orange` of orange.jpg and orange.tiff."""
         self._shared = self._repeated()
         if self._shared and (again := self._repeated()):
             key = min(again)
@@ -56,7 +56,7 @@ class Listing:
         return (label.nonzero()[:, 0] if self.source.kind == "labels" else label).tolist()
 
     def add_to(self, files: Any, times: Any) -> None:
-        """Add all files and their shards to one hash, and their modification times to another."""
+        """Add files and shards to the hash `files`, and modification times to `times`."""
         for number, shard in enumerate(self.shards):
             times.update(self._changed[shard].tobytes())
             for i in shard:
@@ -68,7 +68,7 @@ class Listing:
         return {key for key, count in keys.items() if count > 1}
 
     def _cut(self, shard_bytes: float) -> list[list[int]]:
-        """Divide the images into shards of `shard_bytes` bytes of the source."""
+        """Divide the images into shards of up to `shard_bytes` source bytes, or of one image."""
         order = permutation((_SEED, _SHUFFLE_STREAM), len(self.source), 0)
         shards: list[list[int]] = []
         filled = 0

@@ -1,4 +1,4 @@
-"""Statistics of a dataset: images per class and split, sizes, formats, and pixels."""
+"""Computes statistics of a dataset: images per class and split, sizes, formats, and pixels."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from entry_point.job.program import ReadError
 from entry_point.job.text import aligned, counted, printable
 
 _SIDE = 128
-"""About as many rows and columns of a larger image count, evenly spaced."""
+"""About as many pixels are sampled along the shorter side of a larger image, evenly spaced."""
 _LISTED = 30
-"""Most classes to list, those with the fewest images."""
+"""Most classes to list, from the one with the fewest images."""
 
 
 def look(
     pixels: NDArray[np.uint8], upright: tuple[Ints, Ints], is_jpeg: bool
 ) -> NDArray[np.float64]:
-    """Returns the statistics of an image (height, width, 3), as (9,): whether it is a JPEG, its
-    upright height and width, and on the 0 to 1 scale the means of the colors and of their
-    squares."""
+    """Returns the statistics of an image (height, width, 3), float64 (9,): whether it is a JPEG,
+    its upright height and width, and the mean of each color and of its square, on the scale of
+    0 to 1."""
     step = max(1, min(pixels.shape[:2]) // _SIDE)
     part = pixels[::step, ::step].reshape(-1, 3) / 255
     return np.concatenate([[is_jpeg], *upright, part.mean(0), (part**2).mean(0)])
 
 
 def lines_of(looks: array[float]) -> Iterator[str]:
-    """Yields lines about images, each with the same weight: their sizes, formats and pixels.
+    """Yields lines about sizes, formats and pixels; each image has the same weight.
 
-    `looks` has the results of `look` for all images.
+    `looks` holds the results of `look`, one after another.
     """
     if not looks:
         return
@@ -55,8 +55,8 @@ def lines_of(looks: array[float]) -> Iterator[str]:
 
 
 def class_lines(dataset: Dataset) -> Iterator[str]:
-    """Yields a table: the images of each class, or with each label, in each split that can be
-    opened; and the lines of `gap_lines`."""
+    """Yields a table of the images per class or label, with a column for each split that can be
+    opened, then the lines of `gap_lines`."""
     splits: dict[str, Source] = {}
     for split in dataset.splits:
         with suppress(DataError, OSError, ReadError):

@@ -63,7 +63,7 @@ class Geometry:
     """int64 (N,): the image's height in pixels."""
     widths: Ints
     training: bool = field(default=True, kw_only=True)
-    """Whether the samples are for training, so that targets have to be transformed like them. For
+    """Whether the samples are for training, whose targets must be transformed like the images. For
     evaluation, targets may keep the pixels of the image."""
 
     def of(self, places: Ints) -> Geometry:
@@ -82,7 +82,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class CropPlanner:
-    """Plans boxes and flips: a function of (seed, epoch, image, repeat, view) and the image size.
+    """Plans boxes and flips as a function of (seed, epoch, image, repeat, view) and the image size.
 
     Training draws from the distributions of torchvision's RandomResizedCrop and
     RandomHorizontalFlip. Validation takes the center box that becomes `image_size` pixels when the
@@ -107,8 +107,8 @@ class CropPlanner:
         if not self.train:
             flips = np.zeros(len(samples), dtype=np.bool_)
             return CropPlan(side, self._fixed_boxes(heights, widths), flips, None)
-        # One call for all draws, because its cost hardly depends on their number. Row 0 is for the
-        # flip, the other rows are attempts at a box.
+        # All draws in one call, because the cost hardly depends on their number. Row 0 decides the
+        # flip; each other row is one attempt at a box.
         draws = np.arange(1 + _ATTEMPTS)[:, None]
         u = unit(philox((self.seed, _STREAM), samples.counter(draws)))
         boxes, flips = self._random_boxes(u[:, 1:], heights, widths), u[0, 0] < self.data.hflip
@@ -117,7 +117,7 @@ class CropPlanner:
         return CropPlan(side, boxes, flips, self.augmenter.table(self.seed, samples, side))
 
     def side(self, epoch: int) -> int:
-        """Height and width of a sample in pixels."""
+        """Returns the height and width of a sample in pixels."""
         return self.data.train_size(epoch) if self.train else self.data.image_size
 
     def _fixed_boxes(self, heights: Ints, widths: Ints) -> Ints:
@@ -129,8 +129,8 @@ class CropPlanner:
         return np.stack([(heights - side) // 2, (widths - side) // 2, side, side], axis=1)
 
     def _random_boxes(self, u: Uniform, heights: Ints, widths: Ints) -> Ints:
-        """Returns the first attempt that fits each image; if none does, as in very long images, the
-        largest centered box with an allowed aspect ratio."""
+        """Returns the first box that fits each image; if none does, as in very elongated images,
+        the largest centered box with an allowed aspect ratio."""
         low, high = self.data.scale
         area = heights * widths * (low + u[0] * (high - low))
         log_low, log_high = np.log(self.data.ratio)

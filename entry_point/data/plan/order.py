@@ -22,7 +22,7 @@ _ORDER_STREAM, _DRAW_STREAM = 0, 2
 
 
 class Plan(Protocol):
-    """The samples of each step of one rank. An epoch can start at any step."""
+    """Decides the samples of each step of one rank. An epoch can start at any step."""
 
     @property
     def samples_per_epoch(self) -> int:
@@ -40,10 +40,10 @@ class Plan(Protocol):
         ...
 
     def read_ahead(self, reader: ThreadPoolExecutor) -> None:  # noqa: ARG002
-        """Let `reader` read the bytes of coming steps before `batches` yields them.
+        """Use `reader` to read the bytes of coming steps before `batches` yields them.
 
-        Called in the process that decodes. Does nothing by default: files and memory maps are read
-        where they are used.
+        Called in the process that decodes. Does nothing by default, for sources whose files or
+        memory maps are read when they are used.
         """
         return
 
@@ -60,12 +60,12 @@ def steps_of(samples: int, batch_size: int, train: bool) -> int:
 
 @dataclass(frozen=True)
 class EpochPlan(Plan):
-    """The order of an epoch, a function of (seed, epoch).
+    """Orders the samples of an epoch, as a function of (seed, epoch).
 
-    Training shuffles, or with `weights` draws as many samples with replacement. It drops the
+    Training shuffles, or with `weights` draws the same number with replacement. It drops the
     samples that do not fill a step of all ranks. A step takes the next batch_size * world_size
-    samples of the order and deals them to the ranks in turn, so the steps do not depend on the
-    number of ranks if the global batch size is the same. Validation deals all samples to the ranks
+    samples of the order and deals them to the ranks in turn, so the steps depend only on the
+    global batch size, not on the number of ranks. Validation deals all samples to the ranks
     in turn, each exactly once; ranks may differ by one step.
     """
 
@@ -78,7 +78,7 @@ class EpochPlan(Plan):
     weights: Weights | None = field(default=None, compare=False)
     """Relative frequency of drawing each sample; None to draw each once."""
     repeats: int = 1
-    """Number of samples that training takes of each image it draws, see `_training_order`."""
+    """Samples that training makes of each image it draws, see `_training_order`."""
 
     def __post_init__(self) -> None:
         step = self.batch_size * self.world_size
@@ -103,7 +103,7 @@ class EpochPlan(Plan):
         own = order[self.rank :: self.world_size]
         for step in range(start_step, self.steps_per_epoch):
             batch = own[step * self.batch_size : (step + 1) * self.batch_size]
-            if self.train:  # separates an image's repeats, as MixUp and CutMix blend neighbors
+            if self.train:  # move repeats of an image apart: MixUp and CutMix blend neighbors
                 parts = [batch[first :: self.repeats] for first in range(self.repeats)]
                 batch = np.concatenate(parts)
             yield batch
@@ -111,8 +111,8 @@ class EpochPlan(Plan):
     def _training_order(self, epoch: int) -> Ints:
         """Returns the images of an epoch's samples, with their repeats.
 
-        Repeats follow each other, so ranks, which get samples in turn, get different ones. The
-        epoch keeps its length and thus draws fewer images, as RASampler of facebookresearch/deit
+        Repeats of an image are adjacent, so dealing samples in turn gives them to different ranks.
+        The epoch keeps its length and draws fewer images, as RASampler of facebookresearch/deit
         (samplers.py) does, after Hoffer et al., "Augment your batch" (CVPR 2020).
         """
         if self.weights is None:
@@ -126,7 +126,7 @@ class EpochPlan(Plan):
 
 @dataclass(frozen=True)
 class RangePlan(Plan):
-    """A plan of the samples in a range, each once and in order."""
+    """Takes the samples of a range, each once and in order."""
 
     samples: range
     batch_size: int
@@ -152,8 +152,8 @@ class RangePlan(Plan):
 def draw_weights(kind: str, labels: Tensor, classes: int) -> Weights:
     """Returns the relative frequency of drawing each image, float64 (N,).
 
-    `kind` and `labels` are those of a source. The weight is the inverse of the number of images
-    that share the image's class, or the rarest of its labels. Having no label counts as a label.
+    `kind` and `labels` come from a source. An image's weight is 1 / the number of images of its
+    class, or with its rarest label. Having no label counts as a label.
     Raises ConfigError for other kinds.
     """
     if kind not in ("class", "labels"):

@@ -1,4 +1,4 @@
-"""Counter-based random numbers: draws in any order, without state.
+"""Draws random numbers from counters: in any order, without state.
 
 Philox4x64-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). NumPy's
 Philox draws one sequence at a time; this one draws for many counters at once.
@@ -23,8 +23,8 @@ _MULTIPLIERS_LOW, _MULTIPLIERS_HIGH = _MULTIPLIERS & _LOW, _MULTIPLIERS >> _HALF
 
 
 def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int64]]) -> Words:
-    """Returns random 64-bit words for each counter, uint64 (4, ...). A counter has four words,
-    which broadcast."""
+    """Returns four random 64-bit words for each counter, uint64 (4, ...). The four words of
+    `counter` broadcast."""
     words = np.broadcast_arrays(*(np.atleast_1d(np.uint64(word)) for word in counter))
     shape = words[0].shape
     # A round multiplies `factors`, and mixes `others` into the products.
@@ -40,7 +40,7 @@ def philox(key: tuple[int, int], counter: Sequence[int | Words | NDArray[np.int6
 
 
 def unit(words: Words) -> NDArray[np.float64]:
-    """Returns words as numbers in [0, 1), from their 53 highest bits."""
+    """Returns numbers in [0, 1), made of the 53 highest bits of the words."""
     return (words >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -51,8 +51,8 @@ def permutation(key: tuple[int, int], count: int, stream: int) -> NDArray[np.int
 
 
 def stream_words(key: tuple[int, int], stream: int, first: int, count: int) -> Words:
-    """Returns words first..first+count-1 of an infinite sequence, (count,). `first` must be a
-    multiple of 4."""
+    """Returns the words first..first+count-1 of an endless sequence, uint64 (count,). `first` must
+    be a multiple of 4."""
     blocks = np.arange(first // 4, (first + count + 3) // 4, dtype=np.uint64)
     return philox(key, (blocks, stream, 0, 0)).T.reshape(-1)[:count]
 

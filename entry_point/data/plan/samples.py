@@ -1,4 +1,4 @@
-"""The samples of a batch: the image of each, and its draws of random numbers."""
+"""Identifies the samples of a batch: the image of each, and its random draws."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ class Samples:
         return len(self.images)
 
     def counter(self, draws: Ints | int) -> Sequence[int | Words | Ints]:
-        """Returns philox's counter for the draws of these numbers, which broadcast with (N,).
+        """Returns philox's counter for the draws numbered `draws`, which broadcast with (N,).
 
-        The first view has the same draws as a single view.
+        The first view of several draws the same numbers as an only view.
         """
         return self.images, self.epoch, draws + (self.views << _VIEW_BITS), self.repeats
 
@@ -54,8 +54,8 @@ def rows(positions: Sequence[int], each: int) -> Ints:
 
 
 def with_repeats(order: Ints) -> Ints:
-    """Returns the images of an epoch, with the number of earlier draws of each in the bits from 40
-    on: int64 (N,)."""
+    """Returns the images of an epoch, int64 (N,): the image's number in the low 40 bits, the number
+    of its earlier draws above them."""
     by_image = np.argsort(order, kind="stable")
     first = np.searchsorted(order[by_image], order[by_image])
     repeats = np.empty_like(order)
@@ -64,5 +64,5 @@ def with_repeats(order: Ints) -> Ints:
 
 
 def split_repeats(request: Ints) -> tuple[Ints, Ints]:
-    """Returns the image of each sample, and the number of its earlier draws."""
+    """Splits the results of `with_repeats`: returns images, and numbers of earlier draws."""
     return request & _INDEX, request >> _INDEX_BITS

@@ -1,8 +1,8 @@
 """Plans which samples each step takes when shards are read in sequence (data.access=stream).
 
 The order depends only on the index: shards are shuffled, each rank takes an equal slice of the
-sequence, and samples are shuffled within windows of a few shards. Any step can be the first, and at
-most three windows are in memory.
+sequence, and samples are shuffled within windows of a few shards. An epoch can
+start at any step. At most three windows are in memory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WINDOW_BITS, _CHANCE_BITS = np.uint64(24), np.uint64(40)
 
 
 class Shards(Protocol):
-    """A split's shards, see StreamSource."""
+    """Shards of a split, see StreamSource."""
 
     @property
     def shard_of(self) -> NDArray[np.integer]: ...
@@ -83,8 +83,8 @@ class StreamPlan:
             batch = slice(step * self._batch_size, (step + 1) * self._batch_size)
             first, window = windows[batch][[0, -1]].tolist()
             if self._read is not None and window != current:
-                # Keeps the current window, the next, and for batches still in progress the
-                # previous, which may be the last one of the epoch before.
+                # Hold the current window, the next, and the previous for batches in progress; the
+                # previous window may belong to the epoch before.
                 since = first if current is None else min(first, current)
                 before = self._last_window if current is None else []
                 around = self._shards(order, windows, since, window + 2)
@@ -126,6 +126,6 @@ class StreamPlan:
         return order[within], windows[within]
 
     def _windows(self, order: Ints) -> Ints:
-        """Returns the number of each sample's window, which is `window_shards` shards in a row."""
+        """Returns each sample's window number; `window_shards` adjacent shards are a window."""
         shard = self._source.shard_of[order]
         return np.cumsum(np.diff(shard, prepend=shard[:1]) != 0) // self._window_shards
