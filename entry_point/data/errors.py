@@ -10,7 +10,7 @@ import traceback
 from entry_point.job.program import UserError
 
 log = logging.getLogger(__name__)
-_said: dict[str, object] = {}
+_logged: dict[str, object] = {}
 
 
 class DataError(UserError, RuntimeError):
@@ -26,11 +26,11 @@ def picklable(error: Exception) -> Exception:
     return RuntimeError(f"{reason}{''.join(traceback.format_exception(error))}".rstrip())
 
 
-def say_once(level: int, message: str) -> None:
+def log_once(level: int, message: str) -> None:
     """Log a message once per process, even if several threads log it at the same moment."""
     mine = object()
     # setdefault is atomic; functools.cache would let two threads call the function.
-    if _said.setdefault(message, mine) is mine:
+    if _logged.setdefault(message, mine) is mine:
         log.log(level, "%s", message)
 
 

@@ -22,7 +22,7 @@ Result = TypeVar("Result")
 
 _AHEAD_PER_THREAD = 4
 
-_SECONDS_BETWEEN_LINES, _ON_A_TERMINAL = 10.0, 0.2
+_SECONDS_BETWEEN_LINES, _SECONDS_ON_TERMINAL = 10.0, 0.2
 _ERASE_LINE = "\x1b[K"
 
 
@@ -39,7 +39,7 @@ def track(
     item is one image, or `images_of(item)` images.
     """
     on_terminal = sys.stderr.isatty() and not logs_are_collected()
-    seconds = _ON_A_TERMINAL if on_terminal else _SECONDS_BETWEEN_LINES
+    seconds = _SECONDS_ON_TERMINAL if on_terminal else _SECONDS_BETWEEN_LINES
     started = printed = time.monotonic()
     before = done
     for item in items:

@@ -21,14 +21,14 @@ T = TypeVar("T")
 
 PAUSES = (0.5, 2.0, 8.0)
 """Seconds to wait before each retry of a read that the disk or network failed."""
-_OF_THE_FILE = {
+_FILE_ERRORS = {
     *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.ELOOP),
     *(errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV, errno.EILSEQ, errno.EFBIG),
 }
 """Error numbers that concern the file itself; a retry cannot help."""
 
 log = logging.getLogger(__name__)
-_hurried = threading.Event()
+_no_retries = threading.Event()
 
 
 def with_retries(
@@ -44,31 +44,31 @@ def with_retries(
         try:
             return read(*arguments)
         except OSError as error:
-            if not _is_passing(error):
+            if not _is_transient(error):
                 raise
             reason = error.strerror or str(error)
             failed = f"{printable(str(error.filename or name(*arguments)))}: could not be read"
             pause = next(pauses, None)
-            if pause is None or _hurried.is_set():
+            if pause is None or _no_retries.is_set():
                 message = "also when tried again; check its disk or network"
                 raise ReadError(f"{failed} ({reason}), {message}") from error
             log.warning("%s (%s); trying again in %g s", failed, reason, pause)
-            _hurried.wait(pause)
+            _no_retries.wait(pause)
 
 
-def _is_passing(error: OSError) -> bool:
+def _is_transient(error: OSError) -> bool:
     """Returns whether the disk or network failed, rather than the file. Parsers report damage as
     errors without a number."""
     if error.errno is None:
         return isinstance(error, (ConnectionError, TimeoutError))
-    return error.errno not in _OF_THE_FILE
+    return error.errno not in _FILE_ERRORS
 
 
 @contextmanager
 def without_retries() -> Iterator[None]:
     """End the waits of `with_retries` in all threads, whose results are no longer needed."""
-    _hurried.set()
+    _no_retries.set()
     try:
         yield
     finally:
-        _hurried.clear()
+        _no_retries.clear()

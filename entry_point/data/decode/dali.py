@@ -68,7 +68,7 @@ class DaliDecoder:
         files = [encoded.files[i] for i in range(len(encoded)) for _ in range(each)]
         others = other_formats(encoded.files, range(len(encoded)))
         of_others = rows(others, each)
-        left_out = dict.fromkeys(of_others.tolist(), "") | _not_whole(files, plan.boxes)
+        left_out = dict.fromkeys(of_others.tolist(), "") | _truncated(files, plan.boxes)
         with self._lock:
             pixels, good = self._decode_good(files, plan.boxes, plan.flips, side, left_out)
         if not left_out:
@@ -183,7 +183,7 @@ def _pipeline(batch_size: int, threads: int, gpu: int | None, side: int) -> Pipe
     return pipeline
 
 
-def _not_whole(files: list[Tensor], boxes: Ints) -> dict[int, str]:
+def _truncated(files: list[Tensor], boxes: Ints) -> dict[int, str]:
     """Returns why truncated JPEGs cannot be decoded; DALI decodes them without an error."""
     damage = {}
     for i, file in enumerate(files):

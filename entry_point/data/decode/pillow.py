@@ -19,7 +19,7 @@ from torch import Tensor
 
 from custom_op import MAX_PIXELS
 from entry_point.data.decode.allocation import Allocate, empty_images
-from entry_point.data.errors import say_once
+from entry_point.data.errors import log_once
 from entry_point.data.metadata import (
     BoundedFile,
     TooManyPixelsError,
@@ -228,7 +228,7 @@ def rgb(image: Image.Image, gray_bits: int = 16) -> tuple[Image.Image, str]:
         values, scale = np.asarray(image, dtype=np.float32), (2**bits - 1) / 255
         if bits == 16 and 255 < values.max() < 4096:
             message = "a gray image of 16 bits has no value above 4095, so it is nearly black: if "
-            say_once(logging.WARNING, f"{message}its values have 12 bits, set data.gray_bits=12")
+            log_once(logging.WARNING, f"{message}its values have 12 bits, set data.gray_bits=12")
         levels = np.rint(values / scale).clip(max=255)
         return Image.fromarray(levels.astype(np.uint8)).convert("RGB"), f"{bits} bits became 8"
     if image.mode in ("I", "F"):

@@ -21,7 +21,7 @@ from entry_point.data.errors import picklable
 from entry_point.data.loader_spec import AHEAD, LoaderSpec
 
 _ON_LINUX = sys.platform == "linux"
-_LOOK_EVERY_S = 5.0
+_POLL_S = 5.0
 """Seconds between a worker's checks that the trainer is alive, as in torch."""
 
 
@@ -106,7 +106,7 @@ def _end_when_terminated_by(trainer: int) -> None:
     """End this process on the trainer's SIGTERM, or once the trainer is gone, even if it ended
     before this process started; torch's own check misses that."""
     while os.getppid() == trainer:
-        received = signal.sigtimedwait({signal.SIGTERM}, _LOOK_EVERY_S)
+        received = signal.sigtimedwait({signal.SIGTERM}, _POLL_S)
         if received is not None and received.si_pid == trainer:
             break
     os._exit(0)

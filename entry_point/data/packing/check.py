@@ -22,7 +22,7 @@ from entry_point.data.batch import Damage
 from entry_point.data.decode.decode import is_jpeg, upright_sizes
 from entry_point.data.decode.pillow import read_photo
 from entry_point.data.errors import DataError
-from entry_point.data.packing.statistics import class_lines, lines_of, look
+from entry_point.data.packing.statistics import class_lines, image_statistics, lines_of
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.progress_bar import in_threads
@@ -88,7 +88,7 @@ def check_dataset(config: CheckConfig) -> Checked:
     else:
         source = dataset.source(WHOLE)
         total, images = len(source), ((source, i) for i in range(len(source)))
-        if (store := _made_beforehand(source)) is not None:
+        if (store := _prebuilt_index_store(source)) is not None:
             checked.tried(store.file, store.require_sound)
     check = partial(_check, dataset.data.gray_bits)
     for found in in_threads(check, images, total, "checking"):
@@ -102,7 +102,7 @@ def check_dataset(config: CheckConfig) -> Checked:
 
 
 def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.float64]:
-    """Returns the image's damage, or its statistics if it is intact, see `look`."""
+    """Returns the image's damage, or its statistics if it is intact, see `image_statistics`."""
     source, i = image
     key = source.place(i) + source.key(i)
     try:
@@ -114,7 +114,7 @@ def _check(gray_bits: int, image: tuple[Source, int]) -> Damage | NDArray[np.flo
         sizes = upright_sizes(Encoded([file]))
         _check_targets(source, i, *sizes)
         _check_index(source, i, file)
-        return look(pixels, sizes, jpeg)
+        return image_statistics(pixels, sizes, jpeg)
     except OSError as error:
         return Damage(key, f"cannot be read: {error.strerror}")
     # Includes DataError, JpegError, UnusableImageError, and errors of torch and your own source.
@@ -131,13 +131,13 @@ def _check_targets(source: Source, i: int, heights: Ints, widths: Ints) -> None:
 
 
 def _check_index(source: Source, i: int, file: Tensor) -> None:
-    if _made_beforehand(source) is not None:
+    if _prebuilt_index_store(source) is not None:
         index = (source.indexes(np.array([i])) or [torch.empty(0)])[0]
         if len(index) and not (is_jpeg(file) and torch.equal(index_jpeg(file), index)):
             raise DataError(_WRONG_INDEX)
 
 
-def _made_beforehand(source: Source) -> SideIndexStore | None:
+def _prebuilt_index_store(source: Source) -> SideIndexStore | None:
     """Returns the source's store of side indexes if it was made beforehand, else None."""
     store = source.index_store
     return None if store is None or store.grows else store

@@ -23,7 +23,7 @@ _LISTED = 30
 """Most classes to list, from the one with the fewest images."""
 
 
-def look(
+def image_statistics(
     pixels: NDArray[np.uint8], upright: tuple[Ints, Ints], is_jpeg: bool
 ) -> NDArray[np.float64]:
     """Returns the statistics of an image (height, width, 3), float64 (9,): whether it is a JPEG,
@@ -37,7 +37,7 @@ def look(
 def lines_of(looks: array[float]) -> Iterator[str]:
     """Yields lines about sizes, formats and pixels; each image has the same weight.
 
-    `looks` holds the results of `look`, one after another.
+    `looks` holds the results of `image_statistics`, one after another.
     """
     if not looks:
         return

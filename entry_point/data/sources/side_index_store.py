@@ -31,7 +31,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from entry_point.data.errors import DataError, say_once
+from entry_point.data.errors import DataError, log_once
 from entry_point.data.retries import with_retries
 from entry_point.data.sources.file_bytes import opened
 from entry_point.job.program import ReadError
@@ -136,7 +136,7 @@ class SideIndexStore:
             self._writes = False
             self._warn(error)
             return
-        say_once(
+        log_once(
             logging.INFO,
             "indexing images while they are decoded: later epochs decode faster. The side indexes "
             f"are kept in {self.file}",
@@ -223,7 +223,7 @@ class SideIndexStore:
         if str(self.file) not in reason:
             reason = f"{self.file}: {reason}"
         remedy = _REMEDY_OF_HOST if self.grows else _REMEDY
-        say_once(logging.WARNING, f"{reason}: {_CONSEQUENCE}; {remedy}")
+        log_once(logging.WARNING, f"{reason}: {_CONSEQUENCE}; {remedy}")
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_connections"}

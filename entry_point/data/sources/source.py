@@ -18,7 +18,7 @@ from torch import Tensor
 
 from entry_point.config.config_errors import ConfigError
 from entry_point.config.resolve import full_name
-from entry_point.data.errors import DataError, say_once
+from entry_point.data.errors import DataError, log_once
 from entry_point.data.plan.crops import Geometry
 from entry_point.data.plan.samples import Ints
 from entry_point.data.retries import with_retries
@@ -293,7 +293,7 @@ class RangeSource(Source):
                 f"`{command}`"
             )
         if before:
-            say_once(
+            log_once(
                 logging.WARNING,
                 f"{folder} holds no {file.name}{before}: decoding makes the side indexes; remove "
                 f"{old.name}, and make them beforehand with `{command}`",
