@@ -107,7 +107,7 @@ def test_values_of_12_bits_that_would_be_nearly_black_are_said_once(
     bits: int,
     is_said: bool,
 ) -> None:
-    monkeypatch.setattr(errors, "_said", {})
+    monkeypatch.setattr(errors, "_logged", {})
     levels = np.linspace(0, largest, 64).astype(np.uint16).reshape(8, 8)
     for _ in range(2):
         rgb(Image.fromarray(levels), bits)

@@ -39,7 +39,7 @@ from tests.photographs import write_photo_folder
 
 @pytest.fixture(autouse=True)
 def no_line_was_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(errors, "_said", {})
+    monkeypatch.setattr(errors, "_logged", {})
     monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
 
 

@@ -35,7 +35,7 @@ from tests.photographs import write_photo_folder
 @pytest.fixture(autouse=True)
 def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(side_index_store, "HOST_FOLDER", tmp_path / "cache")
-    monkeypatch.setattr(errors, "_said", {})
+    monkeypatch.setattr(errors, "_logged", {})
     return tmp_path / "cache"
 
 
