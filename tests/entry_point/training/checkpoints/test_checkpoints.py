@@ -2,10 +2,13 @@
 
 import errno
 import struct
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -20,6 +23,7 @@ from entry_point.training.checkpoints import (
     Checkpoints,
     State,
     infinite_weights,
+    load_best,
     load_newest,
     save_tensors,
 )
@@ -57,6 +61,7 @@ def damage(path: Path) -> None:
 
 
 def test_the_newest_two_and_the_best_are_kept_and_one_of_a_finished_run(tmp_path: Path) -> None:
+    assert load_newest(tmp_path) is load_best(tmp_path) is None
     run = Checkpoints(tmp_path, None, 0, writes=True)
     for step in (1, 2, 3, 4):
         run.save(state(step), step, best=step == 2)
@@ -66,6 +71,38 @@ def test_the_newest_two_and_the_best_are_kept_and_one_of_a_finished_run(tmp_path
     run.finish()
     run.close()
     assert names(tmp_path) == ["best.pt", "step-000000004.pt"]
+    assert not [thread for thread in threading.enumerate() if "checkpoint" in thread.name]
+
+
+def test_a_checkpoint_has_the_weights_of_its_step_while_training_continues(tmp_path: Path) -> None:
+    run, at_step_1, may_write = Checkpoints(tmp_path, None, 0, writes=True), state(1), Event()
+
+    def export(_: State) -> None:
+        assert may_write.wait(60)
+
+    run.save(at_step_1, 1, export=export)
+    at_step_1["learner"]["model"]["weight"].zero_()
+    may_write.set()
+    run.close()
+    saved = load_newest(tmp_path)
+    assert saved is not None and saved["learner"]["model"]["weight"].tolist() == [1.0] * 64
+
+
+def test_a_checkpoint_is_due_ten_minutes_after_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(checkpoints, "time", SimpleNamespace(monotonic=lambda: now))
+    run = Checkpoints(tmp_path, None, 4, writes=True)
+    now = 1600.0
+    assert not run.time_is_up()
+    now = 1601.0
+    assert run.time_is_up() and run.is_due(6, time_is_up=True)
+    run.save(state(6), 6)
+    assert not run.time_is_up()
+    assert not run.is_due(7, time_is_up=True)  # the ranks agreed on it before the save
+    assert run.is_due(8, time_is_up=True) and not run.is_due(8, time_is_up=False)
+    run.close()
 
 
 @pytest.mark.parametrize("links", [True, False])
