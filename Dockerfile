@@ -11,15 +11,15 @@ ARG BASE_IMAGE=${DEVICE}
 FROM ${AWS_IMAGE}-cpu-amzn2023-sagemaker AS cpu
 FROM ${AWS_IMAGE}-cu133-amzn2023-sagemaker AS gpu
 
-# AWS has no such image for arm64: torch from its own index, in Python's official image.
+# AWS has no such image for arm64: install torch from its index into Python's official image.
 FROM docker.io/library/python:3.13-slim-bookworm AS arm64
 RUN --mount=type=bind,source=requirements,target=/requirements \
     pip install --no-cache-dir --root-user-action=ignore \
     --index-url https://download.pytorch.org/whl/cpu -r /requirements/torch.in
 
 FROM ${BASE_IMAGE}
-# What the operator is compiled with: the headers of libjpeg-turbo, and a C++ compiler unless the base
-# has one. The distribution decides the versions.
+# The build dependencies of the operator: the headers of libjpeg-turbo, and a C++ compiler unless the
+# base has one. The distribution decides the versions.
 # hadolint ignore=DL3008,DL3041,SC2046
 RUN if command -v dnf; then \
         dnf install -y --setopt=install_weak_deps=False \
@@ -58,8 +58,8 @@ WORKDIR /opt/program
 ARG PREBUILD=1
 ENV CUSTOM_OP_CACHE=/opt/custom_op_cache
 
-# Layers are in the order in which their content changes: one line in project/ costs kilobytes.
-# First the bytecode of packages, which AWS's image lacks and pip makes for those that it installs.
+# Layers are ordered by how rarely they change, so that a changed line in project/ costs kilobytes.
+# First the bytecode of packages, which AWS's image lacks; pip compiles those that it installs.
 RUN mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
     && if [ "${PREBUILD}" != 0 ]; then \
          scratch="$(mktemp -d)" \
@@ -71,8 +71,8 @@ RUN mkdir -m 0755 "${CUSTOM_OP_CACHE}" \
          && rm -rf "${scratch}"; \
        fi
 
-# Explicit modes: those of the checkout depend on its owner's umask. Unchecked bytecode does not
-# depend on the time of the checkout, and is not compared with its source at each start.
+# Modes are explicit, because those of the checkout depend on its owner's umask. Unchecked bytecode
+# does not depend on the time of the checkout, and is not compared with its source at each start.
 COPY --chmod=0755 custom_op/ /opt/program/custom_op/
 # Compiles the operator for the processor of this build: jobs and endpoints on such a processor start
 # without compiling, any other compiles its own at the start. Only root can write this cache. A job
@@ -89,7 +89,7 @@ COPY --chmod=0755 configs/ /opt/program/configs/
 COPY --chmod=0755 project/ /opt/program/project/
 RUN python -m compileall -q --invalidation-mode unchecked-hash project
 
-# Last, since they change with every commit. The command `env` prints both.
+# Last, because they change with every commit. The command `env` prints both.
 ARG VERSION=unknown
 ARG REVISION=unknown
 ENV IMAGE_VERSION=${VERSION} \

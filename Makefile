@@ -1,28 +1,28 @@
 # ARGS: Hydra overrides for everything under Train and SageMaker, and for docker-train. image and
 # push read variables instead; figures and test pass ARGS to the program that they run.
 SHELL := /bin/bash
-# Without +B, bash would make two words of a={b:1,c:2}.
+# Without +B, bash would split a={b:1,c:2} into two words.
 .SHELLFLAGS := -eu +B -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
-# In another locale, classes would have other names, and some could not be printed.
+# Without UTF-8 mode, a Latin-1 or ASCII locale would change names of classes, or fail to print them.
 export PYTHONUTF8 := 1
-# It hides the packages of this folder.
+# PYTHONSAFEPATH=1 would hide the packages of this folder.
 unexport PYTHONSAFEPATH
-# Each process would compile what it imports: setup leaves that to the first import.
+# Without bytecode, each process would compile all modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 ARGS ?=
 ONLY ?=
 
-# The first interpreter that the pins support; make PYTHON=... chooses another.
+# The first interpreter found that the pins support; make PYTHON=... chooses another.
 ifndef PYTHON
 PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null \
 	&& { echo $$p; break; }; done)
 endif
-# A variable on the command line that nothing reads stops make: it is misspelt, or it is a setting,
-# which begins in lower case.
+# make stops at an unknown variable on its command line: it is misspelt, or a setting, which begins in
+# lower case.
 VARIABLES := ARGS ONLY PYTHON CODE DRY_RUN HOSTS NETWORK GPUS SHM_SIZE PORT ENGINE IMAGE \
 	DEVICE BASE_IMAGE PREBUILD EXTRAS BUILD_OPTIONS REGISTRY SECONDS SINCE RUNS SEED
 GIVEN := $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $(v)))),$(v)))
@@ -40,7 +40,7 @@ $(error settings go into ARGS: make $(MAKECMDGOALS) ARGS="$(strip $(value ARGS) 
 	$(foreach v,$(SETTINGS),$(v)=$(value $(v))))")
 endif
 
-# Whoever types DRY_RUN=1 expects that nothing is sent.
+# DRY_RUN=1 must not send anything, so targets without a dry run are refused.
 WITHOUT_DRY_RUN := $(filter-out help setup-aws upload sagemaker%,$(MAKECMDGOALS))
 ifneq (,$(and $(filter-out 0,$(DRY_RUN)),$(WITHOUT_DRY_RUN)))
 $(error DRY_RUN=$(DRY_RUN): $(WITHOUT_DRY_RUN) has no dry run; nothing was done)
@@ -124,7 +124,7 @@ docker-serve: ## Serve a model in it: PORT=8080 ARGS="model_dir=DIR"
 setup-aws: ## Create role, bucket, repository: ARGS="Bucket=NAME"
 	@$(HERE) -m launch.setup_aws $(ARGS)
 
-# Hidden files stay here, unless a filter in ARGS wants them: the last one decides.
+# Hidden files are not copied unless a filter in ARGS includes them: the AWS CLI uses the last filter.
 SYNC = aws s3 sync --exclude='.*' --exclude='*/.*' $(ARGS)
 upload: ## Copy changed files: ARGS="DIR s3://BUCKET/DIR"
 	@$(if $(filter-out 0,$(DRY_RUN)),printf '%q ' $(SYNC); echo; exit;) \
@@ -160,14 +160,15 @@ help: ## This list
 	@awk -F ':.*## ' '/^## / { printf "\n%s\n", substr($$0, 4) } \
 		/^[a-z-]+:.*## / { printf "  %-19s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-.DEFAULT: # a target that is not here
+.DEFAULT: # an unknown target
 	@echo "make $@: no such target; make help lists them" >&2
 	@exit 2
 
-# What ONLY=NAME runs, and what it installs beside job. Without ONLY: no engine, no GPU.
+# The tests of ONLY=NAME, and the extras to install besides job. Without ONLY, no test needs an engine
+# or a GPU.
 TESTS := changed launch dali gpu container fuzz arm64 chaos documents
 PYTEST := $(PY) -m pytest
-# Three on two cores: tests wait for processes, signals and deadlines.
+# Three processes even on two cores, as tests wait for processes, signals and deadlines.
 PARALLEL := $(PYTEST) -n 3 --dist worksteal
 test-runs- := $(PARALLEL)
 test-runs-changed := $(PY) -m tests.changed -n 3 --dist load --session-timeout=$(or $(SECONDS),120)
@@ -187,7 +188,7 @@ test-runs-documents := TEST_DOCUMENTS=1 $(PARALLEL) -rP \
 test-installs-documents := timm bench
 test-installs- := timm mlflow wandb bench
 test-installs-launch := launch-v2 launch-v3
-# They look for their tests in all files, which import these; `bench` has DALI.
+# These extras are imported by the files that are searched for tests; `bench` includes DALI.
 test-installs-dali := timm bench
 test-installs-gpu := timm bench
 test-installs-container := launch launch-v2 launch-v3
@@ -195,8 +196,8 @@ test: ## All tests, or ONLY=changed|launch|gpu|container|...
 	$(call check_only,$(TESTS))@$(if $(filter fuzz,$(ONLY)),,$(READY) job dev $(test-installs-$(ONLY)))
 	@$(test-runs-$(ONLY)) $(ARGS)
 
-# The benchmarks behind ONLY=NAME, and what they install beside job and dev. Without ONLY: those
-# that need neither a container nor a GPU.
+# The benchmarks of ONLY=NAME, and the extras to install besides job and dev. Without ONLY, those that
+# need neither a container nor a GPU.
 FIGURES := op stall data train serve job-start deaths gpu
 figures-op := operator.op_crop operator.op_index operator.op_resized operator.op_augment
 figures-stall := training.stall_step
